@@ -110,7 +110,12 @@ impl Mapping {
         let length = usize::try_from(length).ok()?;
         // SAFETY: `offset` is at most `self.length`, so the result is inside the mapping or one past its end.
         let base = unsafe { self.base.add(offset) };
-        Some(Window { base, length, writable: self.protection == Protection::ReadWrite, mapping: PhantomData })
+        Some(Window {
+            base,
+            length,
+            writable: self.protection == Protection::ReadWrite,
+            mapping: PhantomData,
+        })
     }
 }
 

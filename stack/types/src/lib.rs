@@ -186,14 +186,22 @@ impl Operation {
     pub const fn reduces(self) -> bool {
         matches!(
             self,
-            Self::Allreduce | Self::Reduce | Self::ReduceScatter | Self::ReduceScatterV | Self::Scan | Self::Exscan
+            Self::Allreduce
+                | Self::Reduce
+                | Self::ReduceScatter
+                | Self::ReduceScatterV
+                | Self::Scan
+                | Self::Exscan
         )
     }
 
     /// Whether one rank, the root, has a part of its own.
     #[must_use]
     pub const fn has_root(self) -> bool {
-        matches!(self, Self::Reduce | Self::Broadcast | Self::Gather | Self::GatherV | Self::Scatter | Self::ScatterV)
+        matches!(
+            self,
+            Self::Reduce | Self::Broadcast | Self::Gather | Self::GatherV | Self::Scatter | Self::ScatterV
+        )
     }
 
     /// Whether the call carries a list of counts.

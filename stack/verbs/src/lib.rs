@@ -21,8 +21,8 @@ mod request;
 
 pub use error::{ConnectError, PostError, QueuePairError, RegisterError};
 pub use request::{
-    Access, Completion, CompletionKind, LocalKey, LocalSlice, MAX_SEGMENTS, MemoryKeys, Operation, ReceiveRequest,
-    RemoteKey, RemoteSlice, Status, WorkRequest,
+    Access, Completion, CompletionKind, LocalKey, LocalSlice, MAX_SEGMENTS, MemoryKeys, Operation,
+    ReceiveRequest, RemoteKey, RemoteSlice, Status, WorkRequest,
 };
 
 /// Names a queue pair on its device.
@@ -149,7 +149,12 @@ pub trait Device: core::fmt::Debug {
     ///
     /// # Errors
     /// When the endpoint is not one of this kind of device or the queue pair is not in [`QueuePairState::Init`].
-    fn connect(&mut self, queue_pair: QueuePairNumber, peer: &Endpoint, role: Role) -> Result<(), ConnectError>;
+    fn connect(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        peer: &Endpoint,
+        role: Role,
+    ) -> Result<(), ConnectError>;
 
     /// Where the queue pair is in its life; `None` when there is no such queue pair.
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState>;
@@ -176,7 +181,11 @@ pub trait Device: core::fmt::Debug {
     ///
     /// # Errors
     /// As [`Device::post_send`].
-    fn post_receive(&mut self, queue_pair: QueuePairNumber, request: &ReceiveRequest) -> Result<(), PostError>;
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        request: &ReceiveRequest,
+    ) -> Result<(), PostError>;
 
     /// Rings the doorbells: everything posted so far is on its way.
     fn flush(&mut self);

@@ -32,7 +32,8 @@ pub struct Access {
 
 impl Access {
     /// Everything.
-    pub const ALL: Self = Self { local_write: true, remote_write: true, remote_read: true, remote_atomic: true };
+    pub const ALL: Self =
+        Self { local_write: true, remote_write: true, remote_read: true, remote_atomic: true };
     /// Only this side reads and writes.
     pub const LOCAL: Self =
         Self { local_write: true, remote_write: false, remote_read: false, remote_atomic: false };
