@@ -1,0 +1,186 @@
+//! Requests and replies on the control socket. One SEQPACKET message is one [`Envelope`] in postcard encoding, of at
+//! most [`crate::MAX_CONTROL_BYTES`]. Replies may come in any order; each names its request.
+
+use alloc::{string::String, vec::Vec};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use thiserror::Error;
+
+use crate::UniqueId;
+
+/// A request or reply with its number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope<T> {
+    /// Chosen by the client, repeated in the reply.
+    pub number: u32,
+    /// The message.
+    pub body: T,
+}
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Admit the sealed memfd that comes with this message (one descriptor) as a region. Reply: [`Reply::Region`].
+    RegisterRegion,
+    /// Forget a region. Reply: [`Reply::Done`], or a refusal while an operation uses it.
+    ReleaseRegion {
+        /// The region's handle.
+        region: u64,
+    },
+    /// A fresh id for a communicator whose root is this daemon. Reply: [`Reply::UniqueId`].
+    NewUniqueId {
+        /// Whether ranks on other nodes will join.
+        several_nodes: bool,
+    },
+    /// Join a communicator. Reply, when every rank has come: [`Reply::Joined`] with two descriptors, the ring memory
+    /// written by the client and the ring memory written by the daemon.
+    Join(Join),
+    /// Leave a communicator; its rings are gone. Reply: [`Reply::Done`].
+    Leave {
+        /// From [`Reply::Joined`].
+        communicator: u32,
+    },
+    /// Fail a communicator's operations on every rank. Reply: [`Reply::Done`].
+    Abort {
+        /// From [`Reply::Joined`].
+        communicator: u32,
+    },
+    /// The sentence behind a failed operation's status. Reply: [`Reply::Text`].
+    Explain {
+        /// From [`Reply::Joined`].
+        communicator: u32,
+        /// The token of the operation.
+        token: u32,
+    },
+    /// The daemon's state. Reply: [`Reply::Done`] with one descriptor, a memfd holding JSON text.
+    Status,
+}
+
+/// A request to join a communicator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// Which.
+    pub id: UniqueId,
+    /// As which rank.
+    pub rank: u32,
+    /// How many ranks it has.
+    pub size: u32,
+    /// Submissions the ring holds; a power of two.
+    pub submissions: u32,
+    /// How long to wait for the other ranks, in milliseconds.
+    pub join_timeout_ms: u32,
+    /// How long an operation may take, in milliseconds; zero for no limit.
+    pub operation_timeout_ms: u32,
+}
+
+/// What the daemon answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Done.
+    Done,
+    /// The region was admitted.
+    Region {
+        /// Its handle.
+        region: u64,
+        /// Its bytes.
+        length: u64,
+    },
+    /// A fresh id.
+    UniqueId(UniqueId),
+    /// The communicator is formed.
+    Joined(Joined),
+    /// Text for people.
+    Text(String),
+    /// Refused.
+    Refused {
+        /// What kind of reason.
+        kind: RefusalKind,
+        /// What was wrong, what was expected and what to do.
+        message: String,
+    },
+}
+
+/// A communicator that was formed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joined {
+    /// Names the communicator in later requests of this session.
+    pub communicator: u32,
+    /// The rings' geometry: submissions, completions, words of the argument slab.
+    pub geometry: (u32, u32, u32),
+    /// For each rank, the number of its node.
+    pub node_of: Vec<u32>,
+    /// The device used between nodes; empty with one node.
+    pub device: String,
+}
+
+/// What kind of reason a refusal has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RefusalKind {
+    /// The request makes no sense.
+    Invalid,
+    /// A handle is unknown.
+    Unknown,
+    /// A limit of this client, user or daemon would be exceeded.
+    Quota,
+    /// The memory offered does not meet the conditions.
+    Memory,
+    /// Another client already is this rank.
+    DuplicateRank,
+    /// Ranks disagree about the number of ranks.
+    SizeMismatch,
+    /// Not every rank came in time.
+    JoinTimeout,
+    /// The root daemon or a peer daemon cannot be reached.
+    Unreachable,
+    /// A peer daemon has another cluster key, or none.
+    Key,
+    /// A peer is not a Ringway daemon, or one of another version.
+    Incompatible,
+    /// Something is still in use.
+    Busy,
+    /// A rank was lost while the communicator was being formed.
+    RankFailed,
+    /// The daemon is shutting down.
+    ShuttingDown,
+}
+
+/// Why a message could not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the control message cannot be read; is the other side the same version of Ringway?")]
+pub struct Malformed;
+
+/// The bytes of a message.
+///
+/// # Errors
+/// [`Malformed`] when it is longer than [`crate::MAX_CONTROL_BYTES`].
+pub fn encode<T: Serialize>(message: &Envelope<T>) -> Result<Vec<u8>, Malformed> {
+    let bytes = postcard::to_allocvec(message).map_err(|_| Malformed)?;
+    if bytes.len() > crate::MAX_CONTROL_BYTES { Err(Malformed) } else { Ok(bytes) }
+}
+
+/// Reads a message; every byte must belong to it.
+///
+/// # Errors
+/// [`Malformed`] when the bytes are not exactly one message.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<Envelope<T>, Malformed> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_round_trip_and_rubbish_is_refused() {
+        let message = Envelope { number: 9, body: Request::Abort { communicator: 3 } };
+        let mut bytes = encode(&message).expect("encode");
+        assert_eq!(decode(&bytes), Ok(message));
+        bytes.push(0);
+        assert_eq!(decode::<Request>(&bytes), Err(Malformed));
+        assert_eq!(decode::<Request>(&[]), Err(Malformed));
+        assert_eq!(decode::<Request>(&[0xff; 64]), Err(Malformed));
+    }
+}

@@ -1,0 +1,226 @@
+//! Submissions and completions as they lie in the shared rings. The last word's low half belongs to the ring (its
+//! phase), see `ringway-ring`; everything else is described here.
+//!
+//! Submission, eight words: 0 = operation, datatype, reduction + 1 (0 for none) and flags, one byte each from the
+//! low end, then the root or peer in the high half; 1 = argument: the tag, the premul_sum scalar, or where the
+//! counts are (first word in the argument slab in the low half, how many words in the high half); 2 and 3 = input
+//! region and byte offset; 4 and 5 = output region and byte offset; 6 = elements; 7 = the token in the high half.
+//! With counts and premul_sum together, the scalar is the slab's first word and the counts follow.
+//!
+//! Completion, four words: 0 = token in the low half, status in the next 16 bits; 1 = the rank a message came from;
+//! 2 = its bytes; 3 = nothing in the high half.
+
+use ringway_types::{DataType, Operation, Reduction};
+
+use crate::Status;
+
+/// Words of a submission.
+pub const SUBMISSION_WORDS: usize = 8;
+/// Words of a completion.
+pub const COMPLETION_WORDS: usize = 4;
+
+/// More submissions of the same group follow: they are accepted together.
+pub const FLAG_GROUP: u8 = 1;
+/// The peer field is not used: receive from any rank.
+pub const FLAG_ANY_SOURCE: u8 = 2;
+const FLAGS: u8 = FLAG_GROUP | FLAG_ANY_SOURCE;
+
+/// Says that there is no buffer.
+pub const NO_REGION: u64 = u64::MAX;
+
+/// A buffer by the handle of its region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferHandle {
+    /// The region's handle.
+    pub region: u64,
+    /// Bytes from the region's start.
+    pub offset: u64,
+}
+
+/// One request of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Submission {
+    /// The client's name for the operation.
+    pub token: u32,
+    /// What to do.
+    pub operation: Operation,
+    /// The elements' type.
+    pub datatype: DataType,
+    /// How values combine.
+    pub reduction: Option<Reduction>,
+    /// [`FLAG_GROUP`], [`FLAG_ANY_SOURCE`].
+    pub flags: u8,
+    /// The root of a collective or the peer of a message.
+    pub rank: u32,
+    /// Tag, scalar or slab range.
+    pub argument: u64,
+    /// What is read.
+    pub input: Option<BufferHandle>,
+    /// What is written.
+    pub output: Option<BufferHandle>,
+    /// Elements.
+    pub count: u64,
+}
+
+impl Submission {
+    /// The words to put into the ring.
+    #[must_use]
+    pub fn encode(&self) -> [u64; SUBMISSION_WORDS] {
+        let reduction = self.reduction.map_or(0, |r| r.code().saturating_add(1));
+        let [low, high] = [
+            u32::from_le_bytes([self.operation.code(), self.datatype.code(), reduction, self.flags]),
+            self.rank,
+        ];
+        let buffer = |b: Option<BufferHandle>| b.map_or((NO_REGION, 0), |b| (b.region, b.offset));
+        let (input, output) = (buffer(self.input), buffer(self.output));
+        [
+            join(low, high),
+            self.argument,
+            input.0,
+            input.1,
+            output.0,
+            output.1,
+            self.count,
+            join(0, self.token),
+        ]
+    }
+
+    /// Reads a private copy of a submission.
+    ///
+    /// # Errors
+    /// The status to complete the token with, when a field means nothing.
+    pub fn parse(words: &[u64; SUBMISSION_WORDS]) -> Result<Self, (u32, Status)> {
+        let [head, argument, input, input_offset, output, output_offset, count, tail] = *words;
+        let (_, token) = split(tail);
+        let fail = |status| (token, status);
+        let (codes, rank) = split(head);
+        let [operation, datatype, reduction, flags] = codes.to_le_bytes();
+        let operation = Operation::from_code(operation).ok_or(fail(Status::BadOperation))?;
+        let datatype = DataType::from_code(datatype).ok_or(fail(Status::BadDatatype))?;
+        let reduction = match reduction.checked_sub(1) {
+            None => None,
+            Some(code) => Some(Reduction::from_code(code).ok_or(fail(Status::BadReduction))?),
+        };
+        if reduction.is_some() != operation.reduces() {
+            return Err(fail(Status::BadReduction));
+        }
+        if reduction.is_some_and(|r| !datatype.supports(r)) {
+            return Err(fail(Status::UnsupportedPair));
+        }
+        let any_source_allowed = matches!(operation, Operation::Receive);
+        if flags & !FLAGS != 0 || (flags & FLAG_ANY_SOURCE != 0 && !any_source_allowed) {
+            return Err(fail(Status::BadFlags));
+        }
+        let buffer = |region, offset| (region != NO_REGION).then_some(BufferHandle { region, offset });
+        Ok(Self {
+            token,
+            operation,
+            datatype,
+            reduction,
+            flags,
+            rank,
+            argument,
+            input: buffer(input, input_offset),
+            output: buffer(output, output_offset),
+            count,
+        })
+    }
+
+    /// The slab words that hold this submission's counts: first word and how many.
+    #[must_use]
+    pub const fn slab_range(&self) -> (u32, u32) {
+        split(self.argument)
+    }
+}
+
+/// Joins two halves into a word, the low one first.
+#[must_use]
+pub const fn join(low: u32, high: u32) -> u64 {
+    (low as u64) | ((high as u64) << 32)
+}
+
+/// The low and the high half of a word.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "each half is taken on purpose")]
+pub const fn split(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+/// One finished operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// The client's name for the operation.
+    pub token: u32,
+    /// How it ended, as [`Status::code`].
+    pub status: u16,
+    /// For a receive, the rank it came from.
+    pub rank: u32,
+    /// For a receive, its bytes.
+    pub bytes: u64,
+}
+
+impl Completion {
+    /// The words to put into the ring.
+    #[must_use]
+    pub const fn encode(&self) -> [u64; COMPLETION_WORDS] {
+        [join(self.token, self.status as u32), self.rank as u64, self.bytes, 0]
+    }
+
+    /// Reads a private copy of a completion.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the status is the low 16 bits of its half")]
+    pub const fn parse(words: &[u64; COMPLETION_WORDS]) -> Self {
+        let [head, rank, bytes, _] = *words;
+        let (token, status) = split(head);
+        Self { token, status: status as u16, rank: split(rank).0, bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn submissions_round_trip() {
+        let submission = Submission {
+            token: 0xdead_beef,
+            operation: Operation::Allreduce,
+            datatype: DataType::Bf16,
+            reduction: Some(Reduction::Max),
+            flags: FLAG_GROUP,
+            rank: 77,
+            argument: 5,
+            input: Some(BufferHandle { region: 3, offset: 64 }),
+            output: None,
+            count: 1 << 40,
+        };
+        assert_eq!(Submission::parse(&submission.encode()), Ok(submission));
+    }
+
+    #[test]
+    fn a_reduction_is_required_exactly_where_values_combine() {
+        let mut submission = Submission {
+            token: 1,
+            operation: Operation::Allreduce,
+            datatype: DataType::F32,
+            reduction: None,
+            flags: 0,
+            rank: 0,
+            argument: 0,
+            input: None,
+            output: None,
+            count: 0,
+        };
+        assert_eq!(Submission::parse(&submission.encode()), Err((1, Status::BadReduction)));
+        submission.reduction = Some(Reduction::BitAnd);
+        assert_eq!(Submission::parse(&submission.encode()), Err((1, Status::UnsupportedPair)));
+        submission.operation = Operation::Broadcast;
+        assert_eq!(Submission::parse(&submission.encode()), Err((1, Status::BadReduction)));
+    }
+
+    #[test]
+    fn completions_round_trip() {
+        let completion = Completion { token: 8, status: Status::Truncated.code(), rank: 3, bytes: 99 };
+        assert_eq!(Completion::parse(&completion.encode()), completion);
+    }
+}
