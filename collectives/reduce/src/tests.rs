@@ -1,0 +1,444 @@
+//! Every kernel at every level against the oracle, bit for bit.
+
+use proptest::{collection::vec, prelude::*, sample::select};
+use ringway_mem::{Mapping, Protection, Window};
+use ringway_types::{DataType, Reduction};
+
+use crate::{
+    CopyError, ReduceError, Scalar, ScanStep, Source,
+    copy::{copy_at, swap_at},
+    kernel::{ScanJob, level, level::Level},
+    oracle, reduce, reduce_at, scan_at,
+};
+
+const PAGE: usize = 4096;
+
+/// The forms of the kernels this processor runs.
+fn levels() -> Vec<Level> {
+    let mut levels = vec![Level::Baseline];
+    if level::best() != Level::Baseline {
+        levels.push(level::best());
+    }
+    levels
+}
+
+/// Memory cut into slots, each of whose windows starts at an offset of its own.
+struct Slots {
+    mapping: Mapping,
+    room: usize,
+}
+
+impl Slots {
+    fn new(slots: usize, length: usize) -> Self {
+        let room = length + 2 * PAGE;
+        Self { mapping: Mapping::private(room * slots).expect("map"), room }
+    }
+
+    fn window(&self, slot: usize, shift: usize, length: usize) -> Window<'_> {
+        let at = (slot * self.room + PAGE / 2 + shift) as u64;
+        self.mapping.window(at, length as u64).expect("inside")
+    }
+
+    fn all(&self) -> Vec<u8> {
+        bytes(&self.mapping.window(0, self.mapping.length() as u64).expect("inside"))
+    }
+}
+
+fn bytes(window: &Window<'_>) -> Vec<u8> {
+    let mut bytes = vec![0; window.length()];
+    window.read(&mut bytes);
+    bytes
+}
+
+/// Bit patterns at which conversions and comparisons have their corners.
+fn special(datatype: DataType) -> Vec<u64> {
+    match datatype {
+        DataType::F16 => vec![
+            0, 0x8000, 1, 0x8001, 0x03ff, 0x0400, 0x3c00, 0xbc00, 0x3c01, 0x7bff, 0xfbff, 0x7c00, 0xfc00,
+            0x7c01, 0x7e00, 0xfe00, 0xffff, 0x6400, 0x1400,
+        ],
+        DataType::Bf16 => vec![
+            0, 0x8000, 1, 0x8001, 0x007f, 0x0080, 0x3f80, 0xbf80, 0x3f81, 0x7f7f, 0xff7f, 0x7f80, 0xff80,
+            0x7f81, 0x7fc0, 0xffc0, 0xffff, 0x4380,
+        ],
+        DataType::F32 => vec![
+            0,
+            0x8000_0000,
+            1,
+            0x8000_0001,
+            0x007f_ffff,
+            0x0080_0000,
+            0x3f80_0000,
+            0xbf80_0000,
+            0x7f7f_ffff,
+            0xff7f_ffff,
+            0x7f80_0000,
+            0xff80_0000,
+            0x7f80_0001,
+            0xff80_0001,
+            0x7fc0_1234,
+            0xffff_ffff,
+        ],
+        DataType::F64 => vec![
+            0,
+            1 << 63,
+            1,
+            (1 << 63) | 1,
+            0x000f_ffff_ffff_ffff,
+            0x3ff0_0000_0000_0000,
+            0xbff0_0000_0000_0000,
+            0x7fef_ffff_ffff_ffff,
+            0x7ff0_0000_0000_0000,
+            0xfff0_0000_0000_0000,
+            0x7ff0_0000_0000_0001,
+            u64::MAX,
+        ],
+        _ => vec![0, 1, u64::MAX, 2, 0x80, 0x7f, 1 << 31, (1 << 31) - 1, 1 << 63, (1 << 63) - 1],
+    }
+}
+
+/// Elements that are corner cases, small numbers or any bits.
+fn values(datatype: DataType, count: usize) -> impl Strategy<Value = Vec<u8>> {
+    let one = u64::from_le_bytes(Scalar::one(datatype).to_bytes());
+    let one = match datatype {
+        DataType::F16 => 0x3c00,
+        DataType::Bf16 => 0x3f80,
+        DataType::F32 => 0x3f80_0000,
+        _ => one,
+    };
+    let bits = prop_oneof![2 => any::<u64>(), 1 => select(special(datatype)), 1 => (0..16_u64).prop_map(move |v| {
+        one.wrapping_add(v << (4 * datatype.size().ilog2()))
+    })];
+    vec(bits, count).prop_map(move |all| {
+        all.iter().flat_map(|v| v.to_le_bytes().into_iter().take(datatype.size())).collect()
+    })
+}
+
+fn scale(datatype: DataType) -> impl Strategy<Value = Option<Scalar>> {
+    let scalar = if datatype.is_float() {
+        select(vec![1.0, -1.0, 0.5, 1.0 / 3.0, 0.0, -0.0, 1e-30, 1e30, f64::INFINITY, f64::NAN])
+            .prop_map(Scalar::float)
+            .boxed()
+    } else {
+        prop_oneof![any::<i64>().prop_map(Scalar::signed), (0..9_u64).prop_map(Scalar::unsigned)].boxed()
+    };
+    proptest::option::of(scalar)
+}
+
+#[derive(Debug, Clone)]
+struct Case {
+    datatype: DataType,
+    reduction: Reduction,
+    inputs: Vec<(Vec<u8>, Option<Scalar>)>,
+    shifts: Vec<usize>,
+    destinations: usize,
+    in_place: Option<usize>,
+    divisor: Option<u32>,
+    inclusive: bool,
+    carry: bool,
+    ranks_before: u32,
+}
+
+fn pairs() -> Vec<(DataType, Reduction)> {
+    let all = DataType::ALL.iter().flat_map(|t| Reduction::ALL.iter().map(move |r| (*t, *r)));
+    all.filter(|(t, r)| t.supports(*r)).collect()
+}
+
+/// A case for one pair of type and reduction.
+fn case((datatype, reduction): (DataType, Reduction)) -> impl Strategy<Value = Case> {
+    let sums = crate::is_sum(reduction);
+    let inputs = (1..=9_usize, prop_oneof![0..40_usize, 0..700_usize]).prop_flat_map(move |(n, count)| {
+        let factor = scale(datatype).prop_map(move |s| s.filter(|_| sums));
+        vec((values(datatype, count), factor), n)
+    });
+    let divisor = proptest::option::of(prop_oneof![1..10_u32, any::<u32>().prop_map(|d| d.max(1))]);
+    (
+        inputs,
+        vec(0..64_usize, 14),
+        1..=4_usize,
+        proptest::option::of(0..9_usize),
+        divisor,
+        any::<(bool, bool)>(),
+        1..5_u32,
+    )
+        .prop_map(move |(inputs, shifts, destinations, in_place, divisor, flags, ranks_before)| Case {
+            datatype,
+            reduction,
+            in_place: in_place.filter(|i| *i < inputs.len()),
+            inputs,
+            shifts,
+            destinations,
+            divisor: divisor.filter(|_| sums),
+            inclusive: flags.0,
+            carry: flags.1,
+            ranks_before,
+        })
+}
+
+/// What memory must hold after the given windows were written, starting from what it held.
+fn expect(before: &[u8], slots: &Slots, written: &[(Window<'_>, Vec<u8>)]) -> Vec<u8> {
+    let base = slots.mapping.window(0, 0).expect("inside").as_ptr().addr();
+    let mut after = before.to_vec();
+    for (window, bytes) in written {
+        let at = window.as_ptr().addr() - base;
+        after[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    after
+}
+
+fn check_reduce(case: &Case, level: Level) {
+    let length = case.inputs[0].0.len();
+    let slots = Slots::new(14, length);
+    let window = |slot: usize| slots.window(slot, case.shifts[slot], length);
+    let sources: Vec<_> = (case.inputs.iter().enumerate())
+        .map(|(i, (bytes, scale))| {
+            window(i).write(bytes);
+            Source { window: window(i), scale: *scale }
+        })
+        .collect();
+    let mut destinations: Vec<_> = (9..9 + case.destinations).map(window).collect();
+    destinations.extend(case.in_place.map(window));
+    let inputs: Vec<_> = case.inputs.iter().map(|(bytes, scale)| (bytes.as_slice(), *scale)).collect();
+    let wanted = oracle::reduce(case.datatype, case.reduction, &inputs, case.divisor);
+    let written: Vec<_> = destinations.iter().map(|d| (*d, wanted.clone())).collect();
+    let after = expect(&slots.all(), &slots, &written);
+    reduce_at(level, case.datatype, case.reduction, &sources, &destinations, case.divisor).expect("reduce");
+    for destination in &destinations {
+        assert_eq!(bytes(destination), wanted, "{case:?} at {level:?}");
+    }
+    assert!(slots.all() == after, "bytes outside the destinations were written: {case:?} at {level:?}");
+}
+
+fn check_scan(case: &Case, level: Level) {
+    let length = case.inputs[0].0.len();
+    let slots = Slots::new(2 * case.inputs.len() + 2, length);
+    let window = |slot: usize| slots.window(slot, case.shifts[slot % 14], length);
+    let (carry_in, carry_out) = (window(0), window(1));
+    carry_in.write(&case.inputs[0].0);
+    let mut written = Vec::new();
+    let inputs: Vec<_> = case.inputs.iter().map(|(bytes, scale)| (bytes.as_slice(), *scale)).collect();
+    let carry = case.carry.then_some(inputs[0].0);
+    let (outputs, total) =
+        oracle::scan(case.datatype, case.reduction, carry, &inputs, case.inclusive, case.ranks_before);
+    let mut steps = Vec::new();
+    for (i, wanted) in outputs.into_iter().enumerate() {
+        let input = Source { window: window(2 + 2 * i), scale: inputs[i].1 };
+        input.window.write(inputs[i].0);
+        let output = if case.in_place == Some(i) { input.window } else { window(3 + 2 * i) };
+        let output = (case.destinations != i).then_some(output);
+        written.extend(output.zip(wanted));
+        steps.push(ScanStep { input, output });
+    }
+    written.extend(total.map(|total| (carry_out, total)));
+    let after = expect(&slots.all(), &slots, &written);
+    let job = ScanJob {
+        carry_in: case.carry.then_some(carry_in),
+        steps: &steps,
+        inclusive: case.inclusive,
+        ranks_before: case.ranks_before,
+        carry_out: Some(carry_out),
+        length: 0,
+    };
+    scan_at(level, case.datatype, case.reduction, job).expect("scan");
+    for (window, wanted) in &written {
+        assert_eq!(&bytes(window), wanted, "{case:?} at {level:?}");
+    }
+    assert!(slots.all() == after, "bytes outside the outputs were written: {case:?} at {level:?}");
+}
+
+/// Runs a property `cases` times for every defined pair, so that none depends on luck.
+fn for_every_pair(cases: u32, check: fn(&Case, Level)) {
+    for pair in pairs() {
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(cases));
+        let result = runner.run(&case(pair), |case| {
+            for level in levels() {
+                check(&case, level);
+            }
+            Ok(())
+        });
+        result.unwrap_or_else(|failure| panic!("{pair:?}: {failure}"));
+    }
+}
+
+#[test]
+fn reductions_give_the_oracle_s_bits() {
+    for_every_pair(12, check_reduce);
+}
+
+#[test]
+fn scans_give_the_oracle_s_bits() {
+    for_every_pair(8, check_scan);
+}
+
+/// Runs every 16-bit pattern through a reduction of one or two sources at every level.
+fn every_half(datatype: DataType, reduction: Reduction, other: Option<u16>, divisor: Option<u32>) {
+    let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    let slots = Slots::new(3, all.len());
+    let window = |slot| slots.window(slot, slot, all.len());
+    window(0).write(&all);
+    let mut sources = vec![Source { window: window(0), scale: None }];
+    let others = other.map(|bits| bits.to_le_bytes().repeat(1 << 16));
+    let mut inputs = vec![(all.as_slice(), None)];
+    if let Some(others) = &others {
+        window(1).write(others);
+        sources.push(Source { window: window(1), scale: None });
+        inputs.push((others.as_slice(), None));
+    }
+    let wanted = oracle::reduce(datatype, reduction, &inputs, divisor);
+    for level in levels() {
+        reduce_at(level, datatype, reduction, &sources, &[window(2)], divisor).expect("reduce");
+        assert!(bytes(&window(2)) == wanted, "{datatype} {reduction} with {other:?} at {level:?}");
+    }
+}
+
+#[test]
+fn every_half_value_converts_as_the_oracle_does() {
+    for datatype in [DataType::F16, DataType::Bf16] {
+        every_half(datatype, Reduction::Sum, None, None);
+        every_half(datatype, Reduction::Max, None, None);
+        every_half(datatype, Reduction::LogicalOr, None, None);
+        for divisor in [3, 7, 1000, 1 << 14, u32::MAX] {
+            every_half(datatype, Reduction::Avg, None, Some(divisor));
+        }
+        for other in special(datatype) {
+            every_half(datatype, Reduction::Sum, Some(other as u16), None);
+            every_half(datatype, Reduction::Prod, Some(other as u16), None);
+            every_half(datatype, Reduction::Min, Some(other as u16), None);
+        }
+    }
+}
+
+#[test]
+fn integer_averages_truncate_toward_zero_at_the_edges() {
+    for datatype in [DataType::I8, DataType::U8, DataType::I32, DataType::U32, DataType::I64, DataType::U64] {
+        let divisors: Vec<u32> =
+            (1..300).chain([1 << 16, (1 << 31) - 1, 1 << 31, u32::MAX - 1, u32::MAX]).collect();
+        for divisor in divisors {
+            let wide = u64::from(divisor);
+            let near = (0..5_u64).flat_map(|k| {
+                [k, wide.wrapping_mul(k), wide.wrapping_mul(k).wrapping_sub(1), (1 << 31) - k, (1 << 63) - k]
+            });
+            let near = near.flat_map(|v| [v, v.wrapping_neg(), v.wrapping_add(0x7f)]);
+            let all: Vec<u8> = near.flat_map(|v| v.to_le_bytes().into_iter().take(datatype.size())).collect();
+            let slots = Slots::new(2, all.len());
+            let (from, to) = (slots.window(0, 0, all.len()), slots.window(1, 1, all.len()));
+            from.write(&all);
+            let wanted = oracle::reduce(datatype, Reduction::Avg, &[(&all, None)], Some(divisor));
+            for level in levels() {
+                let source = Source { window: from, scale: None };
+                reduce_at(level, datatype, Reduction::Avg, &[source], &[to], Some(divisor)).expect("reduce");
+                assert_eq!(bytes(&to), wanted, "{datatype} / {divisor} at {level:?}");
+            }
+        }
+    }
+}
+
+/// The oracle itself, on values worked out by hand.
+#[test]
+fn the_oracle_knows_the_standards() {
+    let f32s = |v: &[f32]| -> Vec<u8> { v.iter().flat_map(|v| v.to_le_bytes()).collect() };
+    let of = |reduction, a: &[f32], b: &[f32]| {
+        oracle::reduce(DataType::F32, reduction, &[(&f32s(a), None), (&f32s(b), None)], None)
+    };
+    let (zeros, negative) = ([0.0, -0.0, 1.0], [-0.0, 0.0, f32::NAN]);
+    let canonical = f32::from_bits(0x7fc0_0000);
+    assert_eq!(of(Reduction::Min, &zeros, &negative), f32s(&[-0.0, -0.0, canonical]));
+    assert_eq!(of(Reduction::Max, &zeros, &negative), f32s(&[0.0, 0.0, canonical]));
+    assert_eq!(of(Reduction::LogicalAnd, &[2.0, 1.0], &[f32::NAN, -0.0]), f32s(&[1.0, 0.0]));
+    assert_eq!(of(Reduction::LogicalXor, &[2.0, 1.0], &[3.0, 0.0]), f32s(&[0.0, 1.0]));
+    let inputs = [(&[200_u8, 0xff][..], None), (&[100, 0xff], Some(Scalar::signed(2)))];
+    assert_eq!(oracle::reduce(DataType::U8, Reduction::PremulSum, &inputs, None), [144, 0xfd]);
+    assert_eq!(oracle::reduce(DataType::I8, Reduction::Avg, &[(&[0xf9], None)], Some(2)), [0xfd]);
+    // 2048 + 1 + 1 in binary16: rounding at each step would lose both ones.
+    let half = |bits: u16| bits.to_le_bytes();
+    let (big, one) = (half(0x6800), half(0x3c00));
+    let inputs = [(&big[..], None), (&one[..], None), (&one[..], None)];
+    assert_eq!(oracle::reduce(DataType::F16, Reduction::Sum, &inputs, None), half(0x6801));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn copies_and_swaps_move_the_bytes(
+        data in prop_oneof![vec(any::<u8>(), 0..80), vec(any::<u8>(), 0..3000)],
+        shifts in vec(0..64_usize, 5),
+        destinations in 0..=4_usize,
+        in_place: bool,
+    ) {
+        let other: Vec<u8> = data.iter().map(|b| b ^ 0x5a).collect();
+        for level in levels() {
+            let slots = Slots::new(5, data.len());
+            let window = |slot: usize| slots.window(slot, shifts[slot], data.len());
+            window(0).write(&data);
+            let mut to: Vec<_> = (1..1 + destinations).map(window).collect();
+            to.extend(in_place.then(|| window(0)));
+            let written: Vec<_> = to.iter().map(|w| (*w, data.clone())).collect();
+            let after = expect(&slots.all(), &slots, &written);
+            copy_at(level, window(0), &to).expect("copy");
+            prop_assert!(slots.all() == after);
+
+            window(1).write(&other);
+            let after = expect(&slots.all(), &slots, &[(window(0), other.clone()), (window(1), data.clone())]);
+            swap_at(level, window(0), window(1)).expect("swap");
+            prop_assert!(slots.all() == after);
+            swap_at(level, window(0), window(0)).expect("swap");
+            prop_assert!(slots.all() == after);
+        }
+    }
+}
+
+#[test]
+fn refusals_name_their_reason_and_write_nothing() {
+    let slots = Slots::new(2, 64);
+    let (a, b) = (slots.window(0, 0, 64), slots.window(1, 0, 64));
+    a.write(&[7; 64]);
+    let source = |window| Source { window, scale: None };
+    let scaled = Source { window: a, scale: Some(Scalar::unsigned(2)) };
+    let short = b.sub(0, 60).expect("inside");
+    let (u32s, max) = (DataType::U32, Reduction::Max);
+    let refusal = |t, r, s: &[Source<'_>], d: &[Window<'_>], n| reduce(t, r, s, d, n).expect_err("refused");
+    assert_eq!(refusal(u32s, max, &[], &[b], None), ReduceError::NoSource);
+    assert_eq!(
+        refusal(DataType::F32, Reduction::BitOr, &[source(a)], &[b], None),
+        ReduceError::Unsupported { datatype: DataType::F32, reduction: Reduction::BitOr }
+    );
+    let mismatch = ReduceError::LengthMismatch { expected: 64, found: 60 };
+    assert_eq!(refusal(u32s, max, &[source(a), source(short)], &[b], None), mismatch);
+    assert_eq!(refusal(u32s, max, &[source(a)], &[b, short], None), mismatch);
+    assert_eq!(
+        refusal(DataType::F64, max, &[source(short)], &[], None),
+        ReduceError::PartialElement { datatype: DataType::F64, length: 60 }
+    );
+    assert_eq!(refusal(u32s, max, &[scaled], &[b], None), ReduceError::ScaleRefused { reduction: max });
+    assert_eq!(
+        refusal(u32s, max, &[source(a)], &[b], Some(2)),
+        ReduceError::DivisorRefused { reduction: max }
+    );
+    assert_eq!(refusal(u32s, Reduction::Avg, &[source(a)], &[b], Some(0)), ReduceError::BadDivisor);
+    assert_eq!(crate::copy(a, &[b, short]), Err(CopyError::LengthMismatch { expected: 64, found: 60 }));
+    let step = ScanStep { input: source(a), output: Some(b) };
+    let average = crate::scan(u32s, Reduction::Avg, Some(a), &[step], false, 0, None);
+    assert_eq!(average, Err(ReduceError::BadDivisor));
+    assert_eq!(bytes(&b), [0; 64]);
+}
+
+#[test]
+fn read_only_windows_are_read_but_never_written() {
+    let file = std::fs::File::open(std::env::current_exe().expect("own path")).expect("own program");
+    let fd = std::os::fd::AsFd::as_fd(&file);
+    let mapping = Mapping::shared(fd, 64, Protection::Read).expect("map");
+    let fixed = mapping.window(0, 64).expect("inside");
+    let slots = Slots::new(1, 64);
+    let free = slots.window(0, 0, 64);
+    let source = |window| Source { window, scale: None };
+    let (t, r) = (DataType::U8, Reduction::Sum);
+    assert_eq!(reduce(t, r, &[source(fixed)], &[free], None), Ok(()));
+    assert_eq!(reduce(t, r, &[source(fixed)], &[free, fixed], None), Err(ReduceError::ReadOnly));
+    let step = ScanStep { input: source(free), output: None };
+    assert_eq!(crate::scan(t, r, None, &[step], true, 0, Some(fixed)), Err(ReduceError::ReadOnly));
+    assert_eq!(crate::copy(fixed, &[free]), Ok(()));
+    assert_eq!(crate::copy(free, &[fixed]), Err(CopyError::ReadOnly));
+    assert_eq!(crate::swap(free, fixed), Err(CopyError::ReadOnly));
+    assert_eq!(bytes(&free), bytes(&fixed));
+}
