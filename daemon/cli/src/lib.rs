@@ -1,0 +1,6 @@
+//! The programs `ringway` and `ringwayd`.
+#![forbid(unsafe_code)]
+
+pub mod local;
+mod output;
+pub mod run;
