@@ -1,1 +1,14 @@
-//! Under construction.
+//! A simulated device and the conformance suite every device passes. For tests only.
+//!
+//! [`SimNetwork`] joins any number of [`SimDevice`]s inside one thread. Time is what callers of
+//! [`Device::poll`](ringway_verbs::Device::poll) say it is, delays come from a seed, and so a run repeats exactly.
+//! [`conformance`] holds the rules of `ringway-verbs` as tests over any device.
+#![forbid(unsafe_code)]
+
+pub mod conformance;
+mod device;
+mod network;
+mod node;
+
+pub use device::SimDevice;
+pub use network::{SimConfig, SimNetwork};
