@@ -6,6 +6,7 @@
 //!   understand each other can still say so.
 //! - [`control`]: requests and replies on the control socket (one SEQPACKET message each), in postcard encoding.
 //! - [`descriptor`]: 64-byte submissions and 32-byte completions, as words.
+//! - [`paths`]: where sockets are, unless somebody says otherwise.
 //! - [`extent`]: how many bytes an operation reads and writes, computed the same way on both sides.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ pub mod control;
 pub mod descriptor;
 pub mod extent;
 pub mod handshake;
+pub mod paths;
 mod status;
 mod unique_id;
 

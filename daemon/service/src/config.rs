@@ -1,0 +1,167 @@
+//! What a daemon can be told: settings as text, checked into a [`Config`] that holds only what makes sense.
+//!
+//! The same names serve in the file, on the command line and in messages. Flags win over the file, the file over
+//! the defaults.
+
+mod key;
+mod resolve;
+mod settings;
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use thiserror::Error;
+
+pub use key::ClusterKey;
+pub use settings::{QuotaSettings, Settings};
+
+/// Why a daemon does not start with these settings.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("the configuration file `{path}` cannot be read: {reason}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// The system's reason.
+        reason: String,
+    },
+    /// The file is not TOML, or has a setting that does not exist, or one of the wrong type.
+    #[error("the configuration file `{path}` is wrong:\n{message}")]
+    Syntax {
+        /// The file.
+        path: String,
+        /// Where and why.
+        message: String,
+    },
+    /// A value is not allowed.
+    #[error("setting `{setting}` is `{value}`: {allowed}")]
+    Invalid {
+        /// The setting's name.
+        setting: &'static str,
+        /// What was given.
+        value: String,
+        /// What is allowed, and what to do.
+        allowed: String,
+    },
+    /// One setting needs another.
+    #[error("setting `{setting}` needs `{needs}` as well: {why}")]
+    Missing {
+        /// What was given.
+        setting: &'static str,
+        /// What was not.
+        needs: &'static str,
+        /// Why.
+        why: &'static str,
+    },
+}
+
+/// How the daemon waits for work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PollingMode {
+    /// Never sleeps: the lowest latency, one core for itself.
+    Spin,
+    /// Spins while work is expected, else sleeps.
+    Adaptive,
+    /// Sleeps whenever there is nothing to do.
+    Block,
+}
+
+impl PollingMode {
+    /// The name in settings and messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Adaptive => "adaptive",
+            Self::Block => "block",
+        }
+    }
+}
+
+/// Whose processes are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Users {
+    /// Everybody's on this host.
+    All,
+    /// The daemon's own user's, and root's.
+    Own,
+}
+
+/// Which device moves data between nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The best that works here.
+    Auto,
+    /// Kernel TCP over io_uring.
+    Tcp,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What a daemon needs in order to work with daemons on other nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkConfig {
+    /// Where other daemons connect.
+    pub listen: SocketAddr,
+    /// The same as others reach it.
+    pub advertise: SocketAddr,
+    /// Proves that daemons belong together.
+    pub cluster_key: ClusterKey,
+    /// How long a peer may be silent before it counts as lost.
+    pub peer_timeout: Duration,
+}
+
+/// What one user may hold at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quotas {
+    /// Connections.
+    pub sessions: u32,
+    /// Ranks in communicators, those being formed included.
+    pub communicators: u32,
+    /// Regions.
+    pub regions: u32,
+    /// Bytes of regions.
+    pub region_bytes: u64,
+}
+
+/// Everything a daemon is told, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The control socket.
+    pub socket: PathBuf,
+    /// Whose processes are served.
+    pub users: Users,
+    /// How the daemon waits for work.
+    pub polling: PollingMode,
+    /// How long it spins after the last work; `None` for as long as a wake-up takes on this host.
+    pub spin: Option<Duration>,
+    /// The CPU the engine thread is pinned to, if any.
+    pub engine_cpu: Option<usize>,
+    /// Work with other nodes; `None` to serve this node only.
+    pub network: Option<NetworkConfig>,
+    /// Which device moves data between nodes.
+    pub device: DeviceChoice,
+    /// Memory for data on its way.
+    pub workspace_bytes: u64,
+    /// When a rank that others wait for is named in the log.
+    pub late_after: Duration,
+    /// Leave when there was no client for this long.
+    pub idle_exit: Option<Duration>,
+    /// The least important log lines that are written: error, warn, info, debug or trace.
+    pub log_level: &'static str,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// The most submissions a client's ring may hold.
+    pub ring_submissions_max: u32,
+    /// Words for lists of counts in each ring.
+    pub ring_argument_words: u32,
+    /// What one user may hold.
+    pub quotas: Quotas,
+}

@@ -1,0 +1,259 @@
+//! Checks settings.
+
+use std::{
+    net::{IpAddr, SocketAddr, UdpSocket},
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use ringway_abi::{DEFAULT_PORT, paths};
+
+use super::{
+    ClusterKey, Config, ConfigError, DeviceChoice, LogFormat, NetworkConfig, PollingMode, QuotaSettings,
+    Quotas, Settings, Users,
+};
+
+const MIB: u64 = 1 << 20;
+
+impl Settings {
+    /// Fills in the defaults, so that what is printed is what holds.
+    #[must_use]
+    pub fn with_defaults(self) -> Self {
+        let uid = rustix::process::geteuid().as_raw();
+        let xdg = std::env::var("XDG_RUNTIME_DIR").ok();
+        let text = |s: &str| Some(s.to_owned());
+        let half_of_memory = i64::try_from(host_memory_bytes() / 2 / MIB).unwrap_or(i64::MAX).max(1);
+        let listen = self.cluster_key_file.is_some().then(|| format!("0.0.0.0:{DEFAULT_PORT}"));
+        self.over(Self {
+            socket: Some(paths::daemon_socket(uid, xdg.as_deref())),
+            users: text(if uid == 0 { "all" } else { "own" }),
+            polling: text("adaptive"),
+            spin_us: Some(0),
+            engine_cpu: None,
+            listen,
+            advertise: None,
+            cluster_key_file: None,
+            device: text("auto"),
+            peer_timeout_ms: Some(1000),
+            workspace_mib: Some(16),
+            late_after_s: Some(5),
+            idle_exit_s: Some(0),
+            log_level: text("info"),
+            log_format: text("text"),
+            ring_submissions_max: Some(1024),
+            ring_argument_words: Some(16 * 1024),
+            quotas: QuotaSettings {
+                sessions: Some(1024),
+                communicators: Some(4096),
+                regions: Some(4096),
+                region_mib: Some(half_of_memory),
+            },
+        })
+    }
+
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first setting that makes no sense: its name, its value and what is allowed.
+    pub fn resolve(self) -> Result<Config, ConfigError> {
+        let s = self.with_defaults();
+        Ok(Config {
+            socket: socket(s.socket.as_deref().unwrap_or_default())?,
+            users: choice("users", s.users.as_deref(), &[("all", Users::All), ("own", Users::Own)])?,
+            polling: choice(
+                "polling",
+                s.polling.as_deref(),
+                &[
+                    ("spin", PollingMode::Spin),
+                    ("adaptive", PollingMode::Adaptive),
+                    ("block", PollingMode::Block),
+                ],
+            )?,
+            spin: Some(number("spin_us", s.spin_us, 0..=1_000_000, "microseconds; 0 measures it at start")?)
+                .filter(|us| *us > 0)
+                .map(Duration::from_micros),
+            engine_cpu: engine_cpu(s.engine_cpu)?,
+            network: network(&s)?,
+            device: choice(
+                "device",
+                s.device.as_deref(),
+                &[("auto", DeviceChoice::Auto), ("tcp", DeviceChoice::Tcp)],
+            )?,
+            workspace_bytes: number("workspace_mib", s.workspace_mib, 1..=65_536, "MiB")? * MIB,
+            late_after: Duration::from_secs(number("late_after_s", s.late_after_s, 1..=86_400, "seconds")?),
+            idle_exit: Some(number(
+                "idle_exit_s",
+                s.idle_exit_s,
+                0..=31_536_000,
+                "seconds; 0 stays for ever",
+            )?)
+            .filter(|s| *s > 0)
+            .map(Duration::from_secs),
+            log_level: choice(
+                "log_level",
+                s.log_level.as_deref(),
+                &[
+                    ("error", "error"),
+                    ("warn", "warn"),
+                    ("info", "info"),
+                    ("debug", "debug"),
+                    ("trace", "trace"),
+                ],
+            )?,
+            log_format: choice(
+                "log_format",
+                s.log_format.as_deref(),
+                &[("text", LogFormat::Text), ("json", LogFormat::Json)],
+            )?,
+            ring_submissions_max: power_of_two("ring_submissions_max", s.ring_submissions_max, 2..=32_768)?,
+            ring_argument_words: power_of_two("ring_argument_words", s.ring_argument_words, 16..=1_048_576)?,
+            quotas: quotas(&s.quotas)?,
+        })
+    }
+}
+
+fn invalid(setting: &'static str, value: impl ToString, allowed: impl Into<String>) -> ConfigError {
+    ConfigError::Invalid { setting, value: value.to_string(), allowed: allowed.into() }
+}
+
+fn choice<T: Copy>(setting: &'static str, value: Option<&str>, all: &[(&str, T)]) -> Result<T, ConfigError> {
+    let value = value.unwrap_or_default();
+    all.iter().find(|(name, _)| *name == value).map(|(_, t)| *t).ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|(name, _)| format!("`{name}`")).collect();
+        invalid(setting, value, format!("expected one of {}", names.join(", ")))
+    })
+}
+
+fn number(
+    setting: &'static str,
+    value: Option<i64>,
+    range: RangeInclusive<i64>,
+    unit: &str,
+) -> Result<u64, ConfigError> {
+    let value = value.unwrap_or(*range.start());
+    match u64::try_from(value) {
+        Ok(number) if range.contains(&value) => Ok(number),
+        _ => {
+            let (low, high) = range.into_inner();
+            Err(invalid(setting, value, format!("expected {low} to {high} ({unit})")))
+        }
+    }
+}
+
+fn power_of_two(
+    setting: &'static str,
+    value: Option<i64>,
+    range: RangeInclusive<i64>,
+) -> Result<u32, ConfigError> {
+    let number = number(setting, value, range, "a power of two")?;
+    u32::try_from(number)
+        .ok()
+        .filter(|n| n.is_power_of_two())
+        .ok_or_else(|| invalid(setting, number, "expected a power of two, such as 64 or 1024"))
+}
+
+fn socket(path: &str) -> Result<PathBuf, ConfigError> {
+    // A Unix socket's address holds 108 bytes with the terminating zero; the lock file's name need not fit.
+    if path.is_empty() || path.len() > 107 || !Path::new(path).is_absolute() {
+        return Err(invalid("socket", path, "expected an absolute path of at most 107 bytes"));
+    }
+    Ok(PathBuf::from(path))
+}
+
+fn engine_cpu(value: Option<i64>) -> Result<Option<usize>, ConfigError> {
+    let Some(value) = value else { return Ok(None) };
+    let allowed = crate::polling::allowed_cpus();
+    match usize::try_from(value) {
+        Ok(cpu) if allowed.contains(&cpu) => Ok(Some(cpu)),
+        _ => Err(invalid("engine_cpu", value, format!("expected a CPU this process may use: {allowed:?}"))),
+    }
+}
+
+fn network(s: &Settings) -> Result<Option<NetworkConfig>, ConfigError> {
+    let peer_timeout = number("peer_timeout_ms", s.peer_timeout_ms, 100..=600_000, "milliseconds")?;
+    let Some(key_file) = &s.cluster_key_file else {
+        return match (&s.listen, &s.advertise) {
+            (None, None) => Ok(None),
+            (listen, _) => Err(ConfigError::Missing {
+                setting: if listen.is_some() { "listen" } else { "advertise" },
+                needs: "cluster_key_file",
+                why: "daemons of different nodes must prove that they belong together before they talk",
+            }),
+        };
+    };
+    let listen = address("listen", s.listen.as_deref().unwrap_or("0.0.0.0"))?;
+    let advertise = match &s.advertise {
+        Some(text) => address("advertise", text)?,
+        None if listen.ip().is_unspecified() => SocketAddr::new(own_address(listen.ip()), listen.port()),
+        None => listen,
+    };
+    if advertise.ip().is_unspecified() {
+        return Err(invalid(
+            "advertise",
+            advertise,
+            "expected an address at which other nodes reach this one",
+        ));
+    }
+    let cluster_key = ClusterKey::read(Path::new(key_file))?;
+    let peer_timeout = Duration::from_millis(peer_timeout);
+    Ok(Some(NetworkConfig { listen, advertise, cluster_key, peer_timeout }))
+}
+
+/// `address`, or `address:port`, without names to look up.
+fn address(setting: &'static str, text: &str) -> Result<SocketAddr, ConfigError> {
+    let with_port = || text.parse::<SocketAddr>().ok();
+    let without = || text.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, DEFAULT_PORT));
+    with_port().or_else(without).filter(|a| a.port() != 0).ok_or_else(|| {
+        invalid(
+            setting,
+            text,
+            format!(
+                "expected an IP address with or without a port, such as 10.0.0.1, 10.0.0.1:{DEFAULT_PORT} or \
+                 [fd00::1]:{DEFAULT_PORT}"
+            ),
+        )
+    })
+}
+
+/// The address this host uses towards others: what the kernel's routing table says, without sending anything.
+fn own_address(listen: IpAddr) -> IpAddr {
+    // Addresses reserved for documentation (RFC 5737, RFC 3849): they follow the default route.
+    let (bind, towards) = match listen {
+        IpAddr::V4(_) => ("0.0.0.0:0", "192.0.2.1:9"),
+        IpAddr::V6(_) => ("[::]:0", "[2001:db8::1]:9"),
+    };
+    let found = UdpSocket::bind(bind).and_then(|socket| {
+        socket.connect(towards)?;
+        socket.local_addr()
+    });
+    match (found, listen) {
+        (Ok(address), _) if !address.ip().is_unspecified() => address.ip(),
+        (_, IpAddr::V4(_)) => IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+        (_, IpAddr::V6(_)) => IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+    }
+}
+
+fn quotas(q: &QuotaSettings) -> Result<Quotas, ConfigError> {
+    let count = |setting, value| {
+        number(setting, value, 1..=1_000_000, "for each user").map(|n| u32::try_from(n).unwrap_or(u32::MAX))
+    };
+    Ok(Quotas {
+        sessions: count("quotas.sessions", q.sessions)?,
+        communicators: count("quotas.communicators", q.communicators)?,
+        regions: count("quotas.regions", q.regions)?,
+        region_bytes: number("quotas.region_mib", q.region_mib, 1..=1 << 30, "MiB for each user")? * MIB,
+    })
+}
+
+fn host_memory_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(1 << 20).saturating_mul(1024)
+}
+
+#[cfg(test)]
+mod tests;

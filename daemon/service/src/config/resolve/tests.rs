@@ -1,0 +1,115 @@
+use std::{io::Write, os::unix::fs::OpenOptionsExt};
+
+use super::*;
+
+fn message(change: impl FnOnce(&mut Settings)) -> String {
+    let mut settings = Settings::default();
+    change(&mut settings);
+    settings.resolve().expect_err("must be refused").to_string()
+}
+
+#[test]
+fn every_default_is_allowed_and_survives_printing() {
+    let defaults = Settings::default().with_defaults();
+    let printed: Settings = toml::from_str(&defaults.to_toml()).expect("parse what was printed");
+    assert_eq!(printed, defaults);
+    assert_eq!(printed.resolve(), Settings::default().resolve());
+    assert!(Settings::default().resolve().is_ok());
+}
+
+#[test]
+fn each_bad_value_is_named_with_what_is_allowed() {
+    let text = |s: &str| Some(s.to_owned());
+    let cases: &[(&str, &str, String)] = &[
+        ("`users`", "`own`", message(|s| s.users = text("me"))),
+        ("`polling`", "`adaptive`", message(|s| s.polling = text("fast"))),
+        ("`device`", "`tcp`", message(|s| s.device = text("warp"))),
+        ("`log_level`", "`debug`", message(|s| s.log_level = text("loud"))),
+        ("`log_format`", "`json`", message(|s| s.log_format = text("xml"))),
+        ("`socket`", "absolute", message(|s| s.socket = text("here.sock"))),
+        ("`socket`", "107", message(|s| s.socket = Some(format!("/{}", "x".repeat(200))))),
+        ("`spin_us`", "1000000", message(|s| s.spin_us = Some(-1))),
+        ("`engine_cpu`", "may use", message(|s| s.engine_cpu = Some(100_000))),
+        ("`peer_timeout_ms`", "100", message(|s| s.peer_timeout_ms = Some(1))),
+        ("`workspace_mib`", "65536", message(|s| s.workspace_mib = Some(0))),
+        ("`late_after_s`", "seconds", message(|s| s.late_after_s = Some(0))),
+        ("`idle_exit_s`", "0 stays", message(|s| s.idle_exit_s = Some(-5))),
+        ("`ring_submissions_max`", "power of two", message(|s| s.ring_submissions_max = Some(100))),
+        ("`ring_argument_words`", "power of two", message(|s| s.ring_argument_words = Some(17))),
+        ("`quotas.sessions`", "each user", message(|s| s.quotas.sessions = Some(0))),
+        ("`quotas.region_mib`", "MiB", message(|s| s.quotas.region_mib = Some(0))),
+        ("`listen`", "cluster_key_file", message(|s| s.listen = text("10.0.0.1"))),
+        ("`advertise`", "cluster_key_file", message(|s| s.advertise = text("10.0.0.1"))),
+        ("`cluster_key_file`", "od -An", message(|s| s.cluster_key_file = text("/nonexistent/key"))),
+    ];
+    for (setting, allowed, message) in cases {
+        assert!(message.contains(setting) && message.contains(allowed), "{message}");
+    }
+}
+
+fn key_file(name: &str, mode: u32, content: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("ringway-key-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(mode).open(&path).expect("create");
+    file.write_all(content.as_bytes()).expect("write");
+    path
+}
+
+#[test]
+fn a_key_turns_the_network_on() {
+    let path = key_file("good", 0o600, &"5a".repeat(32));
+    let mut settings = Settings { cluster_key_file: Some(path.display().to_string()), ..Settings::default() };
+    let network = settings.clone().resolve().expect("resolve").network.expect("network");
+    assert_eq!(network.listen.to_string(), "0.0.0.0:7411");
+    assert!(!network.advertise.ip().is_unspecified());
+    assert_eq!(network.cluster_key.bytes(), &[0x5a; 32]);
+
+    settings.listen = Some("127.0.0.1:9000".to_owned());
+    let network = settings.clone().resolve().expect("resolve").network.expect("network");
+    assert_eq!(network.advertise.to_string(), "127.0.0.1:9000");
+
+    settings.listen = Some("localhost:9000".to_owned());
+    let message = settings.resolve().expect_err("a name").to_string();
+    assert!(
+        message.contains("`listen` is `localhost:9000`") && message.contains("10.0.0.1:7411"),
+        "{message}"
+    );
+    std::fs::remove_file(path).expect("remove");
+}
+
+#[test]
+fn keys_that_others_can_read_or_that_are_no_keys_are_refused() {
+    for (name, mode, content, part) in [
+        ("open", 0o644, "5a".repeat(32), "chmod 600"),
+        ("short", 0o600, "5a".repeat(8), "64 hex digits"),
+        ("rubbish", 0o600, "zz".repeat(32), "64 hex digits"),
+    ] {
+        let path = key_file(name, mode, &content);
+        let message = message(|s| s.cluster_key_file = Some(path.display().to_string()));
+        assert!(message.contains("`cluster_key_file`") && message.contains(part), "{message}");
+        assert!(!message.contains(&content), "{message}");
+        std::fs::remove_file(path).expect("remove");
+    }
+}
+
+#[test]
+fn files_with_unknown_settings_or_wrong_types_are_refused_with_the_line() {
+    for (name, content, part) in [
+        ("unknown", "socket = \"/x\"\npoling = \"spin\"\n", "poling"),
+        ("type", "spin_us = \"many\"\n", "spin_us"),
+        ("toml", "socket = \n", "line 1"),
+        ("quota", "[quotas]\nregion_gib = 3\n", "region_gib"),
+    ] {
+        let path = key_file(name, 0o600, content);
+        let message = Settings::read(&path).expect_err("must be refused").to_string();
+        assert!(message.contains(part) && message.contains(&path.display().to_string()), "{message}");
+        std::fs::remove_file(path).expect("remove");
+    }
+    assert!(
+        Settings::read(Path::new("/nonexistent"))
+            .expect_err("no file")
+            .to_string()
+            .contains("cannot be read")
+    );
+}

@@ -1,0 +1,107 @@
+//! Settings as they are written, before they are checked.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::ConfigError;
+
+macro_rules! merge {
+    ($over:expr, $under:expr, { $($own:ident: $value:expr),* }, $($field:ident),*) => {
+        Self { $($own: $value,)* $($field: $over.$field.or($under.$field),)* }
+    };
+}
+
+/// Settings as text and numbers; what is absent has its default. README and `ringwayd --help` describe each.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// The control socket's path.
+    pub socket: Option<String>,
+    /// `all` or `own`.
+    pub users: Option<String>,
+    /// `spin`, `adaptive` or `block`.
+    pub polling: Option<String>,
+    /// Microseconds to spin after the last work; 0 measures what a wake-up costs.
+    pub spin_us: Option<i64>,
+    /// The CPU to pin the engine thread to.
+    pub engine_cpu: Option<i64>,
+    /// Address, or address:port, for daemons of other nodes.
+    pub listen: Option<String>,
+    /// The same as others reach it.
+    pub advertise: Option<String>,
+    /// The file that holds the cluster's key.
+    pub cluster_key_file: Option<String>,
+    /// `auto` or `tcp`.
+    pub device: Option<String>,
+    /// Milliseconds of silence after which a peer is lost.
+    pub peer_timeout_ms: Option<i64>,
+    /// MiB for data on its way.
+    pub workspace_mib: Option<i64>,
+    /// Seconds after which a late rank is named in the log.
+    pub late_after_s: Option<i64>,
+    /// Leave after so many seconds without clients; 0 never.
+    pub idle_exit_s: Option<i64>,
+    /// `error`, `warn`, `info`, `debug` or `trace`.
+    pub log_level: Option<String>,
+    /// `text` or `json`.
+    pub log_format: Option<String>,
+    /// The most submissions a ring may hold; a power of two.
+    pub ring_submissions_max: Option<i64>,
+    /// 64-bit words for lists of counts in each ring.
+    pub ring_argument_words: Option<i64>,
+    /// What one user may hold.
+    pub quotas: QuotaSettings,
+}
+
+/// What one user may hold, before it is checked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QuotaSettings {
+    /// Connections.
+    pub sessions: Option<i64>,
+    /// Ranks in communicators.
+    pub communicators: Option<i64>,
+    /// Regions.
+    pub regions: Option<i64>,
+    /// MiB of regions; absent for half of the host's memory.
+    pub region_mib: Option<i64>,
+}
+
+impl Settings {
+    /// Reads a TOML file. A setting that does not exist is an error.
+    ///
+    /// # Errors
+    /// [`ConfigError::Unreadable`], or [`ConfigError::Syntax`] with line and reason.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| ConfigError::Unreadable { path: name.clone(), reason: e.to_string() })?;
+        toml::from_str(&text)
+            .map_err(|e| ConfigError::Syntax { path: name, message: e.to_string().trim_end().to_owned() })
+    }
+
+    /// These settings, and those of `under` where there are none here.
+    #[must_use]
+    pub fn over(self, under: Self) -> Self {
+        let quotas = self.quotas.over(under.quotas);
+        merge!(
+            self, under, { quotas: quotas },
+            socket, users, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
+            peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format,
+            ring_submissions_max, ring_argument_words
+        )
+    }
+
+    /// The settings as a TOML file.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+}
+
+impl QuotaSettings {
+    fn over(self, under: Self) -> Self {
+        merge!(self, under, {}, sessions, communicators, regions, region_mib)
+    }
+}

@@ -1,0 +1,122 @@
+//! When to spin, when to hand over and when to sleep.
+//!
+//! A wait costs either the time spun or a wake-up; spinning for as long as a wake-up takes and then sleeping costs at
+//! most twice what a clairvoyant would pay (the ski-rental bound; Karlin et al., "Empirical studies of competitive
+//! spinning for a shared-memory multiprocessor", SOSP 1991). While operations are outstanding the next event is
+//! likely near, so the budget is larger then. With more pollers than CPUs a spinning thread keeps the very thread it
+//! waits for from running: then every fruitless turn gives the CPU away.
+
+mod calibrate;
+mod cpus;
+
+use std::time::Duration;
+
+pub(crate) use calibrate::wake_up_cost;
+pub(crate) use cpus::{allowed_cpus, parallelism};
+
+use crate::config::PollingMode;
+
+/// How much longer than a wake-up costs to spin while operations are outstanding.
+const OUTSTANDING_FACTOR: u32 = 16;
+
+/// A bound on spinning while operations are outstanding: a rank that computes for longer is worth a wake-up.
+const OUTSTANDING_MAX: Duration = Duration::from_millis(2);
+
+/// What to do after a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Take another turn at once.
+    Turn,
+    /// Pause the CPU for a moment, then take another turn.
+    Spin,
+    /// Let another thread run, then take another turn.
+    HandOver,
+    /// Sleep until something happens.
+    Sleep,
+}
+
+/// Decides what to do after each turn.
+#[derive(Debug)]
+pub(crate) struct Polling {
+    mode: PollingMode,
+    idle_budget_ns: u64,
+    outstanding_budget_ns: u64,
+    cpus: u32,
+    last_work_ns: u64,
+}
+
+impl Polling {
+    /// `spin` is how long to spin after the last work; `cpus` how many threads can run at a time.
+    pub(crate) fn new(mode: PollingMode, spin: Duration, cpus: u32) -> Self {
+        let outstanding = (spin * OUTSTANDING_FACTOR).min(OUTSTANDING_MAX).max(spin);
+        let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            mode,
+            idle_budget_ns: ns(spin),
+            outstanding_budget_ns: ns(outstanding),
+            cpus: cpus.max(1),
+            last_work_ns: 0,
+        }
+    }
+
+    /// The mode.
+    pub(crate) fn mode(&self) -> PollingMode {
+        self.mode
+    }
+
+    /// How long it spins after the last work.
+    pub(crate) fn budget(&self) -> Duration {
+        Duration::from_nanos(self.idle_budget_ns)
+    }
+
+    /// What to do after a turn at `now_ns` that did something (`worked`), with operations outstanding or not, when
+    /// `pollers` threads (the clients' and this one) may be spinning on this host.
+    pub(crate) fn after_turn(&mut self, now_ns: u64, worked: bool, outstanding: bool, pollers: u32) -> Next {
+        if worked {
+            self.last_work_ns = now_ns;
+            // A client that waits for what was just done needs a CPU to see it.
+            return if pollers > self.cpus { Next::HandOver } else { Next::Turn };
+        }
+        let wait = if pollers > self.cpus { Next::HandOver } else { Next::Spin };
+        let budget = if outstanding { self.outstanding_budget_ns } else { self.idle_budget_ns };
+        match self.mode {
+            PollingMode::Spin => wait,
+            PollingMode::Block => Next::Sleep,
+            PollingMode::Adaptive if now_ns.saturating_sub(self.last_work_ns) < budget => wait,
+            PollingMode::Adaptive => Next::Sleep,
+        }
+    }
+
+    /// A sleep ended at `now_ns`: what woke it is worth a fresh budget.
+    pub(crate) fn woke(&mut self, now_ns: u64) {
+        self.last_work_ns = now_ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mode_waits_in_its_own_way() {
+        let spin = Duration::from_micros(10);
+        let mut adaptive = Polling::new(PollingMode::Adaptive, spin, 2);
+        assert_eq!(adaptive.after_turn(1_000, true, true, 2), Next::Turn);
+        assert_eq!(adaptive.after_turn(10_000, false, false, 2), Next::Spin);
+        assert_eq!(adaptive.after_turn(11_000, false, false, 2), Next::Sleep);
+        assert_eq!(adaptive.after_turn(11_000, false, true, 2), Next::Spin, "work is outstanding");
+        assert_eq!(adaptive.after_turn(10_000_000, false, true, 2), Next::Sleep, "but not for ever");
+        let mut spinning = Polling::new(PollingMode::Spin, spin, 2);
+        assert_eq!(spinning.after_turn(u64::MAX, false, false, 1), Next::Spin);
+        let mut blocking = Polling::new(PollingMode::Block, spin, 2);
+        assert_eq!(blocking.after_turn(5, false, true, 1), Next::Sleep);
+    }
+
+    #[test]
+    fn with_more_pollers_than_cpus_the_cpu_is_handed_over() {
+        let mut polling = Polling::new(PollingMode::Adaptive, Duration::from_micros(10), 2);
+        assert_eq!(polling.after_turn(100, true, true, 3), Next::HandOver);
+        assert_eq!(polling.after_turn(200, false, true, 3), Next::HandOver);
+        assert_eq!(polling.after_turn(10_000_000, false, true, 3), Next::Sleep);
+    }
+}
