@@ -1,1 +1,34 @@
-//! Under construction.
+//! Forming a communicator, as state machines without any I/O: messages are values, time is an argument.
+//!
+//! The daemon named in the communicator's id is its root and runs [`Root`]; every daemon with ranks of it, the root's
+//! included, runs [`Member`]. Members talk to the root only, each over one ordered connection. On the root's own node
+//! the caller hands the messages over by itself, so that one node or many take the same path:
+//!
+//! 1. *Gathering.* Each local rank is announced to the root ([`Request::Join`]), which checks that ranks are
+//!    different, agree about the size and the device, and come in time.
+//! 2. *Opening.* When all ranks are there every node gets the roster ([`Answer::Roster`]), opens one queue pair for
+//!    each other node and sends the endpoints to the root.
+//! 3. *Connecting.* When all endpoints are there the root gives each node those meant for it
+//!    ([`Answer::Endpoints`]); each node connects and reports [`Request::Ready`].
+//! 4. When all are ready the root says [`Answer::Go`] and forgets the rendezvous: the communicator is formed.
+//!
+//! Whatever fails on the way (a rank or node is lost, time is up, a device cannot connect) fails the communicator on
+//! every node with one reason. The one thing no protocol can give: when a connection breaks while [`Answer::Go`] is
+//! on its way, the node behind it fails and the others are formed. Their queue pairs to that node see it at once.
+#![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing, clippy::cast_possible_truncation)]
+
+mod failure;
+mod member;
+mod message;
+mod names;
+mod rendezvous;
+mod root;
+
+pub use failure::{Failure, FailureKind};
+pub use member::{JoinRequest, Member, MemberConfig, MemberEvent};
+pub use message::{
+    Answer, ENDPOINTS_MAX, MESSAGE_BYTES_MAX, MalformedMessage, PeerEndpoint, Request, ToMember, ToRoot,
+};
+pub use names::{GroupId, Key, NodeRef, RootAt, Ticket};
+pub use root::{Limits, Root};

@@ -1,0 +1,184 @@
+//! What members and the root say to each other, in postcard encoding. Every message fits into
+//! [`MESSAGE_BYTES_MAX`]; endpoints are sent in as many messages as they need.
+
+use core::fmt;
+
+use ringway_verbs::Endpoint;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned, de::Error as _};
+
+use crate::{Failure, GroupId, Key};
+
+/// The most bytes of one message.
+pub const MESSAGE_BYTES_MAX: usize = 48 * 1024;
+
+/// The most endpoints in one message.
+pub const ENDPOINTS_MAX: usize = 256;
+
+/// From a member to the root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToRoot {
+    /// Which communicator.
+    pub key: Key,
+    /// The member's name for it.
+    pub group: GroupId,
+    /// What is said.
+    pub body: Request,
+}
+
+/// What a member says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// A rank of mine joins.
+    Join {
+        /// Which.
+        rank: u32,
+        /// How many ranks it expects.
+        size: u32,
+        /// How long it goes on waiting, in milliseconds.
+        timeout_ms: u32,
+        /// The device this node uses between nodes.
+        device: String,
+    },
+    /// Some of my endpoints, one for each other node, named by the node they are for.
+    Endpoints(Vec<PeerEndpoint>),
+    /// My queue pairs are connected.
+    Ready,
+    /// I cannot take part: fail it everywhere.
+    Fail(Failure),
+    /// Forget what I said under this name; sent when it failed already and a join may have crossed the failure.
+    Leave,
+}
+
+/// From the root to a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToMember {
+    /// The member's name for the communicator.
+    pub group: GroupId,
+    /// What is said.
+    pub body: Answer,
+}
+
+/// What the root says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// This rank of yours cannot join; the others are not affected.
+    Refuse {
+        /// Which.
+        rank: u32,
+        /// Why.
+        failure: Failure,
+    },
+    /// All ranks are here: open your queue pairs.
+    Roster {
+        /// Your node's number.
+        node: u32,
+        /// For each rank its node; nodes are numbered by their lowest rank.
+        node_of: Vec<u32>,
+    },
+    /// Some of the endpoints meant for you, named by the node they come from.
+    Endpoints(Vec<PeerEndpoint>),
+    /// Every node is ready: the communicator is formed.
+    Go,
+    /// It failed.
+    Fail(Failure),
+}
+
+/// A queue pair's endpoint and the node at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerEndpoint {
+    /// The node.
+    pub node: u32,
+    /// What its device needs to connect.
+    #[serde(serialize_with = "write_endpoint", deserialize_with = "read_endpoint")]
+    pub endpoint: Endpoint,
+}
+
+fn write_endpoint<S: Serializer>(endpoint: &Endpoint, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bytes(endpoint.as_bytes())
+}
+
+fn read_endpoint<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Endpoint, D::Error> {
+    let bytes = <&'de [u8]>::deserialize(deserializer)?;
+    Endpoint::new(bytes).ok_or_else(|| D::Error::custom("endpoint too long"))
+}
+
+/// Why a message could not be written or read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MalformedMessage;
+
+impl fmt::Display for MalformedMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a membership message cannot be read; do all nodes run the same version of Ringway?")
+    }
+}
+
+impl core::error::Error for MalformedMessage {}
+
+impl ToRoot {
+    /// The bytes of this message.
+    ///
+    /// # Errors
+    /// When it would be longer than [`MESSAGE_BYTES_MAX`].
+    pub fn encode(&self) -> Result<Vec<u8>, MalformedMessage> {
+        encode(self)
+    }
+
+    /// Reads a message; every byte must belong to it.
+    ///
+    /// # Errors
+    /// When the bytes are not exactly one message within the limits.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MalformedMessage> {
+        let mut message: Self = decode(bytes)?;
+        message.body = match message.body {
+            Request::Fail(failure) => Request::Fail(failure.cleaned()),
+            Request::Endpoints(list) if list.len() > ENDPOINTS_MAX => return Err(MalformedMessage),
+            Request::Join { ref device, .. } if !is_device_name(device) => return Err(MalformedMessage),
+            other => other,
+        };
+        Ok(message)
+    }
+}
+
+impl ToMember {
+    /// The bytes of this message.
+    ///
+    /// # Errors
+    /// When it would be longer than [`MESSAGE_BYTES_MAX`].
+    pub fn encode(&self) -> Result<Vec<u8>, MalformedMessage> {
+        encode(self)
+    }
+
+    /// Reads a message; every byte must belong to it.
+    ///
+    /// # Errors
+    /// When the bytes are not exactly one message within the limits.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MalformedMessage> {
+        let mut message: Self = decode(bytes)?;
+        message.body = match message.body {
+            Answer::Fail(failure) => Answer::Fail(failure.cleaned()),
+            Answer::Refuse { rank, failure } => Answer::Refuse { rank, failure: failure.cleaned() },
+            Answer::Endpoints(list) if list.len() > ENDPOINTS_MAX => return Err(MalformedMessage),
+            other => other,
+        };
+        Ok(message)
+    }
+}
+
+fn is_device_name(name: &str) -> bool {
+    name.len() <= 32 && name.bytes().all(|b| b.is_ascii_graphic())
+}
+
+fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, MalformedMessage> {
+    let bytes = postcard::to_allocvec(message).map_err(|_| MalformedMessage)?;
+    if bytes.len() > MESSAGE_BYTES_MAX { Err(MalformedMessage) } else { Ok(bytes) }
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MalformedMessage> {
+    if bytes.len() > MESSAGE_BYTES_MAX {
+        return Err(MalformedMessage);
+    }
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(MalformedMessage),
+    }
+}

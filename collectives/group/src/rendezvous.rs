@@ -1,0 +1,311 @@
+//! One communicator being formed, as its root sees it.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use ringway_plan::Layout;
+use ringway_verbs::{Endpoint, Time};
+
+use crate::{
+    Answer, ENDPOINTS_MAX, Failure, FailureKind, GroupId, NodeRef, PeerEndpoint, ToMember,
+    names::{after, list_ranks},
+};
+
+/// Messages to members.
+pub(crate) type Outbox = VecDeque<(NodeRef, ToMember)>;
+
+/// A rank's wish to join.
+#[derive(Debug)]
+pub(crate) struct JoinOffer {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) timeout: Duration,
+    pub(crate) device: String,
+}
+
+/// What became of a rendezvous.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// It goes on.
+    Waiting,
+    /// It is formed, or nobody is left: nothing more to say.
+    Over,
+    /// It failed: every node must be told.
+    Failed(Failure),
+}
+
+#[derive(Debug)]
+pub(crate) struct Rendezvous {
+    size: u32,
+    /// The rank that brought `size`.
+    first: u32,
+    /// What is left of the time for opening and connecting, once all ranks are there.
+    setup_deadline: Option<Time>,
+    ranks: BTreeMap<u32, Seat>,
+    nodes: BTreeMap<NodeRef, Node>,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Gathering,
+    Opening,
+    Connecting,
+}
+
+/// A rank that has joined.
+#[derive(Debug, Clone, Copy)]
+struct Seat {
+    node: NodeRef,
+    deadline: Time,
+    timeout: Duration,
+}
+
+/// What is known of one node.
+#[derive(Debug)]
+struct Node {
+    group: GroupId,
+    device: String,
+    number: u32,
+    /// Its endpoints, by the node that they are for.
+    endpoints: BTreeMap<u32, Endpoint>,
+    /// All of them came.
+    open: bool,
+    ready: bool,
+}
+
+impl Rendezvous {
+    /// For a first join, which [`Rendezvous::join`] must be told as well.
+    pub(crate) fn new(offer: &JoinOffer) -> Self {
+        Self {
+            size: offer.size,
+            first: offer.rank,
+            setup_deadline: None,
+            ranks: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            phase: Phase::Gathering,
+        }
+    }
+
+    /// This node's own name for the communicator, if it takes part.
+    pub(crate) fn group_of(&self, node: NodeRef) -> Option<GroupId> {
+        self.nodes.get(&node).map(|n| n.group)
+    }
+
+    /// When it fails if nothing happens.
+    pub(crate) fn deadline(&self) -> Time {
+        let first = self.ranks.values().map(|s| s.deadline).min();
+        self.setup_deadline.max(first).unwrap_or(Time(u64::MAX))
+    }
+
+    pub(crate) fn join(
+        &mut self,
+        from: NodeRef,
+        group: GroupId,
+        offer: JoinOffer,
+        now: Time,
+        setup: Duration,
+        out: &mut Outbox,
+    ) -> Verdict {
+        let JoinOffer { rank, size, timeout, device } = offer;
+        let mut refuse = |kind, text: String| {
+            let body = Answer::Refuse { rank, failure: Failure::new(kind, text) };
+            out.push_back((from, ToMember { group, body }));
+            Verdict::Waiting
+        };
+        let (known, first) = (self.size, self.first);
+        let sizes = || {
+            format!(
+                "rank {rank} was started with {size} ranks but rank {first} with {known}: every rank must give \
+                 the same number"
+            )
+        };
+        if self.phase != Phase::Gathering && size != self.size {
+            return refuse(FailureKind::SizeMismatch, sizes());
+        }
+        if size == self.size && self.ranks.contains_key(&rank) {
+            let text = format!("another process has already joined as rank {rank}: every rank joins once");
+            return refuse(FailureKind::DuplicateRank, text);
+        }
+        let size_mismatch = (size != self.size).then(sizes);
+        let device_mismatch = self.other_device(&device, rank);
+        self.nodes.entry(from).or_insert(Node {
+            group,
+            device,
+            number: 0,
+            endpoints: BTreeMap::new(),
+            open: false,
+            ready: false,
+        });
+        if let Some(text) = size_mismatch {
+            return Verdict::Failed(Failure::new(FailureKind::SizeMismatch, text));
+        }
+        if let Some(text) = device_mismatch {
+            return Verdict::Failed(Failure::new(FailureKind::Incompatible, text));
+        }
+        self.ranks.insert(rank, Seat { node: from, deadline: after(now, timeout), timeout });
+        if self.ranks.len() == self.size as usize {
+            self.setup_deadline = Some(after(now, setup));
+            return self.call_roster(out);
+        }
+        Verdict::Waiting
+    }
+
+    fn other_device(&self, device: &str, rank: u32) -> Option<String> {
+        let (other_rank, other) = self
+            .ranks
+            .iter()
+            .filter_map(|(r, seat)| Some((*r, self.nodes.get(&seat.node)?)))
+            .find(|(_, node)| node.device != device)?;
+        Some(format!(
+            "rank {rank}'s node uses the device `{device}` but rank {other_rank}'s uses `{}`: configure the same \
+             device on every node",
+            other.device
+        ))
+    }
+
+    fn call_roster(&mut self, out: &mut Outbox) -> Verdict {
+        let places: BTreeMap<NodeRef, u32> = self.nodes.keys().copied().zip(0..).collect();
+        let labels: Vec<u32> = self.ranks.values().filter_map(|s| places.get(&s.node).copied()).collect();
+        let Some(layout) = Layout::new(&labels) else { return Verdict::Over };
+        let node_of: Vec<u32> = (0..layout.ranks()).map(|r| layout.node_of(r)).collect();
+        for (rank, seat) in &self.ranks {
+            if let Some(node) = self.nodes.get_mut(&seat.node) {
+                node.number = layout.node_of(*rank);
+            }
+        }
+        self.phase = Phase::Opening;
+        self.tell_all(|n| Answer::Roster { node: n, node_of: node_of.clone() }, out);
+        Verdict::Waiting
+    }
+
+    /// A node sent some of its endpoints.
+    pub(crate) fn endpoints(&mut self, from: NodeRef, list: &[PeerEndpoint], out: &mut Outbox) -> Verdict {
+        let nodes = self.nodes.len();
+        let opening = self.phase == Phase::Opening;
+        let ranks = self.ranks_on(from);
+        let Some(node) = self.nodes.get_mut(&from) else { return Verdict::Waiting };
+        let sound = list.iter().all(|e| {
+            opening
+                && (e.node as usize) < nodes
+                && e.node != node.number
+                && node.endpoints.insert(e.node, e.endpoint).is_none()
+        });
+        if !sound {
+            let text = format!("the daemon of {ranks} sent endpoints that nobody asked for");
+            return Verdict::Failed(Failure::new(FailureKind::Incompatible, text));
+        }
+        node.open = node.endpoints.len() + 1 >= nodes;
+        if self.nodes.values().any(|n| !n.open) {
+            return Verdict::Waiting;
+        }
+        self.phase = Phase::Connecting;
+        let mut for_node: BTreeMap<u32, Vec<PeerEndpoint>> = BTreeMap::new();
+        for sender in self.nodes.values_mut() {
+            for (receiver, endpoint) in core::mem::take(&mut sender.endpoints) {
+                for_node.entry(receiver).or_default().push(PeerEndpoint { node: sender.number, endpoint });
+            }
+        }
+        for (node_ref, node) in &self.nodes {
+            let list = for_node.remove(&node.number).unwrap_or_default();
+            for part in parts(&list) {
+                let body = Answer::Endpoints(part.to_vec());
+                out.push_back((*node_ref, ToMember { group: node.group, body }));
+            }
+        }
+        Verdict::Waiting
+    }
+
+    /// A node is connected to all others.
+    pub(crate) fn ready(&mut self, from: NodeRef, out: &mut Outbox) -> Verdict {
+        if self.phase != Phase::Connecting {
+            let text = format!("the daemon of {} was ready before it could be", self.ranks_on(from));
+            return Verdict::Failed(Failure::new(FailureKind::Incompatible, text));
+        }
+        if let Some(node) = self.nodes.get_mut(&from) {
+            node.ready = true;
+        }
+        if self.nodes.values().all(|n| n.ready) {
+            self.tell_all(|_| Answer::Go, out);
+            return Verdict::Over;
+        }
+        Verdict::Waiting
+    }
+
+    /// A node takes back its joins. Only while ranks gather can the others go on without it.
+    pub(crate) fn leave(&mut self, node: NodeRef) -> Verdict {
+        if self.phase != Phase::Gathering {
+            let text = format!("the daemon of {} gave up", self.ranks_on(node));
+            return Verdict::Failed(Failure::new(FailureKind::RankFailed, text));
+        }
+        self.nodes.remove(&node);
+        self.ranks.retain(|_, s| s.node != node);
+        match self.ranks.first_key_value() {
+            None => Verdict::Over,
+            Some((rank, _)) => {
+                self.first = *rank;
+                Verdict::Waiting
+            }
+        }
+    }
+
+    pub(crate) fn node_lost(&self, node: NodeRef, reason: &str) -> Verdict {
+        let text = format!(
+            "the daemon of {} was lost while the communicator was being formed: {reason}",
+            self.ranks_on(node)
+        );
+        Verdict::Failed(Failure::new(FailureKind::RankFailed, text))
+    }
+
+    /// Says who is late.
+    pub(crate) fn timeout(&self) -> Failure {
+        let text = match self.phase {
+            Phase::Gathering => {
+                let timeout =
+                    self.ranks.values().min_by_key(|s| s.deadline).map_or(Duration::ZERO, |s| s.timeout);
+                let missing = (0..self.size).filter(|r| !self.ranks.contains_key(r));
+                format!(
+                    "{} of {} never came within {} s: are they running, with the same communicator id and as the \
+                     same user?",
+                    list_ranks(missing),
+                    self.size,
+                    timeout.as_secs_f64()
+                )
+            }
+            Phase::Opening => {
+                format!("the daemon of {} did not open its queue pairs in time", self.late(|n| n.open))
+            }
+            Phase::Connecting => format!(
+                "the daemon of {} could not connect to the other nodes in time; can all nodes reach each other's \
+                 port?",
+                self.late(|n| n.ready)
+            ),
+        };
+        Failure::new(FailureKind::JoinTimeout, text)
+    }
+
+    /// The ranks of the nodes that have not done something yet.
+    fn late(&self, done: impl Fn(&Node) -> bool) -> String {
+        let is_late = |node: &NodeRef| self.nodes.get(node).is_some_and(|n| !done(n));
+        list_ranks(self.ranks.iter().filter(|(_, s)| is_late(&s.node)).map(|(r, _)| *r))
+    }
+
+    fn ranks_on(&self, node: NodeRef) -> String {
+        list_ranks(self.ranks.iter().filter(|(_, s)| s.node == node).map(|(r, _)| *r))
+    }
+
+    /// Tells every node what `answer` makes of its number.
+    pub(crate) fn tell_all(&self, answer: impl Fn(u32) -> Answer, out: &mut Outbox) {
+        for (node_ref, node) in &self.nodes {
+            out.push_back((*node_ref, ToMember { group: node.group, body: answer(node.number) }));
+        }
+    }
+}
+
+/// Cuts a list of endpoints into what fits into messages: at least one, which may be empty.
+pub(crate) fn parts(list: &[PeerEndpoint]) -> impl Iterator<Item = &[PeerEndpoint]> {
+    let empty = list.is_empty().then_some(list);
+    empty.into_iter().chain(list.chunks(ENDPOINTS_MAX))
+}
