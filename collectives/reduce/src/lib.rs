@@ -43,6 +43,13 @@ pub struct Source<'a> {
     pub scale: Option<Scalar>,
 }
 
+impl<'a> From<Window<'a>> for Source<'a> {
+    /// The values as they are.
+    fn from(window: Window<'a>) -> Self {
+        Self { window, scale: None }
+    }
+}
+
 /// One rank's part in a [`scan`].
 #[derive(Debug, Clone, Copy)]
 pub struct ScanStep<'a> {

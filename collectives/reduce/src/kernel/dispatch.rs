@@ -46,7 +46,9 @@ fn on_level<B: Body>(level: Level, request: Request, body: B) {
 /// A set of processor features the loops are compiled for.
 trait Target {
     /// How binary16 is converted.
-    type F16: float::Format<Raw = u16, Wide = f32>;
+    type F16: float::Format<Raw = u16>;
+    /// How bfloat16 is converted.
+    type Bf16: float::Format<Raw = u16>;
 
     /// Runs the body over all elements.
     ///
@@ -63,6 +65,7 @@ struct Baseline;
 
 impl Target for Baseline {
     type F16 = float::F16;
+    type Bf16 = float::Bf16;
 
     #[inline(never)]
     unsafe fn run<R: Rule, B: Body, const L: usize, const M: usize, const S: usize>(
@@ -80,7 +83,8 @@ struct Avx2;
 
 #[cfg(target_arch = "x86_64")]
 impl Target for Avx2 {
-    type F16 = float::F16Hardware;
+    type F16 = super::avx2::F16;
+    type Bf16 = super::avx2::Bf16;
 
     #[inline(always)]
     unsafe fn run<R: Rule, B: Body, const L: usize, const M: usize, const S: usize>(
@@ -109,6 +113,8 @@ fn go<T: Target, R: Rule, B: Body>(request: Request, rule: R, body: B) {
     // SAFETY (each arm): `on_level` was given a level this processor has, and jobs are checked where they are made.
     match size_of::<R::Acc>() {
         // SAFETY: as above.
+        4 if size_of::<R::Raw>() == 2 => unsafe { T::run::<R, B, 64, 16, 4>(rule, body, length) },
+        // SAFETY: as above.
         1 => unsafe { T::run::<R, B, 256, 32, 8>(rule, body, length) },
         // SAFETY: as above.
         2 => unsafe { T::run::<R, B, 128, 16, 4>(rule, body, length) },
@@ -131,11 +137,7 @@ fn on_type<T: Target, B: Body>(request: Request, body: B) {
             floating::<T, B, T::F16, order::F16, u16>(request, Truth { mask: 0x7fff, one: 0x3c00 }, body);
         }
         DataType::Bf16 => {
-            floating::<T, B, float::Bf16, order::Bf16, u16>(
-                request,
-                Truth { mask: 0x7fff, one: 0x3f80 },
-                body,
-            );
+            floating::<T, B, T::Bf16, order::Bf16, u16>(request, Truth { mask: 0x7fff, one: 0x3f80 }, body);
         }
         DataType::F32 => floating::<T, B, float::F32, order::F32, u32>(
             request,

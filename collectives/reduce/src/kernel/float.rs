@@ -45,7 +45,7 @@ pub(super) trait Format: Copy {
     /// Rounds to nearest even; every NaN becomes the canonical one.
     fn narrow(value: Self::Wide) -> Self::Raw;
 
-    /// Widens `N` elements.
+    /// Widens `N` elements, in any order that [`Format::narrow_block`] of as many undoes.
     ///
     /// # Safety
     /// `from` is valid for reads of `N` elements; it need not be aligned.
@@ -60,7 +60,7 @@ pub(super) trait Format: Copy {
         }
     }
 
-    /// Narrows `N` elements.
+    /// Narrows `N` elements in the order that [`Format::widen_block`] gave them.
     #[inline(always)]
     fn narrow_block<const N: usize>(values: &[Self::Wide; N], into: &mut [Self::Raw; N]) {
         for (raw, value) in into.iter_mut().zip(values) {
@@ -166,65 +166,6 @@ impl Format for F16 {
     }
 }
 
-/// binary16, converted eight at a time by F16C; only used where the processor has it.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
-pub(super) struct F16Hardware;
-
-#[cfg(target_arch = "x86_64")]
-impl Format for F16Hardware {
-    type Raw = u16;
-    type Wide = f32;
-
-    #[inline(always)]
-    fn widen(raw: u16) -> f32 {
-        F16::widen(raw)
-    }
-    #[inline(always)]
-    fn narrow(value: f32) -> u16 {
-        F16::narrow(value)
-    }
-
-    #[inline(always)]
-    unsafe fn widen_block<const N: usize>(from: *const u8, into: &mut [f32; N]) {
-        use core::arch::x86_64::{_mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
-        if !N.is_multiple_of(8) {
-            // SAFETY: the caller's promise is passed on.
-            return unsafe { F16::widen_block(from, into) };
-        }
-        for (i, values) in into.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            // SAFETY: the `i`-th eight of `N` elements of two bytes, which the caller vouches for.
-            let at = unsafe { from.add(16 * i) };
-            // SAFETY: as above; no alignment is assumed.
-            let raw = unsafe { _mm_loadu_si128(at.cast()) };
-            // SAFETY: this format is only used where F16C was found.
-            let wide = unsafe { _mm256_cvtph_ps(raw) };
-            // SAFETY: `values` has room for eight.
-            unsafe { _mm256_storeu_ps(values.as_mut_ptr(), wide) };
-        }
-    }
-
-    #[inline(always)]
-    fn narrow_block<const N: usize>(values: &[f32; N], into: &mut [u16; N]) {
-        use core::arch::x86_64::{
-            _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_cvtps_ph, _mm256_loadu_ps,
-        };
-        if !N.is_multiple_of(8) {
-            return F16::narrow_block(values, into);
-        }
-        let (values, into) = (values.as_chunks::<8>().0, into.as_chunks_mut::<8>().0);
-        for (raw, values) in into.iter_mut().zip(values) {
-            let canonical = values.map(|v| f32::from_bits(F32::narrow(v)));
-            // SAFETY: `canonical` has eight.
-            let wide = unsafe { _mm256_loadu_ps(canonical.as_ptr()) };
-            // SAFETY: this format is only used where F16C was found.
-            let narrow = unsafe { _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(wide) };
-            // SAFETY: `raw` has room for eight elements of two bytes.
-            unsafe { _mm_storeu_si128(raw.as_mut_ptr().cast(), narrow) };
-        }
-    }
-}
-
 /// Declares a rule on floats: how values combine and what is done to the total.
 macro_rules! float_rule {
     ($(#[$meta:meta])* $name:ident, $fold:tt, scales: $scales:literal, divides: $divides:literal) => {
@@ -270,7 +211,11 @@ macro_rules! float_rule {
                     return F::narrow_block(values, into);
                 }
                 let ranks = F::Wide::ranks(self.ranks);
-                F::narrow_block(&values.map(|v| v / ranks), into);
+                let mut quotients = *values;
+                for quotient in &mut quotients {
+                    *quotient = *quotient / ranks;
+                }
+                F::narrow_block(&quotients, into);
             }
         }
     };

@@ -7,6 +7,8 @@
 //! order: Rust never fuses a multiplication with an addition, and NaNs are made canonical when stored, so both give
 //! the same bits.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 pub(crate) mod copy;
 mod dispatch;
 mod float;
@@ -49,7 +51,7 @@ pub(crate) trait Rule: Copy {
         self
     }
 
-    /// Loads `N` elements.
+    /// Loads `N` elements, in any order that [`Rule::finish_block`] of as many undoes.
     ///
     /// # Safety
     /// `from` is valid for reads of `N` elements; it need not be aligned.
@@ -64,7 +66,7 @@ pub(crate) trait Rule: Copy {
         }
     }
 
-    /// Brings `N` values into the form they have in memory.
+    /// Brings `N` values into the form, and the order, they have in memory.
     #[inline(always)]
     fn finish_block<const N: usize>(self, values: &[Self::Acc; N], into: &mut [Self::Raw; N]) {
         for (raw, value) in into.iter_mut().zip(values) {
