@@ -31,7 +31,12 @@ const CRATES: &[Crate] = &[
     Crate { folder: "stack/mem", may_use: &[], no_std: false, may_be_unsafe: &["*"] },
     Crate { folder: "stack/ring", may_use: &["mem"], no_std: true, may_be_unsafe: &["shared.rs"] },
     safe("stack/sim", &["verbs", "mem"]),
-    Crate { folder: "devices/tcp", may_use: &["verbs", "mem"], no_std: false, may_be_unsafe: &["ring.rs", "uring.rs"] },
+    Crate {
+        folder: "devices/tcp",
+        may_use: &["verbs", "mem"],
+        no_std: false,
+        may_be_unsafe: &["ring.rs", "uring.rs"],
+    },
     safe("collectives/plan", &["types"]),
     Crate { folder: "collectives/reduce", may_use: &["types", "mem"], no_std: false, may_be_unsafe: &["*"] },
     safe("collectives/engine", &["types", "plan", "reduce", "verbs"]),
@@ -43,7 +48,10 @@ const CRATES: &[Crate] = &[
     ),
     safe("daemon/client", &["types", "abi", "ring", "mem"]),
     safe("daemon/cli", &["types", "abi", "client", "service"]),
-    safe("benches", &["types", "abi", "ring", "mem", "reduce", "client", "verbs", "tcp", "engine", "plan", "sim"]),
+    safe(
+        "benches",
+        &["types", "abi", "ring", "mem", "reduce", "client", "verbs", "tcp", "engine", "plan", "sim"],
+    ),
 ];
 
 /// Lines a source file may have; tests in files of their own are exempt.
@@ -96,7 +104,9 @@ fn every_member_is_listed_here() {
 fn arrows_point_down() {
     for krate in CRATES {
         let manifest = manifest(&root().join(krate.folder));
-        let Some(dependencies) = manifest.get("dependencies").and_then(toml::Value::as_table) else { continue };
+        let Some(dependencies) = manifest.get("dependencies").and_then(toml::Value::as_table) else {
+            continue;
+        };
         for ours in dependencies.keys().filter_map(|name| name.strip_prefix("ringway-")) {
             assert!(krate.may_use.contains(&ours), "{} must not depend on ringway-{ours}", krate.folder);
         }
