@@ -3,6 +3,10 @@
 
 mod config;
 #[allow(dead_code, reason = "the control thread uses it")]
+mod membership;
+#[allow(dead_code, unused_imports, reason = "the control thread uses it")]
+mod peers;
+#[allow(dead_code, reason = "the control thread uses it")]
 mod poller;
 #[allow(dead_code, unused_imports, reason = "the engine thread uses it")]
 mod polling;
