@@ -4,6 +4,19 @@
 //! Bytes another process can write are never seen through a reference (`&T`, `&[u8]`): a [`Window`] hands out raw
 //! pointers and bounded copies only. What is read is a private copy before it is looked at.
 
+pub mod admit;
+mod arena;
+mod handle;
 mod mapping;
+mod memfd;
+pub mod passing;
+mod quota;
+mod sigbus;
 
+pub use admit::{AdmitError, Identity, Region, admit};
+pub use arena::{ARENA_UNIT, Arena, ArenaError};
+pub use handle::{HandleTable, MAX_HANDLES};
 pub use mapping::{MapError, Mapping, Protection, Window};
+pub use memfd::{MemFd, MemFdError};
+pub use quota::{Charge, Quota, QuotaExceeded};
+pub use sigbus::MAX_FOREIGN;

@@ -1,10 +1,16 @@
 //! A mapped range of memory and bounds-checked windows into it.
 
-use core::{marker::PhantomData, ptr::NonNull};
+use core::{
+    marker::PhantomData,
+    ptr::NonNull,
+    sync::atomic::{AtomicU8, Ordering},
+};
 use std::os::fd::BorrowedFd;
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use thiserror::Error;
+
+use crate::sigbus::{self, MAX_FOREIGN, RegisterError, Registration};
 
 /// What a mapping may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +35,14 @@ pub enum MapError {
         /// The kernel's reason.
         errno: rustix::io::Errno,
     },
+    /// The process has as many mappings of foreign memory as it may.
+    #[error(
+        "no more than {MAX_FOREIGN} mappings of other processes' memory are possible: release some regions"
+    )]
+    TooManyForeign,
+    /// The handler for faults in foreign memory could not be installed.
+    #[error("the kernel refused a handler for SIGBUS: {0}")]
+    FaultHandler(rustix::io::Errno),
 }
 
 /// A range of mapped memory, unmapped when dropped. Other processes may change its bytes at any time when it is
@@ -38,6 +52,8 @@ pub struct Mapping {
     base: NonNull<u8>,
     length: usize,
     protection: Protection,
+    /// Present when another process owns the memory and may take pages away.
+    foreign: Option<Registration>,
 }
 
 // SAFETY: a mapping is an address range owned by this value; it is tied to no thread.
@@ -84,7 +100,74 @@ impl Mapping {
     ) -> Result<Self, MapError> {
         let base = base.map_err(|errno| MapError::Kernel { length, errno })?;
         let base = NonNull::new(base.cast()).ok_or(MapError::Empty)?;
-        Ok(Self { base, length, protection })
+        Ok(Self { base, length, protection, foreign: None })
+    }
+
+    /// Maps memory that another process owns and may take pages away from, by punching holes or running out of its
+    /// memory limit. A fault in it does not end this process: zeroes are read there from then on, and
+    /// [`Mapping::faulted`] says so. The first such mapping installs the process's handler for SIGBUS.
+    ///
+    /// # Errors
+    /// [`MapError`] when `length` is zero, the kernel refuses, or there are too many such mappings.
+    pub fn foreign(fd: BorrowedFd<'_>, length: usize, protection: Protection) -> Result<Self, MapError> {
+        let mut mapping = Self::shared(fd, length, protection)?;
+        let registered = sigbus::register(mapping.base.as_ptr().addr(), length, protection);
+        mapping.foreign = Some(registered.map_err(|error| match error {
+            RegisterError::Full => MapError::TooManyForeign,
+            RegisterError::Handler(errno) => MapError::FaultHandler(errno),
+        })?);
+        Ok(mapping)
+    }
+
+    /// Whether pages of a [`Mapping::foreign`] were found missing, and zeroes put there. What was read since is not
+    /// what the owner wrote: end its session.
+    #[must_use]
+    pub fn faulted(&self) -> bool {
+        self.foreign.as_ref().is_some_and(Registration::faulted)
+    }
+
+    /// Gives every page memory now, so that none is missing later. A writable mapping's contents stay.
+    ///
+    /// # Errors
+    /// The kernel's reason, mostly that there is no memory.
+    pub fn populate(&self) -> rustix::io::Result<()> {
+        let advice = match self.protection {
+            Protection::ReadWrite => Advice::LinuxPopulateWrite,
+            Protection::Read => Advice::LinuxPopulateRead,
+        };
+        // SAFETY: the advice changes no contents.
+        match unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.length, advice) } {
+            // Linux before 5.14 does not know it.
+            Err(rustix::io::Errno::INVAL) => {
+                self.touch();
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Touches every page, in the way the protection allows.
+    fn touch(&self) {
+        for offset in (0..self.length).step_by(rustix::param::page_size()) {
+            // SAFETY: `offset` is below the length, so the result is inside the mapping.
+            let byte = unsafe { self.base.add(offset) };
+            // SAFETY: the byte is inside the mapping and only ever reached through atomics and raw copies.
+            let byte = unsafe { AtomicU8::from_ptr(byte.as_ptr()) };
+            match self.protection {
+                // Adding nothing is a write that keeps what another process may just have written.
+                Protection::ReadWrite => _ = byte.fetch_add(0, Ordering::Relaxed),
+                Protection::Read => _ = byte.load(Ordering::Relaxed),
+            }
+        }
+    }
+
+    /// Keeps the mapping out of children made by `fork`: the address range is unmapped there.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn exclude_from_fork(&self) -> rustix::io::Result<()> {
+        // SAFETY: the advice concerns children only, in which whoever uses the range faults.
+        unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.length, Advice::LinuxDontFork) }
     }
 
     /// Bytes mapped.
@@ -121,6 +204,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // Forgotten before it is unmapped, or the handler could cover what another mapping gets at this address.
+        drop(self.foreign.take());
         // SAFETY: the range was mapped by this value and every window into it borrows this value, so nothing uses it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) };
     }
