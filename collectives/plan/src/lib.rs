@@ -14,12 +14,15 @@
 //! - a message is named by (chunk, source node, destination node, tag); both ends know its length.
 #![forbid(unsafe_code)]
 
+mod algorithm;
 mod call;
 mod layout;
+mod plan;
 mod step;
 
 pub use call::{Blocks, Call, View};
-pub use layout::Layout;
+pub use layout::{Layout, Run};
+pub use plan::{Algorithm, Ineligible, Plan, Tuning};
 pub use step::{
     Action, LOOKAHEAD, LocalRange, OutputSet, Partials, Place, Shape, Sources, Span, Step, Targets,
 };

@@ -1,0 +1,285 @@
+//! One file for each algorithm and family of operations: how many steps there are, and what each one does.
+
+mod all_gather_ring;
+mod allreduce_direct;
+mod allreduce_ring;
+mod barrier;
+mod broadcast;
+mod exchange;
+mod local;
+mod pattern;
+mod reduce_direct;
+mod reduce_ring;
+mod reduce_scatter_direct;
+mod reduce_scatter_ring;
+mod scan_direct;
+
+use core::ops::Range;
+
+use ringway_types::Operation;
+
+use crate::{Action, Algorithm, Blocks, OutputSet, Partials, Place, Sources, Span, Step, Targets, View};
+
+/// What an algorithm computes a step from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frame<'a> {
+    pub(crate) view: &'a View<'a>,
+    /// Bytes that a chunk has of each stream.
+    pub(crate) unit: u64,
+    /// Blocks up to this many bytes travel packed.
+    pub(crate) pack: u64,
+    pub(crate) chunk: u64,
+}
+
+/// What an algorithm needs on one node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    /// Bytes of the longest stream; a chunk takes `unit` bytes of it.
+    pub(crate) extent: u64,
+    pub(crate) steps: u32,
+    pub(crate) scratch: u64,
+}
+
+/// Bytes that one chunk has of each stream, before rounding to elements. The same on every node.
+pub(crate) fn unit(algorithm: Algorithm, view: &View<'_>, chunk_bytes: u64) -> u64 {
+    let (nodes, most) = (u64::from(view.layout.nodes()), u64::from(view.layout.most_local()));
+    match (algorithm, view.call.operation) {
+        (Algorithm::Ring, Operation::Allreduce) => allreduce_ring::unit(nodes, chunk_bytes),
+        // One message carries a piece for every rank of a node, and one partial result is kept for every run.
+        (Algorithm::Direct | Algorithm::Ring, Operation::ReduceScatter | Operation::ReduceScatterV) => {
+            chunk_bytes / most.max(1)
+        }
+        (Algorithm::Direct, Operation::Scan | Operation::Exscan) => {
+            let runs = view.layout.runs().len() as u64;
+            chunk_bytes.saturating_mul(nodes) / runs.max(1)
+        }
+        _ => chunk_bytes,
+    }
+}
+
+/// What the plan needs on the view's node.
+pub(crate) fn size(algorithm: Algorithm, frame: &Frame<'_>) -> Size {
+    use Operation as O;
+    match (algorithm, frame.view.call.operation) {
+        (Algorithm::Local, _) => local::size(frame),
+        (Algorithm::Direct, O::Allreduce) => allreduce_direct::size(frame),
+        (Algorithm::Direct, O::Reduce) => reduce_direct::size(frame),
+        (Algorithm::Direct, O::Broadcast) => broadcast::direct_size(frame),
+        (Algorithm::Direct, O::ReduceScatter | O::ReduceScatterV) => reduce_scatter_direct::size(frame),
+        (Algorithm::Direct, O::Scan | O::Exscan) => scan_direct::size(frame),
+        (Algorithm::Ring, O::Allreduce) => allreduce_ring::size(frame),
+        (Algorithm::Ring, O::Reduce) => reduce_ring::size(frame),
+        (Algorithm::Ring, O::Broadcast) => broadcast::ring_size(frame),
+        (Algorithm::Ring, O::AllGather | O::AllGatherV) => all_gather_ring::size(frame),
+        (Algorithm::Ring, O::ReduceScatter | O::ReduceScatterV) => reduce_scatter_ring::size(frame),
+        (_, O::Barrier) => barrier::size(frame),
+        (_, O::Send | O::Receive) => Size { extent: 0, steps: 0, scratch: 0 },
+        _ => exchange::size(frame),
+    }
+}
+
+/// One step on the view's node.
+pub(crate) fn step(algorithm: Algorithm, frame: &Frame<'_>, index: u32) -> Step {
+    use Operation as O;
+    match (algorithm, frame.view.call.operation) {
+        (Algorithm::Local, _) => local::step(frame, index),
+        (Algorithm::Direct, O::Allreduce) => allreduce_direct::step(frame, index),
+        (Algorithm::Direct, O::Reduce) => reduce_direct::step(frame, index),
+        (Algorithm::Direct, O::Broadcast) => broadcast::direct_step(frame, index),
+        (Algorithm::Direct, O::ReduceScatter | O::ReduceScatterV) => {
+            reduce_scatter_direct::step(frame, index)
+        }
+        (Algorithm::Direct, O::Scan | O::Exscan) => scan_direct::step(frame, index),
+        (Algorithm::Ring, O::Allreduce) => allreduce_ring::step(frame, index),
+        (Algorithm::Ring, O::Reduce) => reduce_ring::step(frame, index),
+        (Algorithm::Ring, O::Broadcast) => broadcast::ring_step(frame, index),
+        (Algorithm::Ring, O::AllGather | O::AllGatherV) => all_gather_ring::step(frame, index),
+        (Algorithm::Ring, O::ReduceScatter | O::ReduceScatterV) => reduce_scatter_ring::step(frame, index),
+        (_, O::Barrier) => barrier::step(frame, index),
+        (_, O::Send | O::Receive) => Step::free(Action::Nothing),
+        _ => exchange::step(frame, index),
+    }
+}
+
+impl<'a> Frame<'a> {
+    pub(crate) fn nodes(&self) -> u32 {
+        self.view.layout.nodes().max(1)
+    }
+
+    pub(crate) const fn me(&self) -> u32 {
+        self.view.node
+    }
+
+    /// The ranks on a node, ascending.
+    pub(crate) fn ranks_on(&self, node: u32) -> &'a [u32] {
+        self.view.layout.local(node)
+    }
+
+    /// How many ranks are on a node.
+    pub(crate) fn locals_on(&self, node: u32) -> u32 {
+        u32::try_from(self.ranks_on(node).len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many ranks are on this node.
+    pub(crate) fn locals(&self) -> u32 {
+        self.locals_on(self.me())
+    }
+
+    /// The most ranks any node has.
+    pub(crate) fn most_local(&self) -> u32 {
+        self.view.layout.most_local()
+    }
+
+    /// The `local`-th rank on a node.
+    pub(crate) fn rank(&self, node: u32, local: u32) -> Option<u32> {
+        self.ranks_on(node).get(local as usize).copied()
+    }
+
+    pub(crate) fn root_node(&self) -> u32 {
+        self.view.layout.node_of(self.view.call.root)
+    }
+
+    pub(crate) fn root_local(&self) -> u32 {
+        self.view.layout.local_index(self.view.call.root)
+    }
+
+    pub(crate) fn is_root_node(&self) -> bool {
+        self.root_node() == self.me()
+    }
+
+    pub(crate) fn in_place(&self, local: u32) -> bool {
+        self.view.in_place.get(local as usize).copied().unwrap_or(false)
+    }
+
+    pub(crate) const fn is_uniform(&self) -> bool {
+        matches!(self.view.blocks, Blocks::Uniform)
+    }
+
+    /// Bytes of the whole vector, for operations on vectors.
+    pub(crate) fn vector(&self) -> u64 {
+        self.view.call.count.saturating_mul(u64::from(self.view.call.element))
+    }
+
+    /// The most bytes a chunk has of a stream of `extent` bytes, rounded up to cache lines.
+    pub(crate) fn slot(&self, extent: u64) -> u64 {
+        align(extent.min(self.unit))
+    }
+
+    /// The part of a stream of `length` bytes that is in this chunk: its start and its length.
+    pub(crate) fn cut(&self, length: u64) -> (u64, u64) {
+        let start = self.chunk.saturating_mul(self.unit).min(length);
+        (start, (length - start).min(self.unit))
+    }
+
+    /// The part of the vector that is in this chunk.
+    pub(crate) fn range(&self) -> (u64, u64) {
+        self.cut(self.vector())
+    }
+
+    /// The node `distance` places on.
+    pub(crate) fn node_after(&self, distance: u32) -> u32 {
+        let nodes = u64::from(self.nodes());
+        let place = (u64::from(self.me()) + u64::from(distance)) % nodes;
+        u32::try_from(place).unwrap_or(0)
+    }
+
+    /// The node `distance` places back.
+    pub(crate) fn node_before(&self, distance: u32) -> u32 {
+        let nodes = self.nodes();
+        self.node_after(nodes - distance % nodes)
+    }
+
+    /// The longest block of the ranks of a node, in bytes.
+    pub(crate) fn longest_block_on(&self, node: u32) -> u64 {
+        if self.is_uniform() {
+            return self.view.block(0).1;
+        }
+        self.ranks_on(node).iter().map(|rank| self.view.block(*rank).1).max().unwrap_or(0)
+    }
+
+    /// The longest block of all, in bytes.
+    pub(crate) fn longest_block(&self) -> u64 {
+        if self.is_uniform() {
+            return self.view.block(0).1;
+        }
+        (0..self.view.layout.ranks()).map(|rank| self.view.block(rank).1).max().unwrap_or(0)
+    }
+
+    /// The `local`-th piece of a node when this chunk's pieces of its ranks lie one behind the other: its start there
+    /// and its length, and with `local` the number of ranks the bytes of all.
+    pub(crate) fn packed_piece(&self, node: u32, local: u32) -> (u64, u64) {
+        let ranks = self.ranks_on(node);
+        if self.is_uniform() {
+            let length = self.cut(self.view.block(0).1).1;
+            return (length.saturating_mul(u64::from(local)), length);
+        }
+        let length = |rank: &u32| self.cut(self.view.block(*rank).1).1;
+        let start = ranks.iter().take(local as usize).map(length).sum();
+        (start, ranks.get(local as usize).map_or(0, length))
+    }
+
+    /// Bytes of this chunk's pieces of all ranks of a node.
+    pub(crate) fn packed_length(&self, node: u32) -> u64 {
+        self.packed_piece(node, self.locals_on(node)).0
+    }
+}
+
+/// Rounds up to a cache line.
+pub(crate) const fn align(bytes: u64) -> u64 {
+    bytes.saturating_add(63) & !63
+}
+
+/// The product as a step count or index.
+pub(crate) const fn times(a: u32, b: u32) -> u32 {
+    a.saturating_mul(b)
+}
+
+/// One step's index as a range.
+pub(crate) const fn one(index: u32) -> Range<u32> {
+    index..index.saturating_add(1)
+}
+
+/// A step that does nothing.
+pub(crate) const fn nothing() -> Step {
+    Step::free(Action::Nothing)
+}
+
+/// A step after one other.
+pub(crate) const fn after(action: Action, index: u32) -> Step {
+    Step { action, after: [one(index), 0..0] }
+}
+
+/// A span of scratch memory.
+pub(crate) const fn scratch(offset: u64, length: u64) -> Span {
+    Span { place: Place::Scratch, offset, length }
+}
+
+/// Targets in outputs only.
+pub(crate) const fn outputs(outputs: OutputSet, offset: u64) -> Targets {
+    Targets { outputs, offset, scratch: None }
+}
+
+/// A target in scratch only.
+pub(crate) const fn into_scratch(offset: u64) -> Targets {
+    Targets { outputs: OutputSet::None, offset: 0, scratch: Some(offset) }
+}
+
+/// Every local input.
+pub(crate) const fn inputs(offset: u64) -> Sources {
+    Sources { partials: Partials { offset: 0, stride: 0, count: 0 }, inputs: Some(offset) }
+}
+
+/// One partial result, then every local input.
+pub(crate) const fn partial_and_inputs(partial: u64, offset: u64) -> Sources {
+    Sources { partials: Partials { offset: partial, stride: 0, count: 1 }, inputs: Some(offset) }
+}
+
+/// Evenly spaced partial results.
+pub(crate) const fn partials(offset: u64, stride: u64, count: u32) -> Sources {
+    Sources { partials: Partials { offset, stride, count }, inputs: None }
+}
+
+/// A partial result, not yet final, of every local input into scratch.
+pub(crate) const fn reduce_into_scratch(sources: Sources, length: u64, into: u64) -> Action {
+    Action::Reduce { sources, into: into_scratch(into), length, finish: false }
+}

@@ -1,0 +1,225 @@
+//! The choice of an algorithm and the steps it makes.
+
+use ringway_types::Operation;
+use thiserror::Error;
+
+use crate::algorithm::{self, Frame};
+use crate::{Blocks, Shape, Step, View};
+
+/// A way to do an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Algorithm {
+    /// Everything is on one node.
+    Local,
+    /// Every node exchanges with every other one at once: fewest steps, for small sizes and for few nodes.
+    Direct,
+    /// Each node sends to the next one only: least traffic, for large sizes on more than two nodes.
+    Ring,
+}
+
+impl Algorithm {
+    /// Every algorithm.
+    pub const ALL: &'static [Self] = &[Self::Local, Self::Direct, Self::Ring];
+
+    /// The name used in configuration and messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Direct => "direct",
+            Self::Ring => "ring",
+        }
+    }
+
+    /// The algorithm with this name, if there is one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|algorithm| algorithm.name() == name)
+    }
+}
+
+impl core::fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The constants plans are chosen by: saved values, the same on every node, never measured while running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// Bytes that one chunk has in one message of one stream.
+    pub chunk_bytes: u64,
+    /// Up to this many bytes of the whole vector Direct is chosen.
+    pub direct_max_bytes: u64,
+    /// Chunks that may be under way at once.
+    pub depth: u32,
+    /// Blocks up to this many bytes are copied together so that a pair of nodes exchanges one message.
+    pub pack_max_bytes: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { chunk_bytes: 512 << 10, direct_max_bytes: 256 << 10, depth: 4, pack_max_bytes: 4 << 10 }
+    }
+}
+
+/// Why an algorithm cannot do an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Ineligible {
+    /// It is for one node.
+    #[error("algorithm local is for one node, but the ranks are on {nodes}; use direct or ring")]
+    SeveralNodes {
+        /// The nodes there are.
+        nodes: u32,
+    },
+    /// It is for more nodes.
+    #[error(
+        "algorithm {algorithm} needs at least {needed} nodes, but the ranks are on {nodes}; use {instead}"
+    )]
+    TooFewNodes {
+        /// What was asked for.
+        algorithm: Algorithm,
+        /// The nodes it needs.
+        needed: u32,
+        /// The nodes there are.
+        nodes: u32,
+        /// What can be used.
+        instead: Algorithm,
+    },
+    /// It does not exist for this operation.
+    #[error("algorithm {algorithm} does not do {operation}; use direct")]
+    NotOffered {
+        /// What was asked for.
+        algorithm: Algorithm,
+        /// The operation.
+        operation: Operation,
+    },
+    /// A message between two ranks has no plan.
+    #[error("{operation} is not a collective operation and has no plan")]
+    NotCollective {
+        /// The operation.
+        operation: Operation,
+    },
+}
+
+/// How a collective is done: the same on every node. It computes steps from their positions and holds none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    algorithm: Algorithm,
+    /// Bytes that a chunk has of each stream: of the vector, or of each block.
+    unit: u64,
+    /// Blocks up to this many bytes travel packed.
+    pack: u64,
+    depth: u32,
+}
+
+impl Plan {
+    /// The plan for a call: a pure function of operation, bytes, layout and tuning.
+    #[must_use]
+    pub fn choose(view: &View<'_>, tuning: &Tuning) -> Self {
+        let nodes = view.layout.nodes();
+        let algorithm = if nodes <= 1 {
+            Algorithm::Local
+        } else if nodes > 2 && has_ring(view.call.operation) && total_bytes(view) > tuning.direct_max_bytes {
+            Algorithm::Ring
+        } else {
+            Algorithm::Direct
+        };
+        Self::new(algorithm, view, tuning)
+    }
+
+    /// The plan that uses the algorithm asked for.
+    ///
+    /// # Errors
+    /// [`Ineligible`] when the algorithm cannot do this operation on this layout.
+    pub fn with(algorithm: Algorithm, view: &View<'_>, tuning: &Tuning) -> Result<Self, Ineligible> {
+        let (nodes, operation) = (view.layout.nodes(), view.call.operation);
+        if !operation.is_collective() {
+            return Err(Ineligible::NotCollective { operation });
+        }
+        match algorithm {
+            Algorithm::Local if nodes > 1 => return Err(Ineligible::SeveralNodes { nodes }),
+            Algorithm::Direct if nodes < 2 => {
+                return Err(Ineligible::TooFewNodes {
+                    algorithm,
+                    needed: 2,
+                    nodes,
+                    instead: Algorithm::Local,
+                });
+            }
+            Algorithm::Ring if !has_ring(operation) => {
+                return Err(Ineligible::NotOffered { algorithm, operation });
+            }
+            Algorithm::Ring if nodes < 3 => {
+                let instead = if nodes < 2 { Algorithm::Local } else { Algorithm::Direct };
+                return Err(Ineligible::TooFewNodes { algorithm, needed: 3, nodes, instead });
+            }
+            _ => {}
+        }
+        Ok(Self::new(algorithm, view, tuning))
+    }
+
+    fn new(algorithm: Algorithm, view: &View<'_>, tuning: &Tuning) -> Self {
+        let element = u64::from(view.call.element.max(1));
+        let unit = algorithm::unit(algorithm, view, tuning.chunk_bytes);
+        // A cache line or more where possible, so that chunks of aligned buffers stay aligned.
+        let unit = if unit >= 64 * element { unit - unit % (64 * element) } else { unit - unit % element };
+        let unit = unit.max(element);
+        Self { algorithm, unit, pack: tuning.pack_max_bytes.min(unit), depth: tuning.depth.max(1) }
+    }
+
+    /// The algorithm used.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The size of the plan on the view's node.
+    ///
+    /// Scratch memory of a chunk is at most twice [`Tuning::chunk_bytes`] for each node, but for many small blocks
+    /// that are packed: twice [`Tuning::pack_max_bytes`] for each pair of a local rank and a rank elsewhere.
+    #[must_use]
+    pub fn shape(&self, view: &View<'_>) -> Shape {
+        let size = algorithm::size(self.algorithm, &self.frame(view, 0));
+        let chunks = size.extent.div_ceil(self.unit);
+        let depth = u64::from(self.depth).min(chunks).max(1);
+        Shape { chunks, depth: u32::try_from(depth).unwrap_or(1), steps: size.steps, scratch: size.scratch }
+    }
+
+    /// One step of the view's node: number `index` of chunk `chunk`. Beyond the shape there are steps that do
+    /// nothing.
+    #[must_use]
+    pub fn step(&self, view: &View<'_>, chunk: u64, index: u32) -> Step {
+        algorithm::step(self.algorithm, &self.frame(view, chunk), index)
+    }
+
+    const fn frame<'a>(&self, view: &'a View<'a>, chunk: u64) -> Frame<'a> {
+        Frame { view, unit: self.unit, pack: self.pack, chunk }
+    }
+}
+
+/// Whether there is a ring algorithm for the operation.
+const fn has_ring(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Allreduce
+            | Operation::Reduce
+            | Operation::Broadcast
+            | Operation::AllGather
+            | Operation::AllGatherV
+            | Operation::ReduceScatter
+            | Operation::ReduceScatterV
+    )
+}
+
+/// Bytes of the whole vector, as every node knows them for operations that have a ring.
+fn total_bytes(view: &View<'_>) -> u64 {
+    let element = u64::from(view.call.element);
+    match (view.call.operation, view.blocks) {
+        (_, Blocks::PerRank { starts }) => starts.last().copied().unwrap_or(0).saturating_mul(element),
+        (Operation::AllGather | Operation::ReduceScatter, _) => {
+            view.call.count.saturating_mul(element).saturating_mul(u64::from(view.layout.ranks()))
+        }
+        _ => view.call.count.saturating_mul(element),
+    }
+}
