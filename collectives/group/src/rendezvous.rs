@@ -94,6 +94,10 @@ impl Rendezvous {
         self.nodes.get(&node).map(|n| n.group)
     }
 
+    pub(crate) fn ranks_joined(&self) -> usize {
+        self.ranks.len()
+    }
+
     /// When it fails if nothing happens.
     pub(crate) fn deadline(&self) -> Time {
         let first = self.ranks.values().map(|s| s.deadline).min();

@@ -119,6 +119,12 @@ impl Root {
         self.forming.len()
     }
 
+    /// Ranks that have joined something that is being formed.
+    #[must_use]
+    pub fn ranks_joined(&self) -> usize {
+        self.forming.values().map(Rendezvous::ranks_joined).sum()
+    }
+
     fn join(&mut self, from: NodeRef, key: Key, group: GroupId, offer: JoinOffer, now: Time) {
         if let Some(failure) = self.objection(key, &offer) {
             let body = Answer::Refuse { rank: offer.rank, failure };

@@ -187,6 +187,11 @@ impl Peers {
         self.events.pop_front()
     }
 
+    /// Control connections, those being made included.
+    pub(crate) fn connections(&self) -> usize {
+        self.links.len()
+    }
+
     /// Somebody waits for this root: connects to it unless that is done or under way.
     pub(crate) fn seek(&mut self, root: SocketAddr, now: Instant) {
         let pause = self.times.retry_min;

@@ -1,12 +1,19 @@
 //! Formation over real sockets: several daemons' membership modules in one process, each with its own port.
 
+mod failures;
 mod fixture;
+mod strangers;
 
-use std::time::Duration;
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use ringway_abi::control::RefusalKind;
 
-use fixture::{Cluster, Outcome, id, refused};
+use super::is_here;
+use crate::peers::Times;
+use fixture::{Cluster, Daemon, Outcome, id, refused};
 
 #[test]
 fn one_node_needs_no_network() {
@@ -38,4 +45,114 @@ fn a_remote_root_needs_configuration() {
     let text = refused(cluster.settle(0, ticket), RefusalKind::Unreachable);
     assert!(text.contains("listen") && text.contains("cluster_key_file"), "{text}");
     cluster.assert_nothing_left();
+}
+
+/// Joins `node_of.len()` ranks, each at its node, last rank first, and checks that all get the same layout.
+fn form(cluster: &mut Cluster, root: usize, secret: u8, node_of: &[usize]) {
+    let id = id(Some(cluster.address(root)), secret);
+    let size = u32::try_from(node_of.len()).expect("few");
+    let tickets: Vec<_> =
+        (0..size).rev().map(|rank| (rank, cluster.join(node_of[rank as usize], id, rank, size))).collect();
+    cluster.run_until_settled();
+    let layout = ringway_plan::Layout::new(&node_of.iter().map(|n| *n as u32).collect::<Vec<_>>());
+    let layout = layout.expect("ranks");
+    let expected: Vec<u32> = (0..size).map(|r| layout.node_of(r)).collect();
+    for (rank, ticket) in tickets {
+        let outcome = cluster.outcome(node_of[rank as usize], ticket);
+        let node = layout.node_of(rank);
+        assert_eq!(outcome, Outcome::Joined { rank, node, node_of: expected.clone() });
+    }
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn two_nodes_meet_at_either() {
+    let mut cluster = Cluster::of(2);
+    form(&mut cluster, 0, 1, &[0, 0, 1, 1]);
+    form(&mut cluster, 1, 2, &[0, 0, 1, 1]);
+    form(&mut cluster, 1, 3, &[1, 0, 1, 0, 0]);
+    form(&mut cluster, 0, 4, &[1, 1]);
+    form(&mut cluster, 0, 1, &[0, 1]);
+}
+
+#[test]
+fn three_nodes_meet_and_a_root_need_not_have_ranks() {
+    let mut cluster = Cluster::of(4);
+    form(&mut cluster, 0, 1, &[2, 0, 1]);
+    form(&mut cluster, 3, 2, &[0, 1, 2, 2, 1, 0]);
+}
+
+#[test]
+fn many_ranks_fit() {
+    let mut cluster = Cluster::of(2);
+    let node_of: Vec<usize> = (0..300).map(|r| r % 2).collect();
+    form(&mut cluster, 0, 1, &node_of);
+}
+
+#[test]
+fn several_communicators_form_at_once() {
+    let mut cluster = Cluster::of(3);
+    let roots: Vec<SocketAddr> = (0..3).map(|n| cluster.address(n)).collect();
+    let mut tickets = Vec::new();
+    for rank in 0..3_u32 {
+        for secret in 0..12_u8 {
+            let id = id(Some(roots[usize::from(secret) % 3]), secret);
+            tickets.push((rank as usize, cluster.join(rank as usize, id, rank, 3)));
+        }
+    }
+    cluster.run_until_settled();
+    for (node, ticket) in tickets {
+        let rank = node as u32;
+        assert_eq!(
+            cluster.outcome(node, ticket),
+            Outcome::Joined { rank, node: rank, node_of: vec![0, 1, 2] }
+        );
+    }
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn a_root_may_start_late() {
+    let mut cluster = Cluster::of(2);
+    // The port was free a moment ago and nothing else asks for a particular one.
+    let address = cluster.address(0);
+    cluster.daemons[0] = None;
+    let id = id(Some(address), 1);
+    let first = cluster.join(1, id, 1, 2);
+    let since = Instant::now();
+    cluster.run_until(|_| since.elapsed() > Duration::from_millis(400));
+    assert!(cluster.is_waiting(1, first));
+    cluster.daemons[0] = Some(Daemon::new(Some(address), 5, "test", Times::default()));
+    let second = cluster.join(0, id, 0, 2);
+    cluster.run_until_settled();
+    assert_eq!(cluster.outcome(1, first), Outcome::Joined { rank: 1, node: 1, node_of: vec![0, 1] });
+    assert_eq!(cluster.outcome(0, second), Outcome::Joined { rank: 0, node: 0, node_of: vec![0, 1] });
+}
+
+#[test]
+fn an_idle_connection_is_closed_and_made_again() {
+    let times = Times { idle: Duration::from_millis(200), ..Times::default() };
+    let mut cluster = Cluster::with(2, times);
+    form(&mut cluster, 0, 1, &[0, 1]);
+    cluster.run_until(|c| c.daemons.iter().flatten().all(|d| d.membership.peers.connections() == 0));
+    assert_eq!(cluster.daemon(0).membership.deadline(), None);
+    form(&mut cluster, 0, 2, &[0, 1]);
+}
+
+#[test]
+fn an_address_is_taken_for_ones_own_only_when_it_is() {
+    let at = |text: &str| Some(text.parse::<SocketAddr>().expect("address"));
+    let here = |root: &str, listen: Option<SocketAddr>, advertised| {
+        is_here(root.parse().expect("address"), listen, advertised)
+    };
+    assert!(here("127.0.0.1:7411", at("127.0.0.1:7411"), None));
+    assert!(!here("127.0.0.2:7411", at("127.0.0.1:7411"), None));
+    assert!(!here("127.0.0.1:7412", at("127.0.0.1:7411"), None));
+    assert!(here("127.0.0.1:7411", at("0.0.0.0:7411"), None));
+    assert!(!here("127.0.0.1:7412", at("0.0.0.0:7411"), None));
+    assert!(!here("192.0.2.1:7411", at("0.0.0.0:7411"), None));
+    assert!(here("192.0.2.1:7411", at("0.0.0.0:7411"), at("192.0.2.1:7411")));
+    assert!(here("127.0.0.1:7411", at("192.0.2.1:7411"), None));
+    assert!(here("127.0.0.1:7411", None, None));
+    assert!(!here("192.0.2.1:7411", None, None));
 }

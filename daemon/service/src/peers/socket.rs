@@ -10,9 +10,14 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, sockopt},
 };
 
+/// Connections that may wait to be accepted: a large communicator's daemons all come at once.
+const BACKLOG: i32 = 4096;
+
 /// Starts to listen.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
+    // The standard library lets only 128 wait; listening again changes nothing but that.
+    rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
