@@ -2,17 +2,35 @@
 #![cfg(all(feature = "shared", not(loom)))]
 #![expect(clippy::expect_used, reason = "helpers of tests may panic")]
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{os::fd::AsFd, sync::Arc, thread, time::Duration};
 
-use ringway_mem::Mapping;
+use ringway_mem::{
+    Mapping, MemFd, Protection,
+    admit::{map_client_written, map_daemon_written},
+};
 use ringway_ring::{AttachError, ClientRings, DaemonRings, Geometry, PushError, Slept};
 
+/// Both sides of rings in sealed files as the daemon makes them; the client maps what the daemon writes read-only.
 fn pair(geometry: Geometry) -> (ClientRings, DaemonRings) {
-    let c = Arc::new(Mapping::private(geometry.client_bytes()).expect("map"));
-    let d = Arc::new(Mapping::private(geometry.daemon_bytes()).expect("map"));
-    let client = ClientRings::attach(&c, &d, geometry).expect("attach");
-    let daemon = DaemonRings::attach(&c, &d, geometry).expect("attach");
+    let (c, d) = (geometry.client_bytes(), geometry.daemon_bytes());
+    let (c_file, c_ours) = MemFd::client_written("c", c as u64).expect("create");
+    let (d_file, d_ours) = MemFd::daemon_written("d", d as u64).expect("create");
+    let c_theirs = Arc::new(map_client_written(c_file.as_fd(), c).expect("map"));
+    let d_theirs = Arc::new(map_daemon_written(d_file.as_fd(), d).expect("map"));
+    assert_eq!((c_ours.protection(), d_theirs.protection()), (Protection::Read, Protection::Read));
+    let client = ClientRings::attach(&c_theirs, &d_theirs, geometry).expect("attach");
+    let daemon = DaemonRings::attach(&Arc::new(c_ours), &Arc::new(d_ours), geometry).expect("attach");
     (client, daemon)
+}
+
+#[test]
+fn each_side_must_be_able_to_write_its_file() {
+    let geometry = Geometry::new(1, 1, 0).expect("geometry");
+    let (file, writable) = MemFd::daemon_written("d", 4096).expect("create");
+    let read_only = Arc::new(map_daemon_written(file.as_fd(), 4096).expect("map"));
+    let writable = Arc::new(writable);
+    assert_eq!(ClientRings::attach(&read_only, &writable, geometry).expect_err("c"), AttachError::ReadOnly);
+    assert_eq!(DaemonRings::attach(&writable, &read_only, geometry).expect_err("d"), AttachError::ReadOnly);
 }
 
 #[test]
