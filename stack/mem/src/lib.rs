@@ -6,6 +6,7 @@
 
 pub mod admit;
 mod arena;
+mod block;
 mod handle;
 mod mapping;
 mod memfd;
@@ -15,6 +16,7 @@ mod sigbus;
 
 pub use admit::{AdmitError, Identity, Region, admit};
 pub use arena::{ARENA_UNIT, Arena, ArenaError};
+pub use block::{Block, Lease, Pool};
 pub use handle::{HandleTable, MAX_HANDLES};
 pub use mapping::{MapError, Mapping, Protection, Window};
 pub use memfd::{MemFd, MemFdError};

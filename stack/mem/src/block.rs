@@ -1,0 +1,262 @@
+//! Memory of this process's own region, owned piece by piece.
+//!
+//! A [`Pool`] is a region that this process made and mapped. A [`Block`] owns a range of it, so that its bytes can be
+//! ordinary slices: no two blocks share a byte. The region is also mapped by the daemon, which reads and writes a range
+//! only while an operation runs that was given it; whoever hands a block's range to the daemon keeps the block, unused,
+//! until the operation has ended (see DESIGN "Ownership": the client library moves buffers into the operation).
+
+use core::mem::ManuallyDrop;
+#[expect(
+    clippy::disallowed_types,
+    reason = "allocating is off the data path, and blocks are dropped on any thread"
+)]
+use std::sync::Mutex;
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, PoisonError},
+};
+
+use crate::{Arena, ArenaError, Mapping, MemFd, MemFdError};
+
+/// A region of this process, from which blocks are taken. Cloning gives the same pool.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    mapping: Mapping,
+    #[expect(clippy::disallowed_types, reason = "as above")]
+    arena: Mutex<Arena>,
+}
+
+impl Shared {
+    fn with_arena<R>(&self, work: impl FnOnce(&mut Arena) -> R) -> R {
+        // Every method of the arena leaves it whole, also one that panics before it changes anything.
+        work(&mut self.arena.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Pool {
+    /// A zeroed, populated and sealed region of at least `bytes` bytes, and the descriptor by which the daemon is given
+    /// it. The descriptor is for that alone: writing to the region by other ways changes bytes under the eyes of those
+    /// who hold blocks.
+    ///
+    /// # Errors
+    /// [`MemFdError`] when the kernel has no memory, or the size overflows.
+    pub fn new(name: &str, bytes: u64) -> Result<(Self, OwnedFd), MemFdError> {
+        let page = rustix::param::page_size() as u64;
+        let length = bytes.max(1).checked_next_multiple_of(page).unwrap_or(0);
+        let (file, mapping) = MemFd::region(name, length)?;
+        let arena = Arena::new(mapping.length() as u64);
+        #[expect(clippy::disallowed_types, reason = "as above")]
+        let arena = Mutex::new(arena);
+        Ok((Self { shared: Arc::new(Shared { mapping, arena }) }, file.into_fd()))
+    }
+
+    /// The region's bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.shared.mapping.length() as u64
+    }
+
+    /// Takes `bytes` bytes, aligned to [`crate::ARENA_UNIT`]. They hold whatever they held before; those of a new pool
+    /// are zero.
+    ///
+    /// # Errors
+    /// [`ArenaError::Full`].
+    pub fn take(&self, bytes: u64) -> Result<Block, ArenaError> {
+        let offset = self.shared.with_arena(|arena| arena.allocate(bytes))?;
+        let pool = Arc::clone(&self.shared);
+        Ok(Block { offset, length: bytes, range: Arc::new(Range { pool, offset, length: bytes }) })
+    }
+}
+
+/// A range as the arena gave it; it goes back when the last block in it is gone.
+#[derive(Debug)]
+struct Range {
+    pool: Arc<Shared>,
+    offset: u64,
+    length: u64,
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        // The arena gave this offset, and this is the one time that it is released.
+        let _ = self.pool.with_arena(|arena| arena.release(self.offset));
+    }
+}
+
+/// Bytes of a pool that nobody else has.
+#[derive(Debug)]
+pub struct Block {
+    range: Arc<Range>,
+    offset: u64,
+    length: u64,
+}
+
+impl Block {
+    /// Where it begins in the region.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        let Some(window) = self.range.pool.mapping.window(self.offset, self.length) else { return &[] };
+        // SAFETY: the window is inside a mapping that `self` keeps alive, initialised by the kernel. Blocks do not
+        // overlap (each is a part of a range of the arena, split without overlap) and are not `Clone`, so that writes
+        // in this process need `&mut self`. The daemon, which this process trusts with its data, writes to it only
+        // during an operation; who starts one holds the block so that this method is not called meanwhile.
+        unsafe { core::slice::from_raw_parts(window.as_ptr(), window.length()) }
+    }
+
+    /// The bytes, to be written.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let Some(window) = self.range.pool.mapping.window(self.offset, self.length) else { return &mut [] };
+        // SAFETY: as for `bytes`; the mapping is writable, since `MemFd::region` made it, and `&mut self` excludes
+        // every other use of the range in this process.
+        unsafe { core::slice::from_raw_parts_mut(window.as_ptr(), window.length()) }
+    }
+
+    /// The first `at` bytes and the others. The range goes back to the pool when both are gone.
+    ///
+    /// # Errors
+    /// The block itself when it has fewer bytes.
+    pub fn split_at(self, at: u64) -> Result<(Self, Self), Self> {
+        let Some(rest) = self.length.checked_sub(at) else { return Err(self) };
+        let front = Self { range: Arc::clone(&self.range), offset: self.offset, length: at };
+        let back = Self { offset: self.offset.saturating_add(at), length: rest, range: self.range };
+        Ok((front, back))
+    }
+
+    /// Puts two blocks together again of which the second follows the first.
+    ///
+    /// # Errors
+    /// Both blocks when they do not adjoin in one range.
+    pub fn join(self, next: Self) -> Result<Self, (Self, Self)> {
+        if Arc::ptr_eq(&self.range, &next.range) && self.offset.checked_add(self.length) == Some(next.offset)
+        {
+            let length = self.length.saturating_add(next.length);
+            return Ok(Self { length, ..self });
+        }
+        Err((self, next))
+    }
+
+    /// Keeps this block's whole range, to be taken again when all its blocks are gone.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        Lease { range: Arc::clone(&self.range) }
+    }
+
+    /// Leaves the bytes to whoever may still write to them: they are never given out again.
+    pub fn retire(self) {
+        let _ = ManuallyDrop::new(self);
+    }
+}
+
+/// A range that is kept for its next use, so that taking it again needs no allocation.
+#[derive(Debug)]
+pub struct Lease {
+    range: Arc<Range>,
+}
+
+impl Lease {
+    /// The whole range as one block; `None` while one of its blocks is still there.
+    pub fn take(&mut self) -> Option<Block> {
+        // Every block of the range holds a count: being the only holder means that there is none.
+        let Range { offset, length, .. } = Arc::get_mut(&mut self.range)?;
+        let (offset, length) = (*offset, *length);
+        Some(Block { offset, length, range: Arc::clone(&self.range) })
+    }
+
+    /// The range's bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.range.length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(bytes: u64) -> Pool {
+        Pool::new("test", bytes).expect("pool").0
+    }
+
+    #[test]
+    fn blocks_are_apart_and_come_back() {
+        let pool = pool(4096);
+        let mut a = pool.take(100).expect("room");
+        let mut b = pool.take(100).expect("room");
+        a.bytes_mut().fill(1);
+        b.bytes_mut().fill(2);
+        assert!(a.bytes().iter().all(|x| *x == 1) && b.bytes().iter().all(|x| *x == 2));
+        drop((a, b));
+        assert_eq!(pool.take(4096).expect("all of it").bytes().len(), 4096);
+    }
+
+    #[test]
+    fn a_split_block_comes_back_when_both_halves_are_gone() {
+        let pool = pool(4096);
+        let (mut front, mut back) = pool.take(4096).expect("room").split_at(1000).expect("long enough");
+        front.bytes_mut().fill(1);
+        back.bytes_mut().fill(2);
+        assert_eq!((front.length(), back.length(), back.offset()), (1000, 3096, 1000));
+        assert!(front.bytes().iter().all(|x| *x == 1));
+        drop(front);
+        assert!(pool.take(64).is_err(), "the back half is still there");
+        drop(back);
+        let whole = pool.take(4096).expect("room");
+        assert_eq!(whole.split_at(5000).expect_err("too short").length(), 4096);
+    }
+
+    #[test]
+    fn halves_join_in_order_only() {
+        let pool = pool(8192);
+        let (a, b) = pool.take(4096).expect("room").split_at(10).expect("long enough");
+        let (b, a) = b.join(a).expect_err("the wrong order");
+        assert_eq!(a.join(b).expect("adjoining").length(), 4096);
+        let (c, d) = (pool.take(64).expect("room"), pool.take(64).expect("room"));
+        assert!(c.join(d).is_err(), "they are two ranges");
+    }
+
+    #[test]
+    fn a_lease_gives_its_range_only_when_it_is_unused() {
+        let pool = pool(4096);
+        let block = pool.take(4096).expect("room");
+        let mut lease = block.lease();
+        let (front, back) = block.split_at(64).expect("long enough");
+        assert!(lease.take().is_none());
+        drop(front);
+        assert!(lease.take().is_none());
+        drop(back);
+        let again = lease.take().expect("unused");
+        assert_eq!(again.length(), 4096);
+        assert!(lease.take().is_none());
+        again.retire();
+        assert!(lease.take().is_none());
+        drop(lease);
+        assert!(pool.take(1).is_err(), "a retired range is never given out again");
+    }
+
+    #[test]
+    fn an_empty_block_is_an_empty_slice() {
+        let pool = pool(1);
+        assert_eq!(pool.length() % 4096, 0);
+        let mut block = pool.take(0).expect("room");
+        assert!(block.bytes().is_empty() && block.bytes_mut().is_empty());
+        assert!(Pool::new("test", u64::MAX).is_err());
+    }
+}
