@@ -1,0 +1,403 @@
+//! Operations on ordinary slices.
+
+use crate::{Buffer, CallError, Communicator, Element, Error, Received, Reduce, Source};
+
+/// The blocking operations of a communicator, on ordinary slices; made by [`Communicator::blocking`].
+///
+/// Slices are copied into memory that the daemon can reach and results back out: where that matters, keep data in
+/// [`crate::Buffer`]s. Lengths are as for the non-blocking forms. Every method fails with [`Error::Call`] when nothing
+/// was sent, [`Error::Operation`] when the operation failed, and [`Error::Memory`] or [`Error::Request`] when there is
+/// no memory to copy to.
+#[derive(Debug, Clone, Copy)]
+pub struct Blocking<'c>(&'c Communicator);
+
+impl Communicator {
+    /// Blocking operations on ordinary slices.
+    ///
+    /// ```no_run
+    /// # use ringway_client::Reduction;
+    /// # fn f(world: &ringway_client::Communicator) -> Result<(), ringway_client::Error> {
+    /// let mut sum = [0.0_f32; 3];
+    /// world.blocking().allreduce(&[1.0, 2.0, 3.0], &mut sum, Reduction::Sum)?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub const fn blocking(&self) -> Blocking<'_> {
+        Blocking(self)
+    }
+}
+
+/// The root's result to the root's slice.
+fn give<T: Element>(result: Option<Buffer<T>>, output: Option<&mut [T]>) {
+    if let (Some(result), Some(output)) = (result, output) {
+        output.copy_from_slice(&result);
+    }
+}
+
+/// A message to the slice it was received for: the sender, and the elements.
+fn take<T: Element>(received: &Received<T>, into: &mut [T]) -> (u32, usize) {
+    for (to, from) in into.iter_mut().zip(received.message()) {
+        *to = *from;
+    }
+    (received.source(), received.elements())
+}
+
+impl Blocking<'_> {
+    /// Combines every rank's `input`; every rank gets the result.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn allreduce<T: Element>(
+        self,
+        input: &[T],
+        output: &mut [T],
+        reduce: impl Into<Reduce<T>>,
+    ) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
+        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
+        let (_, to) = self.0.allreduce(from, to, reduce)?.wait()?;
+        output.copy_from_slice(&to);
+        Ok(())
+    }
+
+    /// As [`Blocking::allreduce`], with the result in place of the input.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn allreduce_in_place<T: Element>(
+        self,
+        values: &mut [T],
+        reduce: impl Into<Reduce<T>>,
+    ) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(values)])?;
+        let buffer = self.0.allreduce_in_place(stage.copy(values)?, reduce)?.wait()?;
+        values.copy_from_slice(&buffer);
+        Ok(())
+    }
+
+    /// Rank `r` gets the combination of the inputs of ranks `0..=r`.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn scan<T: Element>(
+        self,
+        input: &[T],
+        output: &mut [T],
+        reduce: impl Into<Reduce<T>>,
+    ) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
+        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
+        let (_, to) = self.0.scan(from, to, reduce)?.wait()?;
+        output.copy_from_slice(&to);
+        Ok(())
+    }
+
+    /// As [`Blocking::scan`], with the result in place of the input.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn scan_in_place<T: Element>(
+        self,
+        values: &mut [T],
+        reduce: impl Into<Reduce<T>>,
+    ) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(values)])?;
+        let buffer = self.0.scan_in_place(stage.copy(values)?, reduce)?.wait()?;
+        values.copy_from_slice(&buffer);
+        Ok(())
+    }
+
+    /// Rank `r` gets the combination of the inputs of ranks `0..r`; rank 0's output is left as it is.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn exscan<T: Element>(
+        self,
+        input: &[T],
+        output: &mut [T],
+        reduce: impl Into<Reduce<T>>,
+    ) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
+        let (from, to) = (stage.copy(input)?, stage.copy(output)?);
+        let (_, to) = self.0.exscan(from, to, reduce)?.wait()?;
+        output.copy_from_slice(&to);
+        Ok(())
+    }
+
+    /// As [`Blocking::exscan`], with the result in place of the input.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn exscan_in_place<T: Element>(
+        self,
+        values: &mut [T],
+        reduce: impl Into<Reduce<T>>,
+    ) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(values)])?;
+        let buffer = self.0.exscan_in_place(stage.copy(values)?, reduce)?.wait()?;
+        values.copy_from_slice(&buffer);
+        Ok(())
+    }
+
+    /// Combines every rank's `input`; the root gets the result. Other ranks need no output.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn reduce<T: Element>(
+        self,
+        input: &[T],
+        output: Option<&mut [T]>,
+        root: u32,
+        reduce: impl Into<Reduce<T>>,
+    ) -> Result<(), Error> {
+        let output = output.filter(|_| self.0.rank() == root);
+        let mut stage = self.0.stage(&[size_of_val(input), output.as_deref().map_or(0, size_of_val)])?;
+        let from = stage.copy(input)?;
+        let to = output.as_deref().map(|slice| stage.room(slice.len())).transpose()?;
+        let (_, to) = self.0.reduce(from, to, root, reduce)?.wait()?;
+        give(to, output);
+        Ok(())
+    }
+
+    /// As [`Blocking::reduce`], with the result in place of the root's input.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn reduce_in_place<T: Element>(
+        self,
+        values: &mut [T],
+        root: u32,
+        reduce: impl Into<Reduce<T>>,
+    ) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(values)])?;
+        let buffer = self.0.reduce_in_place(stage.copy(values)?, root, reduce)?.wait()?;
+        if self.0.rank() == root {
+            values.copy_from_slice(&buffer);
+        }
+        Ok(())
+    }
+
+    /// The root's values to every other rank's slice.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn broadcast<T: Element>(self, values: &mut [T], root: u32) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(values)])?;
+        let buffer = self.0.broadcast_in_place(stage.copy(values)?, root)?.wait()?;
+        values.copy_from_slice(&buffer);
+        Ok(())
+    }
+
+    /// Every rank's `input`, in rank order, to every rank's `output`, which holds one block for each rank.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn all_gather<T: Element>(self, input: &[T], output: &mut [T]) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
+        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
+        let (_, to) = self.0.all_gather(from, to)?.wait()?;
+        output.copy_from_slice(&to);
+        Ok(())
+    }
+
+    /// Every rank's `input`, in rank order, to every rank's `output`; rank `r`'s has `counts[r]` elements.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn all_gather_v<T: Element>(
+        self,
+        input: &[T],
+        output: &mut [T],
+        counts: &[u64],
+    ) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
+        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
+        let (_, to) = self.0.all_gather_v(from, to, counts)?.wait()?;
+        output.copy_from_slice(&to);
+        Ok(())
+    }
+
+    /// Combines every rank's `input`, which holds one block for each rank; rank `r` gets the `r`-th block of the result.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn reduce_scatter<T: Element>(
+        self,
+        input: &[T],
+        output: &mut [T],
+        reduce: impl Into<Reduce<T>>,
+    ) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
+        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
+        let (_, to) = self.0.reduce_scatter(from, to, reduce)?.wait()?;
+        output.copy_from_slice(&to);
+        Ok(())
+    }
+
+    /// As [`Blocking::reduce_scatter`], with a block of `counts[r]` elements for each rank `r`.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn reduce_scatter_v<T: Element>(
+        self,
+        input: &[T],
+        output: &mut [T],
+        counts: &[u64],
+        reduce: impl Into<Reduce<T>>,
+    ) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
+        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
+        let (_, to) = self.0.reduce_scatter_v(from, to, counts, reduce)?.wait()?;
+        output.copy_from_slice(&to);
+        Ok(())
+    }
+
+    /// Every rank's `input`, in rank order, to the root's `output`. Other ranks need none.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn gather<T: Element>(self, input: &[T], output: Option<&mut [T]>, root: u32) -> Result<(), Error> {
+        let output = output.filter(|_| self.0.rank() == root);
+        let mut stage = self.0.stage(&[size_of_val(input), output.as_deref().map_or(0, size_of_val)])?;
+        let from = stage.copy(input)?;
+        let to = output.as_deref().map(|slice| stage.room(slice.len())).transpose()?;
+        let (_, to) = self.0.gather(from, to, root)?.wait()?;
+        give(to, output);
+        Ok(())
+    }
+
+    /// The `r`-th block of the root's `input` to rank `r`'s `output`. Other ranks need no input.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn scatter<T: Element>(self, input: Option<&[T]>, output: &mut [T], root: u32) -> Result<(), Error> {
+        let input = input.filter(|_| self.0.rank() == root);
+        let mut stage = self.0.stage(&[input.map_or(0, size_of_val), size_of_val(output)])?;
+        let from = input.map(|slice| stage.copy(slice)).transpose()?;
+        let to = stage.room(output.len())?;
+        let (_, to) = self.0.scatter(from, to, root)?.wait()?;
+        output.copy_from_slice(&to);
+        Ok(())
+    }
+
+    /// Every rank's `input`, in rank order, to the root's `output`. Other ranks need none. At the root rank `r`'s has `counts[r]` elements; elsewhere `counts` is not looked at.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn gather_v<T: Element>(
+        self,
+        input: &[T],
+        output: Option<&mut [T]>,
+        counts: &[u64],
+        root: u32,
+    ) -> Result<(), Error> {
+        let output = output.filter(|_| self.0.rank() == root);
+        let mut stage = self.0.stage(&[size_of_val(input), output.as_deref().map_or(0, size_of_val)])?;
+        let from = stage.copy(input)?;
+        let to = output.as_deref().map(|slice| stage.room(slice.len())).transpose()?;
+        let (_, to) = self.0.gather_v(from, to, counts, root)?.wait()?;
+        give(to, output);
+        Ok(())
+    }
+
+    /// The `r`-th block of the root's `input` to rank `r`'s `output`. Other ranks need no input. At the root rank `r`'s block has `counts[r]` elements; elsewhere `counts` is not looked at.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn scatter_v<T: Element>(
+        self,
+        input: Option<&[T]>,
+        output: &mut [T],
+        counts: &[u64],
+        root: u32,
+    ) -> Result<(), Error> {
+        let input = input.filter(|_| self.0.rank() == root);
+        let mut stage = self.0.stage(&[input.map_or(0, size_of_val), size_of_val(output)])?;
+        let from = input.map(|slice| stage.copy(slice)).transpose()?;
+        let to = stage.room(output.len())?;
+        let (_, to) = self.0.scatter_v(from, to, counts, root)?.wait()?;
+        output.copy_from_slice(&to);
+        Ok(())
+    }
+
+    /// The `j`-th block of rank `i`'s `input` becomes the `i`-th block of rank `j`'s `output`.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn all_to_all<T: Element>(self, input: &[T], output: &mut [T]) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
+        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
+        let (_, to) = self.0.all_to_all(from, to)?.wait()?;
+        output.copy_from_slice(&to);
+        Ok(())
+    }
+
+    /// As [`Blocking::all_to_all`], with a count for each block sent and each block received.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn all_to_all_v<T: Element>(
+        self,
+        input: &[T],
+        output: &mut [T],
+        send_counts: &[u64],
+        receive_counts: &[u64],
+    ) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
+        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
+        let (_, to) = self.0.all_to_all_v(from, to, send_counts, receive_counts)?.wait()?;
+        output.copy_from_slice(&to);
+        Ok(())
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn barrier(self) -> Result<(), Error> {
+        if self.0.queue.borrow().is_group_open() {
+            return Err(CallError::InsideGroup.into());
+        }
+        Ok(self.0.barrier()?.wait()?)
+    }
+
+    /// Sends `values` to rank `to`. Messages of at most [`ringway_abi::EAGER_MAX_BYTES`] may still be under way then.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn send<T: Element>(self, values: &[T], to: u32, tag: u64) -> Result<(), Error> {
+        let mut stage = self.0.stage(&[size_of_val(values)])?;
+        self.0.send(stage.copy(values)?, to, tag)?.wait()?;
+        Ok(())
+    }
+
+    /// Receives one message with this `tag`; gives the sender's rank and how many elements were received.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn recv<T: Element>(
+        self,
+        values: &mut [T],
+        from: impl Into<Source>,
+        tag: u64,
+    ) -> Result<(u32, usize), Error> {
+        let mut stage = self.0.stage(&[size_of_val(values)])?;
+        let received = self.0.recv(stage.room(values.len())?, from, tag)?.wait()?;
+        Ok(take(&received, values))
+    }
+
+    /// Sends one message and receives another at the same time; gives what [`Blocking::recv`] gives.
+    ///
+    /// # Errors
+    /// As [`Blocking`] says.
+    pub fn send_recv<T: Element, U: Element>(
+        self,
+        (values, to, send_tag): (&[T], u32, u64),
+        (into, from, receive_tag): (&mut [U], impl Into<Source>, u64),
+    ) -> Result<(u32, usize), Error> {
+        let mut stage = self.0.stage(&[size_of_val(values), size_of_val(into)])?;
+        let (out, room) = (stage.copy(values)?, stage.room(into.len())?);
+        let (_, received) = self.0.send_recv((out, to, send_tag), (room, from, receive_tag))?.wait()?;
+        Ok(take(&received, into))
+    }
+}

@@ -1,0 +1,261 @@
+//! A place in a communicator: joining, what is known about the other ranks, leaving.
+
+use core::{
+    cell::{Cell, RefCell},
+    fmt,
+    time::Duration,
+};
+use std::sync::Arc;
+
+use ringway_abi::{
+    MAX_RANKS, UniqueId,
+    control::{Join, Joined, Reply, Request},
+};
+use ringway_mem::{Mapping, Protection};
+use ringway_ring::Geometry;
+
+use crate::{
+    Client, Environment, Error, JoinError, RequestError, connect::PATIENCE, control::Answer, queue::Queue,
+    rings::Rings, staging::Staging, wait::Waiting,
+};
+
+/// Submissions a ring holds unless said otherwise.
+const RING_SIZE: u32 = 256;
+/// How much later than the join timeout the daemon may report it.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// Joins a communicator; made by [`Client::communicator`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct CommunicatorBuilder {
+    client: Client,
+    id: UniqueId,
+    rank: u32,
+    size: u32,
+    ring_size: u32,
+    timeout: Duration,
+    join_timeout: Duration,
+}
+
+impl CommunicatorBuilder {
+    pub(crate) fn new(client: Client, id: UniqueId, rank: u32, size: u32) -> Self {
+        let (timeout, join_timeout) = (client.session().timeout, client.session().join_timeout);
+        Self { client, id, rank, size, ring_size: RING_SIZE, timeout, join_timeout }
+    }
+
+    /// How long an operation may take, to the millisecond; zero for no limit. One that takes longer fails on every rank,
+    /// naming the ranks that have not called it.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How long the other ranks may take to join.
+    pub const fn join_timeout(mut self, timeout: Duration) -> Self {
+        self.join_timeout = timeout;
+        self
+    }
+
+    /// How many submissions the ring holds, and so how many operations a group may have; rounded up to a power of two.
+    pub const fn ring_size(mut self, submissions: u32) -> Self {
+        self.ring_size = submissions;
+        self
+    }
+
+    /// Joins; returns when every rank has.
+    ///
+    /// # Errors
+    /// [`JoinError`], which names the ranks that did not come, or what the ranks disagree about.
+    pub fn join(self) -> Result<Communicator, JoinError> {
+        let Self { rank, size, .. } = self;
+        if size == 0 || size > MAX_RANKS {
+            return Err(JoinError::Size { size, max: MAX_RANKS });
+        }
+        if rank >= size {
+            return Err(JoinError::Rank { rank, size });
+        }
+        let request = Request::Join(Join {
+            id: self.id,
+            rank,
+            size,
+            submissions: self.ring_size.max(1).checked_next_power_of_two().unwrap_or(1 << 31),
+            join_timeout_ms: milliseconds(self.join_timeout),
+            operation_timeout_ms: milliseconds(self.timeout),
+        });
+        let patience = self.join_timeout.saturating_add(GRACE);
+        let Answer { reply, descriptors } = self.client.session().control.request(request, &[], patience)?;
+        let Reply::Joined(joined) = reply else {
+            return Err(protocol("no rings where a join was asked for"));
+        };
+        if joined.node_of.len() != size as usize {
+            return Err(protocol("a communicator with another number of ranks"));
+        }
+        let rings = self.attach(&joined, &descriptors)?;
+        Ok(self.finish(joined, rings))
+    }
+
+    fn attach(&self, joined: &Joined, descriptors: &[std::os::fd::OwnedFd]) -> Result<Rings, JoinError> {
+        let unusable = |reason: &dyn fmt::Display| JoinError::Rings { reason: reason.to_string() };
+        let [ours, daemons] = descriptors else { return Err(protocol("not two ring files")) };
+        let (submissions, completions, slab) = joined.geometry;
+        let geometry = Geometry::new(submissions, completions, slab).map_err(|e| unusable(&e))?;
+        let map = |file: &std::os::fd::OwnedFd, bytes, protection| {
+            Mapping::shared(std::os::fd::AsFd::as_fd(file), bytes, protection)
+                .map(Arc::new)
+                .map_err(|e| unusable(&e))
+        };
+        let ours = map(ours, geometry.client_bytes(), Protection::ReadWrite)?;
+        let daemons = map(daemons, geometry.daemon_bytes(), Protection::Read)?;
+        Rings::attach(self.client.clone(), &ours, &daemons, geometry).map_err(|e| unusable(&e))
+    }
+
+    fn finish(self, joined: Joined, rings: Rings) -> Communicator {
+        let Joined { communicator: number, geometry: _, node_of, device } = joined;
+        let own = node_of.get(self.rank as usize);
+        let neighbours = node_of.iter().filter(|node| Some(*node) == own).count();
+        let nodes = node_of.iter().max().map_or(1, |last| last.saturating_add(1));
+        Communicator {
+            number,
+            id: self.id,
+            rank: self.rank,
+            size: self.size,
+            nodes,
+            node_of,
+            device,
+            timeout: self.timeout,
+            join_timeout: self.join_timeout,
+            ring_size: self.ring_size,
+            // The daemon polls as well.
+            waiting: Waiting::among(neighbours.saturating_add(1)),
+            queue: RefCell::new(Queue::new(rings)),
+            staging: Staging::default(),
+            scratch: RefCell::default(),
+            splits: Cell::new(0),
+            tests: Cell::new(0),
+            client: self.client,
+        }
+    }
+}
+
+const fn protocol(what: &'static str) -> JoinError {
+    JoinError::Request(RequestError::Protocol { what })
+}
+
+fn milliseconds(time: Duration) -> u32 {
+    // Less than a millisecond must not become none, which means no limit.
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(u32::from(!time.is_zero()))
+}
+
+/// One rank's place in a communicator. It can move to another thread but not be shared by two: its rings have one
+/// writer. Dropping it leaves the communicator.
+///
+/// Every operation exists in a non-blocking form that takes buffers of an [`crate::Arena`] by value and gives a
+/// [`crate::Pending`], whose [`crate::Pending::wait`] gives them back: nothing is copied, and nobody can touch memory
+/// that is being read or written. [`Communicator::blocking`] has forms that work on ordinary slices, at the price of a
+/// copy each way.
+///
+/// All ranks make the same collective calls in the same order. Different communicators do not wait for each other.
+pub struct Communicator {
+    pub(crate) client: Client,
+    pub(crate) queue: RefCell<Queue>,
+    pub(crate) waiting: Waiting,
+    pub(crate) staging: Staging,
+    /// Counts of a call in one list.
+    pub(crate) scratch: RefCell<Vec<u64>>,
+    /// The daemon's number for it.
+    pub(crate) number: u32,
+    pub(crate) timeout: Duration,
+    pub(crate) join_timeout: Duration,
+    pub(crate) ring_size: u32,
+    pub(crate) id: UniqueId,
+    /// How often it was split.
+    pub(crate) splits: Cell<u64>,
+    /// How often a pending operation was tested in vain.
+    pub(crate) tests: Cell<u32>,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    nodes: u32,
+    node_of: Vec<u32>,
+    device: String,
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Communicator")
+            .field("rank", &self.rank)
+            .field("size", &self.size)
+            .field("nodes", &self.nodes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Communicator {
+    /// Joins the communicator of all ranks that a launcher started: `ringway run`, torchrun, mpirun or srun, see
+    /// [`Environment`]. Once per process: for more communicators, [`Communicator::split`] it.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] or [`Error::Join`].
+    pub fn from_env(client: &Client) -> Result<Self, Error> {
+        let Environment { rank, size, id, .. } = Environment::detect()?;
+        Ok(client.communicator(&id, rank, size).join()?)
+    }
+
+    /// This rank.
+    #[must_use]
+    pub const fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// How many nodes they are on.
+    #[must_use]
+    pub const fn nodes(&self) -> u32 {
+        self.nodes
+    }
+
+    /// The number of a rank's node, counted from 0; `None` when there is no such rank.
+    #[must_use]
+    pub fn node_of(&self, rank: u32) -> Option<u32> {
+        self.node_of.get(rank as usize).copied()
+    }
+
+    /// The device used between nodes; empty when all ranks are on one.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The client it belongs to.
+    #[must_use]
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The most operations of a [`Communicator::group`].
+    #[must_use]
+    pub fn group_max(&self) -> usize {
+        self.queue.borrow().group_max()
+    }
+
+    /// Fails the communicator's operations on every rank, those under way and those to come.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn abort(&self) -> Result<(), RequestError> {
+        self.client.request(Request::Abort { communicator: self.number }).map(drop)
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        // Waits for the daemon, so that whoever joins next finds the place free. A daemon that is gone or refuses leaves
+        // nothing to do.
+        let request = Request::Leave { communicator: self.number };
+        let _ = self.client.session().control.request(request, &[], PATIENCE);
+    }
+}

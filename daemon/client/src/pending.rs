@@ -1,0 +1,329 @@
+//! Operations under way, and how their buffers come back.
+
+use core::{fmt, mem::ManuallyDrop, time::Duration};
+use std::time::Instant;
+
+use ringway_abi::{
+    Status,
+    control::{Reply, Request},
+    descriptor::Completion,
+};
+
+use crate::{
+    Buffer, Communicator, Element, Failure, OperationError, Returned,
+    queue::{Progress, Ticket},
+    wait::Interrupted,
+};
+
+/// What an operation owns while it runs, and gives back.
+#[doc(hidden)]
+pub trait Held {
+    /// Takes over what the completion says.
+    #[doc(hidden)]
+    fn settle(&mut self, completion: Settled);
+}
+
+/// What a completion says about a message.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct Settled {
+    rank: u32,
+    bytes: u64,
+}
+
+impl Held for () {
+    fn settle(&mut self, _: Settled) {}
+}
+
+impl<T: Element> Held for Buffer<T> {
+    fn settle(&mut self, _: Settled) {}
+}
+
+impl<T: Element> Held for Option<Buffer<T>> {
+    fn settle(&mut self, _: Settled) {}
+}
+
+impl<A: Held, B: Held> Held for (A, B) {
+    fn settle(&mut self, completion: Settled) {
+        self.0.settle(completion);
+        self.1.settle(completion);
+    }
+}
+
+/// A received message in its buffer, which may be longer.
+#[derive(Debug)]
+pub struct Received<T: Element> {
+    /// The buffer.
+    pub buffer: Buffer<T>,
+    pub(crate) source: u32,
+    pub(crate) elements: usize,
+}
+
+impl<T: Element> Received<T> {
+    pub(crate) const fn into(buffer: Buffer<T>) -> Self {
+        Self { buffer, source: 0, elements: 0 }
+    }
+
+    /// The rank that sent it.
+    #[must_use]
+    pub const fn source(&self) -> u32 {
+        self.source
+    }
+
+    /// How many elements it has.
+    #[must_use]
+    pub const fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// The message.
+    #[must_use]
+    pub fn message(&self) -> &[T] {
+        self.buffer.get(..self.elements).unwrap_or_default()
+    }
+}
+
+impl<T: Element> Held for Received<T> {
+    fn settle(&mut self, completion: Settled) {
+        self.source = completion.rank;
+        let elements = completion.bytes / size_of::<T>() as u64;
+        self.elements = usize::try_from(elements).map_or(self.buffer.len(), |n| n.min(self.buffer.len()));
+    }
+}
+
+/// An operation under way. It owns its buffers; [`Pending::wait`] gives them back. Dropping it waits as well.
+#[must_use = "dropping an operation at once waits for it; call `wait` where its result is needed"]
+pub struct Pending<'c, B: Held> {
+    communicator: &'c Communicator,
+    /// One submission, or two that make one call.
+    tickets: [Option<Ticket>; 2],
+    /// There until given back or retired.
+    buffers: Option<B>,
+}
+
+impl<B: Held> fmt::Debug for Pending<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("tickets", &self.tickets).finish_non_exhaustive()
+    }
+}
+
+/// Why [`Pending::wait_timeout`] has no result.
+#[derive(Debug)]
+pub enum TimeoutError<'c, B: Held> {
+    /// The operation is still under way and keeps its buffers.
+    Expired(Pending<'c, B>),
+    /// It failed.
+    Failed(Failure<B>),
+}
+
+impl<B: Held> fmt::Display for TimeoutError<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired(_) => f.write_str("the operation is still under way"),
+            Self::Failed(failure) => write!(f, "{}", failure.error),
+        }
+    }
+}
+
+impl<B: Held + fmt::Debug> std::error::Error for TimeoutError<'_, B> {}
+
+impl<'c, B: Held> Pending<'c, B> {
+    pub(crate) const fn new(
+        communicator: &'c Communicator,
+        tickets: [Option<Ticket>; 2],
+        buffers: B,
+    ) -> Self {
+        Self { communicator, tickets, buffers: Some(buffers) }
+    }
+
+    /// Waits until the operation has ended and gives its buffers back.
+    ///
+    /// # Errors
+    /// [`Failure`] with the reason, and with the buffers where they can be given back.
+    pub fn wait(mut self) -> Result<B, Failure<B>> {
+        if let Err(error) = self.communicator.await_all(self.tickets, None) {
+            return Err(self.abandon(error));
+        }
+        self.finish()
+    }
+
+    /// Waits for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`TimeoutError::Expired`] gives the operation back, which goes on and keeps its buffers;
+    /// [`TimeoutError::Failed`] is as for [`Pending::wait`].
+    pub fn wait_timeout(mut self, timeout: Duration) -> Result<B, TimeoutError<'c, B>> {
+        let deadline = Instant::now().checked_add(timeout);
+        match self.communicator.await_all(self.tickets, deadline) {
+            Ok(()) => self.finish().map_err(TimeoutError::Failed),
+            Err(Ended::Expired) => Err(TimeoutError::Expired(self)),
+            Err(error) => Err(TimeoutError::Failed(self.abandon(error))),
+        }
+    }
+
+    /// Whether the operation has ended, well or not; then [`Pending::wait`] returns at once.
+    #[must_use]
+    pub fn test(&mut self) -> bool {
+        self.communicator.test_all(self.tickets)
+    }
+
+    /// The end of an operation whose results are all there.
+    fn finish(&mut self) -> Result<B, Failure<B>> {
+        let mut error = None;
+        let mut settled = Settled { rank: 0, bytes: 0 };
+        for ticket in core::mem::take(&mut self.tickets).into_iter().flatten() {
+            match self.communicator.take(ticket) {
+                Some(Progress::Ended(completion)) if completion.status == Status::Success.code() => {
+                    settled = Settled { rank: completion.rank, bytes: completion.bytes };
+                }
+                Some(Progress::Ended(completion)) => {
+                    error.get_or_insert_with(|| self.communicator.explain(completion));
+                }
+                _ => {
+                    error.get_or_insert(OperationError::NotSent);
+                }
+            }
+        }
+        match (self.buffers.take(), error) {
+            (Some(mut buffers), None) => {
+                buffers.settle(settled);
+                Ok(buffers)
+            }
+            (Some(buffers), Some(error)) => Err(Failure { error, returned: Returned::Buffers(buffers) }),
+            // Buffers leave only together with the pending operation itself.
+            (None, _) => Err(Failure { error: OperationError::NotSent, returned: Returned::BuffersRetired }),
+        }
+    }
+
+    /// The end of an operation whose result does not come.
+    fn abandon(&mut self, ended: Ended) -> Failure<B> {
+        let (error, unused) = match ended {
+            // The daemon's memory is gone when its socket is: nobody writes any more.
+            Ended::Lost => (OperationError::DaemonLost, true),
+            Ended::InsideGroup => {
+                for ticket in self.tickets.into_iter().flatten() {
+                    self.communicator.cancel(ticket);
+                }
+                (OperationError::InsideGroup, true)
+            }
+            Ended::Unresponsive { waited_ms } => (OperationError::Unresponsive { waited_ms }, false),
+            Ended::Expired => (OperationError::Unresponsive { waited_ms: 0 }, false),
+        };
+        self.tickets = [None; 2];
+        let returned = match self.buffers.take() {
+            Some(buffers) if unused => Returned::Buffers(buffers),
+            Some(buffers) => {
+                retire(buffers);
+                Returned::BuffersRetired
+            }
+            None => Returned::BuffersRetired,
+        };
+        Failure { error, returned }
+    }
+}
+
+/// Leaves buffers to whoever may still write to them: their memory is never used again.
+fn retire<B>(buffers: B) {
+    let _ = ManuallyDrop::new(buffers);
+}
+
+impl<B: Held> Drop for Pending<'_, B> {
+    fn drop(&mut self) {
+        if self.tickets == [None; 2] {
+            return;
+        }
+        match self.communicator.await_all(self.tickets, None) {
+            Ok(()) => {
+                for ticket in self.tickets.into_iter().flatten() {
+                    self.communicator.take(ticket);
+                }
+            }
+            Err(ended) => drop(self.abandon(ended)),
+        }
+    }
+}
+
+/// Why operations were not waited for to their end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The caller's deadline has passed.
+    Expired,
+    /// The daemon is gone.
+    Lost,
+    /// The communicator's timeout passed long ago, and the daemon has not ended the operation.
+    Unresponsive { waited_ms: u64 },
+    /// The operation is in a group that is still being collected.
+    InsideGroup,
+}
+
+/// How much later than the communicator's timeout the daemon may report it.
+const GRACE: Duration = Duration::from_secs(15);
+
+impl Communicator {
+    /// Waits until all the operations have ended, or until the deadline.
+    fn await_all(&self, tickets: [Option<Ticket>; 2], deadline: Option<Instant>) -> Result<(), Ended> {
+        let tickets = || tickets.into_iter().flatten();
+        let mut queue = self.queue.borrow_mut();
+        if tickets().any(|t| queue.progress(t) == Some(Progress::Staged)) {
+            return Err(Ended::InsideGroup);
+        }
+        let patience = if self.timeout.is_zero() { None } else { Some(self.timeout.saturating_add(GRACE)) };
+        let started = Instant::now();
+        let give_up = patience.and_then(|patience| started.checked_add(patience));
+        let until = [deadline, give_up].into_iter().flatten().min();
+        let outcome = self.waiting.until(&mut queue, until, |queue| {
+            tickets().all(|t| queue.progress(t) != Some(Progress::Outstanding))
+        });
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(Interrupted::Lost) => Err(Ended::Lost),
+            Err(Interrupted::Expired) if deadline.is_some() && until == deadline => Err(Ended::Expired),
+            Err(Interrupted::Expired) => {
+                let waited_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+                Err(Ended::Unresponsive { waited_ms })
+            }
+        }
+    }
+
+    /// Whether all the operations have ended, or the daemon is gone.
+    fn test_all(&self, tickets: [Option<Ticket>; 2]) -> bool {
+        let mut queue = self.queue.borrow_mut();
+        queue.collect();
+        let ended = |queue: &crate::queue::Queue| {
+            let outstanding = |t| matches!(queue.progress(t), Some(Progress::Outstanding | Progress::Staged));
+            !tickets.into_iter().flatten().any(outstanding)
+        };
+        if ended(&queue) {
+            return true;
+        }
+        // Asking the kernel whether the daemon lives costs a system call: not every time.
+        let tests = self.tests.get().wrapping_add(1);
+        self.tests.set(tests);
+        if !tests.is_multiple_of(1024) || !self.client.is_lost() {
+            return false;
+        }
+        queue.collect();
+        true
+    }
+
+    fn take(&self, ticket: Ticket) -> Option<Progress> {
+        self.queue.borrow_mut().take(ticket)
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        self.queue.borrow_mut().cancel(ticket);
+    }
+
+    /// The daemon's sentence for a failed operation, or the status's own where it has none.
+    pub(crate) fn explain(&self, completion: Completion) -> OperationError {
+        let Some(status) = Status::from_code(completion.status) else {
+            return OperationError::UnknownStatus { code: completion.status };
+        };
+        let request = Request::Explain { communicator: self.number, token: completion.token };
+        let message = match self.client.request(request).map(|answer| answer.reply) {
+            Ok(Reply::Text(text)) if !text.is_empty() => text,
+            _ => status.text().to_owned(),
+        };
+        OperationError::Failed { status, message }
+    }
+}

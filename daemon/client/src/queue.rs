@@ -1,0 +1,255 @@
+//! One communicator's operations between submission and result: tokens, the rings, the group being collected.
+
+use ringway_abi::descriptor::{Completion, FLAG_GROUP, Submission, join};
+
+use crate::rings::Rings;
+
+/// Bits of a token that say which slot it belongs to; the others count the slot's uses, so that a token of an earlier
+/// operation is not taken for that of a later one.
+const SLOT_BITS: u32 = 20;
+const SLOTS_MAX: usize = 1 << SLOT_BITS;
+
+/// Names an operation from submission until its result is taken. It is the token that the daemon sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket(pub(crate) u32);
+
+impl Ticket {
+    const fn slot(self) -> usize {
+        (self.0 as usize) & (SLOTS_MAX - 1)
+    }
+}
+
+/// Where an operation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Collected in a group that is not sent yet.
+    Staged,
+    /// Sent.
+    Outstanding,
+    /// Ended.
+    Ended(Completion),
+    /// Was part of a group that was not sent.
+    NotSent,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    token: u32,
+    progress: Option<Progress>,
+}
+
+/// One call, checked: its descriptor but for token and slab range, and what goes into the slab.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) submission: Submission,
+    /// The scalar of premul_sum.
+    pub(crate) scalar: Option<u64>,
+    pub(crate) counts: [&'a [u64]; 2],
+}
+
+impl Call<'_> {
+    /// Words in the slab: none unless there are counts.
+    pub(crate) fn slab_words(&self) -> usize {
+        let counts: usize = self.counts.iter().map(|c| c.len()).sum();
+        if counts == 0 { 0 } else { counts + usize::from(self.scalar.is_some()) }
+    }
+}
+
+/// Operations collected for a group.
+#[derive(Debug, Default)]
+struct Group {
+    open: bool,
+    staged: Vec<(Submission, core::ops::Range<usize>)>,
+    /// The slab words of all of them.
+    words: Vec<u64>,
+}
+
+/// One communicator's operations.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    rings: Rings,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    group: Group,
+}
+
+impl Queue {
+    pub(crate) fn new(rings: Rings) -> Self {
+        // As many slots as can be in the rings at once; results that nobody has taken yet may need more.
+        let usual = (rings.submissions() as usize).saturating_add(rings.completions() as usize);
+        let mut queue = Self {
+            rings,
+            slots: Vec::with_capacity(usual),
+            free: Vec::with_capacity(usual),
+            group: Group::default(),
+        };
+        queue.group.staged.reserve(queue.group_max());
+        queue
+    }
+
+    /// The most operations of a group.
+    pub(crate) fn group_max(&self) -> usize {
+        self.rings.submissions().min(self.rings.completions()) as usize
+    }
+
+    /// The most words that calls can have in the slab at once.
+    pub(crate) fn slab_room(&self) -> usize {
+        self.rings.slab_words() as usize
+    }
+
+    pub(crate) const fn is_group_open(&self) -> bool {
+        self.group.open
+    }
+
+    /// Sends a call, or takes it into the open group; `None` when the ring, the slab or the tokens are used up.
+    pub(crate) fn submit(&mut self, call: &Call<'_>) -> Option<Ticket> {
+        if self.group.open {
+            return self.stage(call);
+        }
+        if !self.rings.has_room(1) || !self.has_tokens() {
+            return None;
+        }
+        let argument = match call.slab_words() {
+            0 => call.scalar.unwrap_or(call.submission.argument),
+            words => {
+                let first = self.rings.reserve_slab(words)?;
+                let mut at = first;
+                for part in [call.scalar.as_slice(), call.counts[0], call.counts[1]] {
+                    self.rings.write_slab(at, part);
+                    at = at.saturating_add(u32::try_from(part.len()).unwrap_or(u32::MAX));
+                }
+                slab_range(first, words)
+            }
+        };
+        let ticket = self.open(Progress::Outstanding)?;
+        self.rings.put(&Submission { token: ticket.0, argument, ..call.submission }.encode());
+        self.rings.publish();
+        Some(ticket)
+    }
+
+    fn stage(&mut self, call: &Call<'_>) -> Option<Ticket> {
+        let (words, start) = (call.slab_words(), self.group.words.len());
+        if self.group.staged.len() >= self.group_max() || start + words > self.slab_room() {
+            return None;
+        }
+        let ticket = self.open(Progress::Staged)?;
+        if words > 0 {
+            self.group.words.extend(call.scalar.iter().chain(call.counts.into_iter().flatten()));
+        }
+        let argument = call.scalar.unwrap_or(call.submission.argument);
+        let submission = Submission { token: ticket.0, argument, ..call.submission };
+        self.group.staged.push((submission, start..start + words));
+        Some(ticket)
+    }
+
+    pub(crate) const fn open_group(&mut self) {
+        self.group.open = true;
+    }
+
+    /// Sends the group as a whole; `false` when the ring has no room for it now.
+    pub(crate) fn send_group(&mut self) -> bool {
+        let Group { open, staged, words } = &mut self.group;
+        let count = staged.len();
+        if !self.rings.has_room(count as u64) {
+            return false;
+        }
+        // The whole group's words lie in one range.
+        let first = match words.len() {
+            0 => 0,
+            length => match self.rings.reserve_slab(length) {
+                Some(first) => first,
+                None => return false,
+            },
+        };
+        self.rings.write_slab(first, words);
+        for (index, (mut submission, range)) in staged.drain(..).enumerate() {
+            if !range.is_empty() {
+                let start = u32::try_from(range.start).unwrap_or(u32::MAX);
+                submission.argument = slab_range(first.saturating_add(start), range.len());
+            }
+            if index + 1 < count {
+                submission.flags |= FLAG_GROUP;
+            }
+            self.rings.put(&submission.encode());
+            if let Some(slot) = self.slots.get_mut(Ticket(submission.token).slot()) {
+                slot.progress = Some(Progress::Outstanding);
+            }
+        }
+        if count > 0 {
+            self.rings.publish();
+        }
+        words.clear();
+        *open = false;
+        true
+    }
+
+    /// Gives the open group up: nothing of it is sent.
+    pub(crate) fn cancel_group(&mut self) {
+        let Group { open, staged, words } = &mut self.group;
+        for (submission, _) in staged.drain(..) {
+            if let Some(slot) = self.slots.get_mut(Ticket(submission.token).slot()) {
+                slot.progress = Some(Progress::NotSent);
+            }
+        }
+        words.clear();
+        *open = false;
+    }
+
+    /// Takes one operation out of the open group.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) {
+        // Its words stay in the group's list and are sent unused: ranges of the others need not move.
+        self.group.staged.retain(|(submission, _)| submission.token != ticket.0);
+        self.take(ticket);
+    }
+
+    /// Takes what the daemon has completed.
+    pub(crate) fn collect(&mut self) {
+        while let Some(words) = self.rings.take() {
+            let completion = Completion::parse(&words);
+            let ticket = Ticket(completion.token);
+            match self.slots.get_mut(ticket.slot()) {
+                Some(slot) if slot.token == ticket.0 && slot.progress == Some(Progress::Outstanding) => {
+                    slot.progress = Some(Progress::Ended(completion));
+                }
+                // A token that nobody has: of an operation submitted raw, or the daemon is mistaken.
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn progress(&self, ticket: Ticket) -> Option<Progress> {
+        self.slots.get(ticket.slot()).filter(|slot| slot.token == ticket.0)?.progress
+    }
+
+    /// Takes an operation's result; its token is free again.
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Progress> {
+        let slot = self.slots.get_mut(ticket.slot()).filter(|slot| slot.token == ticket.0)?;
+        let progress = slot.progress.take()?;
+        self.free.push(ticket.slot() as u32);
+        Some(progress)
+    }
+
+    fn has_tokens(&self) -> bool {
+        !self.free.is_empty() || self.slots.len() < SLOTS_MAX
+    }
+
+    fn open(&mut self, progress: Progress) -> Option<Ticket> {
+        if let Some(index) = self.free.pop() {
+            let slot = self.slots.get_mut(index as usize)?;
+            slot.token = slot.token.wrapping_add(1 << SLOT_BITS);
+            slot.progress = Some(progress);
+            return Some(Ticket(slot.token));
+        }
+        let token = u32::try_from(self.slots.len()).ok().filter(|_| self.slots.len() < SLOTS_MAX)?;
+        self.slots.push(Slot { token, progress: Some(progress) });
+        Some(Ticket(token))
+    }
+
+    pub(crate) fn rings(&mut self) -> &mut Rings {
+        &mut self.rings
+    }
+}
+
+fn slab_range(first: u32, words: usize) -> u64 {
+    join(first, u32::try_from(words).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,91 @@
+//! Waiting for the daemon: poll, hand the processor over, block, in this order.
+
+use core::time::Duration;
+use std::{hint, num::NonZero, thread, time::Instant};
+
+use crate::queue::Queue;
+
+/// How long to poll without giving the processor away, when there is one for everybody who polls.
+const SPIN: Duration = Duration::from_micros(50);
+/// How long to poll in all before blocking. Handing over costs 1 to 2 us, waking a blocked thread on another core about
+/// 80 us, so that blocking only pays for waits that are longer than that.
+const POLL: Duration = Duration::from_micros(200);
+/// How long to block before looking whether the daemon is still there.
+const BLOCK: Duration = Duration::from_millis(50);
+/// Polls between two looks at the clock, which costs as much as a few of them.
+const POLLS_PER_CLOCK: u32 = 16;
+
+/// Why waiting ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupted {
+    /// The deadline has passed.
+    Expired,
+    /// The daemon is gone.
+    Lost,
+}
+
+/// How to wait: depends on how many threads poll on this node and how many may run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiting {
+    spin: Duration,
+}
+
+impl Waiting {
+    /// For a node where `pollers` threads, the daemon's among them, poll at once.
+    pub(crate) fn among(pollers: usize) -> Self {
+        let runnable = thread::available_parallelism().map_or(1, NonZero::get);
+        Self { spin: if pollers > runnable { Duration::ZERO } else { SPIN } }
+    }
+
+    /// Waits until `ready` says so, taking completions meanwhile. Without a deadline it waits for as long as the daemon
+    /// lives.
+    pub(crate) fn until(
+        self,
+        queue: &mut Queue,
+        deadline: Option<Instant>,
+        mut ready: impl FnMut(&mut Queue) -> bool,
+    ) -> Result<(), Interrupted> {
+        let mut look = |queue: &mut Queue| {
+            queue.collect();
+            ready(queue)
+        };
+        if look(queue) {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let mut polls: u32 = 0;
+        let mut waited = Duration::ZERO;
+        while waited < POLL {
+            if waited < self.spin {
+                hint::spin_loop();
+            } else {
+                thread::yield_now();
+            }
+            if look(queue) {
+                return Ok(());
+            }
+            polls = polls.wrapping_add(1);
+            if waited >= self.spin || polls.is_multiple_of(POLLS_PER_CLOCK) {
+                waited = started.elapsed();
+            }
+        }
+        loop {
+            let left = deadline.map_or(BLOCK, |deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Err(Interrupted::Expired);
+            }
+            let lost = queue.rings().is_lost();
+            // What the daemon did before it left counts.
+            if look(queue) {
+                return Ok(());
+            }
+            if lost {
+                return Err(Interrupted::Lost);
+            }
+            queue.rings().block(left.min(BLOCK));
+            if look(queue) {
+                return Ok(());
+            }
+        }
+    }
+}
