@@ -140,6 +140,17 @@ pub enum Failure {
         /// Further ranks, as text, or empty.
         others: String,
     },
+    /// The engine's workspace is too small for the operation.
+    #[error(
+        "the operation needs {needed} bytes of the daemon's workspace, which has {available}; give the daemon a larger \
+         workspace"
+    )]
+    Memory {
+        /// Bytes needed.
+        needed: u64,
+        /// The largest block there is.
+        available: u64,
+    },
     /// A rank aborted the communicator.
     #[error("rank {rank} aborted the communicator")]
     Aborted {
@@ -165,6 +176,9 @@ pub enum Refused {
         /// Ranks in the communicator.
         size: u32,
     },
+    /// A buffer is in a region that was not added to the engine.
+    #[error("a buffer is in a region that is not registered here; register it first")]
+    Region,
     /// The list of counts has the wrong length.
     #[error("{given} counts were given where the operation needs {needed}")]
     Counts {

@@ -4,12 +4,37 @@
 //! reached through [`LocalMemory`], other nodes through `ringway_verbs::Device`; time is an argument. One thread owns
 //! it and calls, in every turn, `complete` with what the device finished, `submit` for what clients asked, `advance`
 //! for what can be done now, and takes finished operations with `next_finished`.
+//!
+//! - [`Engine`]: communicators, whose turn it is, what is asked and answered;
+//! - `communicator`, `receive`, `ending`, `timers`: one communicator: its work, what comes from its peers, how it
+//!   ends, and what the clock does to it;
+//! - `collective`: who has called what, and the plan that runs;
+//! - `point`: messages between two ranks;
+//! - `link`, `message`: a queue pair to a peer node, and what is said over it;
+//! - `workspace`: who uses which bytes of the daemon's own memory.
 #![forbid(unsafe_code)]
 
+mod collective;
+mod communicator;
+mod config;
+mod ending;
+mod engine;
 mod failure;
+mod link;
 mod memory;
+mod message;
+mod point;
+mod receive;
 mod request;
+mod status;
+mod timers;
+mod turn;
+mod workspace;
 
+pub use communicator::CommunicatorSpec;
+pub use config::{ConfigError, EngineConfig, WorkspaceConfig};
+pub use engine::{Engine, LinkError, OpenError};
 pub use failure::{Failure, RankFailure, Refused, Signature};
 pub use memory::{BufferRef, LocalMemory, ReduceSource, RegionId, ScanStep};
 pub use request::{Collective, CommunicatorId, Finished, LocalRank, PointToPoint, Request, Token};
+pub use status::{CommunicatorStatus, Late, Readiness};

@@ -1,0 +1,384 @@
+//! One communicator on this node: its collectives, its messages and its links.
+
+use ringway_plan::{Algorithm, Layout};
+use ringway_verbs::{Device, Time};
+
+use crate::collective::queue::{Arrival, Queue, rank_of};
+use crate::collective::run::{Peers, Progress, Run, Scene, Start};
+use crate::link::{Event, Purpose};
+use crate::point::{Place, Point};
+use crate::turn::{Shared, Turn};
+use crate::{CommunicatorId, Failure, RankFailure, Refused, RegionId, Request, Token};
+
+/// What a communicator is made of.
+#[derive(Debug, Clone)]
+pub struct CommunicatorSpec {
+    /// Who is where.
+    pub layout: Layout,
+    /// This node's number in the layout.
+    pub node: u32,
+    /// The same on every node and different from other communicators': a message of another is refused.
+    pub name: u64,
+    /// Operations that take longer fail.
+    pub timeout_ms: Option<u64>,
+    /// Use this algorithm where it can do the operation.
+    pub algorithm: Option<Algorithm>,
+}
+
+/// Where a communicator is in its life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Its links are not connected yet.
+    Opened,
+    /// In use.
+    Running,
+    /// It has failed, and its peers are being told.
+    Failing { failure: Failure, since: Time },
+    /// It has failed, and everyone here was told.
+    Failed(Failure),
+    /// Its ranks have left, and it waits for those of other nodes to leave as well.
+    Closing { since: Time },
+    /// Nothing is left of it but its name.
+    Closed,
+}
+
+#[derive(Debug)]
+pub(crate) struct Communicator {
+    pub(crate) id: CommunicatorId,
+    pub(crate) layout: Layout,
+    pub(crate) node: u32,
+    /// The node's lowest rank.
+    pub(crate) rank: u32,
+    pub(crate) timeout_ms: Option<u64>,
+    algorithm: Option<Algorithm>,
+    pub(crate) state: State,
+    /// A failure found where nothing can be sent.
+    pub(crate) pending: Option<Failure>,
+    pub(crate) queue: Queue,
+    pub(crate) run: Run,
+    pub(crate) point: Point,
+    pub(crate) peers: Peers,
+    pub(crate) left: Vec<bool>,
+    /// Ranks that have left and of which the peers have not been told, with the number of their collectives.
+    untold: Vec<(u32, u64)>,
+    /// It is in the list of those that have something to do.
+    pub(crate) queued: bool,
+    pub(crate) bytes: u64,
+    /// Links that were told of the failure.
+    pub(crate) told: Vec<bool>,
+}
+
+/// What a visit led to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Visit {
+    pub(crate) bytes: u64,
+    /// There is more to do.
+    pub(crate) more: bool,
+    /// It waits for scratch memory that others hold.
+    pub(crate) starved: bool,
+}
+
+impl Communicator {
+    pub(crate) fn new(
+        id: CommunicatorId,
+        spec: CommunicatorSpec,
+        peers: Peers,
+        operations: u32,
+        eager_max: u64,
+    ) -> Self {
+        let CommunicatorSpec { layout, node, timeout_ms, algorithm, .. } = spec;
+        let locals = layout.local(node).len();
+        let links = peers.links.len();
+        Self {
+            id,
+            node,
+            rank: rank_of(&layout, node, 0),
+            timeout_ms,
+            algorithm,
+            state: if links == 0 { State::Running } else { State::Opened },
+            pending: None,
+            queue: Queue::new(&layout, node, operations),
+            run: Run::new(eager_max),
+            point: Point::new(id, &layout, node, operations),
+            peers,
+            left: vec![false; locals],
+            untold: Vec::with_capacity(locals),
+            queued: false,
+            bytes: 0,
+            told: vec![false; links],
+            layout,
+        }
+    }
+
+    /// Operations that have not finished.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.queue.outstanding() + self.point.outstanding()
+    }
+
+    /// Whether an operation that has not finished uses the region.
+    pub(crate) fn uses(&self, region: RegionId) -> bool {
+        self.point.uses(region) || self.queue.uses(region)
+    }
+
+    /// Takes a request; returns whether there may be something to do now.
+    pub(crate) fn submit(
+        &mut self,
+        local: u32,
+        token: Token,
+        request: &Request<'_>,
+        now: Time,
+        shared: &mut Shared,
+    ) -> Result<bool, Refused> {
+        if local as usize >= self.left.len() {
+            return Err(Refused::Unknown);
+        }
+        self.check_regions(request, shared)?;
+        let dead = match &self.state {
+            State::Failed(failure) | State::Failing { failure, .. } => Some(failure.clone()),
+            State::Closing { .. } | State::Closed => return Err(Refused::Unknown),
+            _ => None,
+        };
+        if let Some(failure) = dead {
+            shared.outstanding += 1;
+            shared.finish(self.id, local, token, Err(failure));
+            return Ok(false);
+        }
+        let ready = match request {
+            Request::Collective(call) => match self.queue.call(&self.layout, local, token, call, now)? {
+                Arrival::Waiting => self.check_left(local),
+                Arrival::Complete => true,
+                Arrival::Failed(failure) => {
+                    self.pending.get_or_insert(failure);
+                    true
+                }
+            },
+            Request::PointToPoint(request) => {
+                self.point.submit(&self.layout, local, token, request, now)?;
+                true
+            }
+        };
+        shared.outstanding += 1;
+        Ok(ready)
+    }
+
+    /// Whether a rank that has left is needed for the collective that the local rank has just called.
+    fn check_left(&mut self, local: u32) -> bool {
+        let sequence = self.queue.called(local);
+        let gone =
+            (0_u32..).zip(&self.left).find(|(other, left)| **left && self.queue.called(*other) < sequence);
+        if let Some((other, _)) = gone {
+            let rank = rank_of(&self.layout, self.node, other);
+            self.pending.get_or_insert(Failure::Rank { rank, how: RankFailure::Left });
+            return true;
+        }
+        false
+    }
+
+    /// What is sent to other nodes must be known to the device.
+    fn check_regions(&self, request: &Request<'_>, shared: &Shared) -> Result<(), Refused> {
+        if self.peers.links.is_empty() {
+            return Ok(());
+        }
+        let buffers = match request {
+            Request::Collective(call) => [call.input, call.output],
+            Request::PointToPoint(
+                crate::PointToPoint::Send { buffer, .. } | crate::PointToPoint::Receive { buffer, .. },
+            ) => [Some(*buffer), None],
+        };
+        let known = |buffer: &crate::BufferRef| shared.keys(buffer.region).is_some();
+        if buffers.iter().flatten().filter(|buffer| buffer.length > 0).all(known) {
+            Ok(())
+        } else {
+            Err(Refused::Region)
+        }
+    }
+
+    /// Does what can be done now, up to a bounded amount.
+    pub(crate) fn visit<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) -> Visit {
+        let idle = Visit { bytes: 0, more: false, starved: false };
+        match &self.state {
+            State::Running => {}
+            State::Failing { .. } => {
+                self.quiesce(turn);
+                return idle;
+            }
+            State::Closing { .. } => {
+                self.close_links(turn);
+                return idle;
+            }
+            State::Opened if self.pending.is_none() => return idle,
+            State::Opened => {}
+            State::Failed(_) | State::Closed => return idle,
+        }
+        if let Some(failure) = self.pending.take() {
+            self.begin_failing(failure, turn);
+            return idle;
+        }
+        match self.work(turn) {
+            Ok(visit) => visit,
+            Err(failure) => {
+                self.begin_failing(failure, turn);
+                idle
+            }
+        }
+    }
+
+    fn work<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) -> Result<Visit, Failure> {
+        self.check_links(turn.now, turn.shared)?;
+        self.tell_left(turn);
+        self.ping(turn);
+        if !self.peers.links.is_empty() {
+            self.peers.links.iter_mut().for_each(|link| link.pump(turn));
+            self.drain_events(turn);
+        }
+        let mut visit = Visit { bytes: 0, more: false, starved: false };
+        if self.point.outstanding() > 0 {
+            let mut place = Place { layout: &self.layout, peers: &mut self.peers };
+            let (bytes, more) = self.point.visit(&mut place, turn)?;
+            visit = Visit { bytes, more, starved: false };
+        }
+        self.collectives(&mut visit, turn)?;
+        self.drain_events(turn);
+        Ok(visit)
+    }
+
+    fn collectives<D: Device + ?Sized>(
+        &mut self,
+        visit: &mut Visit,
+        turn: &mut Turn<'_, D>,
+    ) -> Result<(), Failure> {
+        /// What an operation costs besides its bytes, in bytes of the turn's budget.
+        const OPERATION: u64 = 1 << 10;
+        const QUANTUM: u64 = 64 << 10;
+        loop {
+            if self.run.signature.is_none() {
+                if !self.queue.is_ready() {
+                    return Ok(());
+                }
+                if visit.bytes >= QUANTUM {
+                    visit.more = true;
+                    return Ok(());
+                }
+                if !self.start(visit, turn)? {
+                    return Ok(());
+                }
+            }
+            let mut scene =
+                Scene { queue: &self.queue, layout: &self.layout, rank: self.rank, peers: &mut self.peers };
+            match self.run.advance(&mut scene, turn)? {
+                Progress::Worked(bytes) => {
+                    visit.bytes += bytes;
+                    visit.more = true;
+                    return Ok(());
+                }
+                Progress::Waiting(bytes) => {
+                    visit.bytes += bytes;
+                    return Ok(());
+                }
+                Progress::Done(bytes) => {
+                    visit.bytes += bytes + OPERATION;
+                    self.finish_collective(turn.shared);
+                }
+            }
+        }
+    }
+
+    /// Starts the oldest collective. `false` when it cannot start now.
+    fn start<D: ?Sized>(&mut self, visit: &mut Visit, turn: &mut Turn<'_, D>) -> Result<bool, Failure> {
+        if let Err(failure) = self.queue.settle(&self.layout) {
+            if !self.peers.links.is_empty() {
+                return Err(failure);
+            }
+            self.end_collective(&Err(failure), turn.shared);
+            return Ok(true);
+        }
+        self.check_early()?;
+        match self.run.start(&self.queue, &self.layout, self.algorithm, turn.shared)? {
+            Start::Started => Ok(true),
+            Start::Starved => {
+                visit.starved = true;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Compares what other nodes have said about the oldest collective with what was called here.
+    fn check_early(&self) -> Result<(), Failure> {
+        let sequence = self.queue.head;
+        let Some(ours) = self.queue.signature(sequence) else { return Ok(()) };
+        for link in &self.peers.links {
+            let of_this = link.early.iter().filter(|early| early.exchange.sequence == sequence);
+            for early in of_this {
+                self.compare(sequence, &ours, link.rank, &early.exchange.signature)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails when another node called something else as the same collective.
+    pub(crate) fn compare(
+        &self,
+        sequence: u64,
+        ours: &crate::Signature,
+        other_rank: u32,
+        theirs: &crate::Signature,
+    ) -> Result<(), Failure> {
+        if ours == theirs {
+            return Ok(());
+        }
+        Err(Failure::Mismatch { rank: self.rank, call: *ours, other_rank, other: *theirs, sequence })
+    }
+
+    fn finish_collective(&mut self, shared: &mut Shared) {
+        self.run.stop(shared);
+        self.end_collective(&Ok(()), shared);
+    }
+
+    fn end_collective(&mut self, outcome: &Result<(), Failure>, shared: &mut Shared) {
+        let ranks = self.layout.local(self.node);
+        for ((local, rank), call) in (0_u32..).zip(ranks).zip(self.queue.calls(self.queue.head)) {
+            self.bytes += call.input.map_or(0, |b| b.length) + call.output.map_or(0, |b| b.length);
+            shared.finish(self.id, local, call.token, outcome.clone().map(|()| (*rank, 0)));
+        }
+        self.queue.retire();
+    }
+
+    /// Lets the parts above the links know what was sent.
+    pub(crate) fn drain_events<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
+        for at in 0..self.peers.links.len() {
+            while let Some(event) = self.peers.links.get_mut(at).and_then(|link| link.events.pop_front()) {
+                match event {
+                    Event::Sent(Purpose::Step { slot, step }) => self.run.done(slot, step),
+                    Event::Sent(Purpose::Point { key }) => {
+                        let place = Place { layout: &self.layout, peers: &mut self.peers };
+                        self.point.on_sent(key, &place, turn.shared);
+                    }
+                    Event::Sent(Purpose::Control) => {}
+                    Event::Announced { key } => self.point.on_announced(key, at),
+                }
+            }
+        }
+    }
+
+    /// A local rank leaves.
+    pub(crate) fn leave(&mut self, local: u32) {
+        let Some(left) = self.left.get_mut(local as usize).filter(|left| !**left) else { return };
+        *left = true;
+        let rank = rank_of(&self.layout, self.node, local);
+        let called = self.queue.called(local);
+        let needed = self.queue.started() > called || called >= self.queue.head;
+        let free = self.point.leave(rank, local);
+        if needed || !free {
+            self.pending.get_or_insert(Failure::Rank { rank, how: RankFailure::Left });
+        } else if !self.peers.links.is_empty() {
+            self.untold.push((rank, called));
+        }
+    }
+
+    fn tell_left<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
+        while let Some((rank, sequence)) = self.untold.pop() {
+            let message = crate::message::Message::Left { rank, sequence, last: false };
+            self.peers.links.iter_mut().for_each(|link| link.control(message, turn));
+        }
+    }
+}

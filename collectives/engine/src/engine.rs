@@ -1,0 +1,484 @@
+//! The engine: communicators, whose turn it is, and what clients and the daemon ask of it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ringway_verbs::{Completion, Device, Endpoint, MemoryKeys, PostError, QueuePairError, Role, Time};
+use thiserror::Error;
+
+use crate::collective::run::Peers;
+use crate::communicator::{Communicator, CommunicatorSpec, State};
+use crate::link::{Link, LinkPlace, split_id};
+use crate::turn::{MessagePool, Operands, Shared, Turn, elapsed_ms};
+use crate::workspace::Workspace;
+use crate::{
+    CommunicatorId, CommunicatorStatus, ConfigError, EngineConfig, Failure, Finished, Late, LocalMemory,
+    LocalRank, Readiness, Refused, RegionId, Request, Token,
+};
+
+/// Bytes of local work in one turn.
+const TURN: u64 = 256 << 10;
+/// What a visit costs at least, in bytes of the turn's budget.
+const VISIT: u64 = 1 << 10;
+/// The most communicators at once; their index has 16 bits in ids.
+const MAX_COMMUNICATORS: usize = 1 << 16;
+/// How often the clock is looked at while something is outstanding, in nanoseconds.
+const TICK_NS: u64 = 50_000_000;
+/// The same while a communicator ends.
+const SOON_NS: u64 = 2_000_000;
+
+/// Why a communicator could not be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum OpenError {
+    /// The layout has no such node.
+    #[error("the layout has no node {node}")]
+    Node {
+        /// The node given.
+        node: u32,
+    },
+    /// There are too many communicators.
+    #[error("too many communicators are open; close some")]
+    Full,
+    /// The workspace has no room for the buffers of another queue pair.
+    #[error("the daemon's workspace has no room for another connection; give it more")]
+    Workspace,
+    /// The device refused a queue pair.
+    #[error("the device refused a queue pair: {0}")]
+    QueuePair(QueuePairError),
+}
+
+/// Why a communicator's queue pairs could not be connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum LinkError {
+    /// There is no such communicator.
+    #[error("no such communicator on this node")]
+    Unknown,
+    /// It is connected already, or ending.
+    #[error("the communicator is already connected or ending")]
+    WrongState,
+    /// The endpoint of a node is missing.
+    #[error("the endpoint of node {node} is missing")]
+    Missing {
+        /// The node.
+        node: u32,
+    },
+    /// The device refused to connect.
+    #[error("the connection to node {node} was refused: {reason}")]
+    Connect {
+        /// The node.
+        node: u32,
+        /// Why.
+        reason: ringway_verbs::ConnectError,
+    },
+    /// The device refused a receive.
+    #[error("the device refused to post a receive: {0}")]
+    Post(PostError),
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    generation: u16,
+    communicator: Option<Box<Communicator>>,
+}
+
+/// Executes collectives and messages of many communicators on one node.
+#[derive(Debug)]
+pub struct Engine {
+    shared: Shared,
+    entries: Vec<Entry>,
+    active: VecDeque<u32>,
+    starved: Vec<u32>,
+    now: Time,
+    last_tick: Time,
+    next_tick: Time,
+}
+
+impl Engine {
+    /// An engine without communicators.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the configuration cannot work.
+    pub fn new(config: EngineConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let workspace = config.workspace;
+        let mut space = Workspace::new(workspace.region, workspace.keys, workspace.length);
+        let needed = config.pool_bytes();
+        let pool =
+            space.take_long(needed).ok_or(ConfigError::Workspace { length: workspace.length, needed })?;
+        let pool = MessagePool::new(pool, u64::from(config.eager_max_bytes), config.message_pool);
+        Ok(Self {
+            shared: Shared {
+                config,
+                workspace: space,
+                regions: BTreeMap::new(),
+                finished: VecDeque::with_capacity(1024),
+                late: VecDeque::new(),
+                operands: Operands::default(),
+                pool,
+                unflushed: false,
+                soon: false,
+                outstanding: 0,
+                scratch_holders: 0,
+                scratch_freed: false,
+            },
+            entries: Vec::new(),
+            active: VecDeque::with_capacity(64),
+            starved: Vec::with_capacity(64),
+            now: Time(0),
+            last_tick: Time(0),
+            next_tick: Time(0),
+        })
+    }
+
+    /// Makes a region known by the device's keys for it, so that its bytes can be sent to other nodes.
+    pub fn add_region(&mut self, region: RegionId, keys: MemoryKeys) {
+        self.shared.regions.insert(region, keys);
+    }
+
+    /// Forgets a region. `false` while an operation still uses it: try again later.
+    pub fn remove_region(&mut self, region: RegionId) -> bool {
+        let mut communicators = self.entries.iter().filter_map(|entry| entry.communicator.as_ref());
+        if communicators.any(|communicator| communicator.uses(region)) {
+            return false;
+        }
+        self.shared.regions.remove(&region);
+        true
+    }
+
+    /// Makes a communicator and a queue pair for each of its other nodes. Each node's endpoint must be carried to that
+    /// node and given to [`Engine::connect`] there. With one node it can be used at once.
+    ///
+    /// # Errors
+    /// [`OpenError`]; then nothing was made.
+    pub fn open<D: Device + ?Sized>(
+        &mut self,
+        spec: CommunicatorSpec,
+        device: &mut D,
+    ) -> Result<(CommunicatorId, Vec<(u32, Endpoint)>), OpenError> {
+        if spec.node >= spec.layout.nodes() {
+            return Err(OpenError::Node { node: spec.node });
+        }
+        let index = self.entries.iter().position(|entry| entry.communicator.is_none());
+        let index = index.unwrap_or(self.entries.len());
+        if index >= MAX_COMMUNICATORS {
+            return Err(OpenError::Full);
+        }
+        if index == self.entries.len() {
+            self.entries.push(Entry::default());
+        }
+        let number = u32::try_from(index).map_err(|_| OpenError::Full)?;
+        let mut peers = Peers { links: Vec::new(), of: vec![u32::MAX; spec.layout.nodes() as usize] };
+        let mut endpoints = Vec::new();
+        if let Err(error) = self.open_links(&spec, number, &mut peers, &mut endpoints, device) {
+            for link in &mut peers.links {
+                let _ = link.destroy(device);
+                link.free(&mut self.shared);
+            }
+            return Err(error);
+        }
+        let config = &self.shared.config;
+        let (operations, eager_max) = (config.operations_per_rank, u64::from(config.eager_max_bytes));
+        let Some(entry) = self.entries.get_mut(index) else { return Err(OpenError::Full) };
+        let id = CommunicatorId((u32::from(entry.generation) << 16) | number);
+        entry.communicator = Some(Box::new(Communicator::new(id, spec, peers, operations, eager_max)));
+        Ok((id, endpoints))
+    }
+
+    fn open_links<D: Device + ?Sized>(
+        &mut self,
+        spec: &CommunicatorSpec,
+        communicator: u32,
+        peers: &mut Peers,
+        endpoints: &mut Vec<(u32, Endpoint)>,
+        device: &mut D,
+    ) -> Result<(), OpenError> {
+        let check = digest(spec.name);
+        for node in (0..spec.layout.nodes()).filter(|node| *node != spec.node) {
+            let link = u32::try_from(peers.links.len()).map_err(|_| OpenError::Full)?;
+            let rank = spec.layout.local(node).first().copied().unwrap_or(0);
+            let place = LinkPlace { communicator, link, node, rank, check };
+            let config = Link::queue_pair_config(&self.shared.config);
+            let queue_pair = device.create_queue_pair(config).map_err(OpenError::QueuePair)?;
+            let Some(made) = Link::new(place, queue_pair, &mut self.shared, device) else {
+                let _ = device.destroy_queue_pair(queue_pair);
+                return Err(OpenError::Workspace);
+            };
+            peers.links.push(made);
+            if let Some(of) = peers.of.get_mut(node as usize) {
+                *of = link;
+            }
+            endpoints.push((node, device.endpoint(queue_pair).map_err(OpenError::QueuePair)?));
+        }
+        Ok(())
+    }
+
+    /// Connects a communicator's queue pairs with what the other nodes' engines gave for this one.
+    ///
+    /// # Errors
+    /// [`LinkError`]; close the communicator then.
+    pub fn connect<D: Device + ?Sized>(
+        &mut self,
+        id: CommunicatorId,
+        endpoints: &[(u32, Endpoint)],
+        device: &mut D,
+    ) -> Result<(), LinkError> {
+        let now = self.now;
+        let Some(communicator) = find(&mut self.entries, id) else { return Err(LinkError::Unknown) };
+        if communicator.state != State::Opened {
+            return match communicator.state {
+                State::Running if communicator.peers.links.is_empty() => Ok(()),
+                _ => Err(LinkError::WrongState),
+            };
+        }
+        let this = communicator.node;
+        for link in &mut communicator.peers.links {
+            let node = link.node;
+            let peer = endpoints.iter().find(|(other, _)| *other == node);
+            let (_, endpoint) = peer.ok_or(LinkError::Missing { node })?;
+            link.post_receives(&mut self.shared, device).map_err(LinkError::Post)?;
+            link.heard = now;
+            let role = if this < node { Role::Active } else { Role::Passive };
+            device
+                .connect(link.queue_pair, endpoint, role)
+                .map_err(|reason| LinkError::Connect { node, reason })?;
+        }
+        communicator.state = State::Running;
+        device.flush();
+        self.activate(id);
+        Ok(())
+    }
+
+    /// Whether a communicator's connections are made.
+    pub fn readiness<D: Device + ?Sized>(&self, id: CommunicatorId, device: &D) -> Readiness {
+        let gone = Readiness::Failed(Failure::Aborted { rank: 0 });
+        let Some(communicator) = self.get(id) else { return gone };
+        match &communicator.state {
+            State::Opened => Readiness::Connecting,
+            State::Failing { failure, .. } | State::Failed(failure) => Readiness::Failed(failure.clone()),
+            State::Closing { .. } | State::Closed => gone,
+            State::Running => {
+                use ringway_verbs::QueuePairState::{Error, Ready};
+                let state = |link: &Link| device.state(link.queue_pair).unwrap_or(Error);
+                let links = &communicator.peers.links;
+                if let Some(broken) = links.iter().find(|link| state(link) == Error) {
+                    return Readiness::Failed(crate::ending::lost(broken, crate::message::REASONS[1]));
+                }
+                if links.iter().all(|link| state(link) == Ready) {
+                    Readiness::Ready
+                } else {
+                    Readiness::Connecting
+                }
+            }
+        }
+    }
+
+    /// Takes a local rank's request. It finishes by [`Engine::next_finished`], also when the communicator has failed.
+    ///
+    /// # Errors
+    /// [`Refused`]; then nothing was taken.
+    pub fn submit(
+        &mut self,
+        id: CommunicatorId,
+        local: LocalRank,
+        token: Token,
+        request: Request<'_>,
+        now: Time,
+    ) -> Result<(), Refused> {
+        self.now = now;
+        let Some(communicator) = find(&mut self.entries, id) else { return Err(Refused::Unknown) };
+        if communicator.submit(local.0, token, &request, now, &mut self.shared)? && !communicator.queued {
+            communicator.queued = true;
+            self.active.push_back(id.0 & 0xffff);
+        }
+        Ok(())
+    }
+
+    /// Takes note of what the device has finished.
+    pub fn complete<D: Device + ?Sized>(
+        &mut self,
+        now: Time,
+        completions: &[Completion],
+        device: &mut D,
+        memory: &mut dyn LocalMemory,
+    ) {
+        self.now = now;
+        let Self { shared, entries, active, .. } = self;
+        let mut turn = Turn { now, device, memory, shared };
+        for completion in completions {
+            let (index, link, _) = split_id(completion.id);
+            let Some(communicator) = entries.get_mut(index).and_then(|entry| entry.communicator.as_mut())
+            else {
+                continue;
+            };
+            communicator.complete(link, completion, &mut turn);
+            if !communicator.queued {
+                communicator.queued = true;
+                active.push_back(communicator.id.0 & 0xffff);
+            }
+        }
+    }
+
+    /// Does what can be done now, up to a bounded amount of work, fairly by bytes over the communicators. Returns
+    /// whether it did something or there is more to do.
+    pub fn advance<D: Device + ?Sized>(
+        &mut self,
+        now: Time,
+        device: &mut D,
+        memory: &mut dyn LocalMemory,
+    ) -> bool {
+        self.now = now;
+        if now >= self.next_tick {
+            self.tick(now);
+        }
+        let Self { shared, entries, active, starved, .. } = self;
+        let mut turn = Turn { now, device, memory, shared };
+        let (mut budget, mut did) = (TURN, false);
+        while budget > 0 {
+            let Some(index) = active.pop_front() else { break };
+            let entry = entries.get_mut(index as usize);
+            let Some(communicator) = entry.and_then(|entry| entry.communicator.as_mut()) else { continue };
+            communicator.queued = false;
+            let visit = communicator.visit(&mut turn);
+            did = true;
+            budget = budget.saturating_sub(visit.bytes.max(VISIT));
+            if visit.more && !communicator.queued {
+                communicator.queued = true;
+                active.push_back(index);
+            }
+            if visit.starved && !starved.contains(&index) {
+                starved.push(index);
+            }
+            if core::mem::take(&mut turn.shared.scratch_freed) {
+                for index in starved.drain(..) {
+                    let entry = entries.get_mut(index as usize);
+                    if let Some(communicator) = entry.and_then(|entry| entry.communicator.as_mut())
+                        && !communicator.queued
+                    {
+                        communicator.queued = true;
+                        active.push_back(index);
+                    }
+                }
+            }
+        }
+        if core::mem::take(&mut turn.shared.unflushed) {
+            turn.device.flush();
+        }
+        if self.shared.soon {
+            self.next_tick = self.next_tick.min(Time(now.0.saturating_add(SOON_NS)));
+        }
+        did || !self.active.is_empty()
+    }
+
+    fn tick(&mut self, now: Time) {
+        let heartbeat_ms = self.shared.config.heartbeat_ms;
+        let stalled = elapsed_ms(self.last_tick, now) > heartbeat_ms.min(4 * TICK_NS / 1_000_000);
+        self.shared.soon = false;
+        (self.last_tick, self.next_tick) = (now, Time(now.0.saturating_add(TICK_NS)));
+        for entry in &mut self.entries {
+            let Some(communicator) = entry.communicator.as_mut() else { continue };
+            if communicator.tick(now, stalled, &mut self.shared) && !communicator.queued {
+                communicator.queued = true;
+                self.active.push_back(communicator.id.0 & 0xffff);
+            }
+        }
+    }
+
+    /// The next operation that has finished.
+    pub fn next_finished(&mut self) -> Option<Finished> {
+        self.shared.finished.pop_front()
+    }
+
+    /// The next collective that has waited long for ranks; each is reported once.
+    pub fn next_late(&mut self) -> Option<Late> {
+        self.shared.late.pop_front()
+    }
+
+    /// Ends a communicator because of what happened outside of the engine: a local rank was lost, or aborts. Its
+    /// operations finish with the failure once the device touches no buffer of theirs any more; its other nodes are
+    /// told.
+    pub fn fail(&mut self, id: CommunicatorId, failure: Failure) {
+        if let Some(communicator) = find(&mut self.entries, id) {
+            communicator.pending.get_or_insert(failure);
+            self.activate(id);
+        }
+    }
+
+    /// A local rank leaves. The communicator fails when operations need it that have not finished, or later call for
+    /// it.
+    pub fn leave(&mut self, id: CommunicatorId, local: LocalRank) {
+        if let Some(communicator) = find(&mut self.entries, id) {
+            communicator.leave(local.0);
+            self.activate(id);
+        }
+    }
+
+    /// Closes a communicator: operations that have not finished fail, the peers are told, the queue pairs destroyed.
+    /// Returns whether it is gone; until then call again after later turns.
+    pub fn close(&mut self, id: CommunicatorId) -> bool {
+        let now = self.now;
+        let Some(communicator) = find(&mut self.entries, id) else { return true };
+        if !communicator.close(now) {
+            self.activate(id);
+            return false;
+        }
+        if let Some(entry) = self.entries.get_mut((id.0 & 0xffff) as usize) {
+            entry.communicator = None;
+            entry.generation = entry.generation.wrapping_add(1);
+        }
+        true
+    }
+
+    /// When [`Engine::advance`] must be called again even if nothing happens.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        (self.has_work() || self.shared.soon).then_some(self.next_tick)
+    }
+
+    /// Whether anything is outstanding.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.shared.outstanding > 0 || !self.active.is_empty()
+    }
+
+    /// A communicator at this moment.
+    #[must_use]
+    pub fn status(&self, id: CommunicatorId) -> Option<CommunicatorStatus> {
+        let communicator = self.get(id)?;
+        let queue = &communicator.queue;
+        let slot = queue.slot(queue.head).filter(|slot| slot.signature.is_some());
+        Some(CommunicatorStatus {
+            sequence: queue.head - 1,
+            outstanding: communicator.outstanding(),
+            call: slot.and_then(|slot| slot.signature),
+            missing: slot.map(|_| communicator.missing()).unwrap_or_default(),
+            waited_ms: slot.map_or(0, |slot| elapsed_ms(slot.since, self.now)),
+            algorithm: communicator.run.algorithm(),
+            bytes: communicator.bytes + communicator.point.bytes,
+            failure: match &communicator.state {
+                State::Failing { failure, .. } | State::Failed(failure) => Some(failure.clone()),
+                _ => communicator.pending.clone(),
+            },
+        })
+    }
+
+    fn get(&self, id: CommunicatorId) -> Option<&Communicator> {
+        let entry = self.entries.get((id.0 & 0xffff) as usize)?;
+        entry.communicator.as_deref().filter(|communicator| communicator.id == id)
+    }
+
+    fn activate(&mut self, id: CommunicatorId) {
+        if let Some(communicator) = find(&mut self.entries, id).filter(|communicator| !communicator.queued) {
+            communicator.queued = true;
+            self.active.push_back(id.0 & 0xffff);
+        }
+    }
+}
+
+fn find(entries: &mut [Entry], id: CommunicatorId) -> Option<&mut Communicator> {
+    let entry = entries.get_mut((id.0 & 0xffff) as usize)?;
+    entry.communicator.as_deref_mut().filter(|communicator| communicator.id == id)
+}
+
+/// 32 bits of a communicator's name.
+const fn digest(name: u64) -> u32 {
+    (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}

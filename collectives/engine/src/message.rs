@@ -1,0 +1,500 @@
+//! What nodes say to each other: a fixed header of 64 bytes, little-endian, perhaps followed by a payload.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0 | kind |
+//! | 1..4 | operation, datatype, reduction (255: none) of the call |
+//! | 4..8 | digest of the communicator's name |
+//! | 8..16 | sequence: which collective, counted from 1 |
+//! | 16..24 | chunk; the tag of a point-to-point message |
+//! | 24..32 | length of the message in bytes |
+//! | 32..40 | count of the call |
+//! | 40..48 | offset in the receiver's memory; credits given back |
+//! | 48..52 | tag within the chunk; sending rank |
+//! | 52..56 | root of the call; receiving rank |
+//! | 56..60 | remote key |
+//! | 60..64 | slot, or immediate to answer with |
+
+use ringway_types::{DataType, Operation, Reduction};
+use ringway_verbs::{RemoteKey, RemoteSlice};
+
+use crate::{Failure, RankFailure, Signature};
+
+/// Bytes of a header.
+pub(crate) const HEADER: usize = 64;
+/// Bytes of the failure that follows an abort's header.
+pub(crate) const FAILURE: usize = 80;
+
+/// Names one message of a collective between two nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Exchange {
+    pub(crate) sequence: u64,
+    pub(crate) chunk: u64,
+    pub(crate) tag: u32,
+    pub(crate) signature: Signature,
+}
+
+/// Names a point-to-point message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    pub(crate) source: u32,
+    pub(crate) destination: u32,
+    pub(crate) tag: u64,
+    pub(crate) length: u64,
+}
+
+/// Receive buffers given back to the sender of eager messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Credits {
+    pub(crate) collective: u16,
+    pub(crate) point: u16,
+}
+
+/// One message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// A collective's bytes follow.
+    Data { exchange: Exchange, length: u64, credits: Credits },
+    /// A collective's bytes wait for a grant.
+    Announce { exchange: Exchange, length: u64 },
+    /// Where a collective's bytes may be written.
+    Grant { exchange: Exchange, length: u64, target: RemoteSlice, immediate: u32 },
+    /// A point-to-point message follows.
+    PointData { envelope: Envelope, credits: Credits },
+    /// A point-to-point message waits for a grant that names `slot`.
+    PointAnnounce { envelope: Envelope, slot: u32 },
+    /// Where a point-to-point message may be written.
+    PointGrant { slot: u32, length: u64, target: RemoteSlice, immediate: u32 },
+    /// Nothing had to be written for a grant.
+    Written { immediate: u32 },
+    /// Receive buffers are free again.
+    Credit { credits: Credits },
+    /// Are you there? And the collective that is waited for, if there is one.
+    Ping { sequence: u64, signature: Option<Signature> },
+    /// Yes.
+    Pong,
+    /// A rank has left after that many collectives; `last` when it was the node's last.
+    Left { rank: u32, sequence: u64, last: bool },
+    /// The communicator has failed; the failure follows.
+    Abort,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Raw {
+    kind: u8,
+    call: [u8; 3],
+    check: u32,
+    sequence: u64,
+    chunk: u64,
+    length: u64,
+    count: u64,
+    offset: u64,
+    tag: u32,
+    root: u32,
+    key: u32,
+    slot: u32,
+}
+
+impl Message {
+    /// The header's bytes. `check` is the digest of the communicator's name.
+    pub(crate) fn emit(&self, check: u32) -> [u8; HEADER] {
+        let mut raw = Raw { check, ..Raw::default() };
+        match *self {
+            Self::Data { exchange, length, credits } => {
+                raw.name(1, exchange);
+                (raw.length, raw.offset) = (length, credits.pack());
+            }
+            Self::Announce { exchange, length } => {
+                raw.name(2, exchange);
+                raw.length = length;
+            }
+            Self::Grant { exchange, length, target, immediate } => {
+                raw.name(3, exchange);
+                raw.target(length, target, immediate);
+            }
+            Self::PointData { envelope, credits } => {
+                raw.address(4, envelope);
+                raw.offset = credits.pack();
+            }
+            Self::PointAnnounce { envelope, slot } => {
+                raw.address(5, envelope);
+                raw.slot = slot;
+            }
+            Self::PointGrant { slot, length, target, immediate } => {
+                (raw.kind, raw.tag) = (6, slot);
+                raw.target(length, target, immediate);
+            }
+            Self::Written { immediate } => (raw.kind, raw.slot) = (7, immediate),
+            Self::Credit { credits } => (raw.kind, raw.offset) = (8, credits.pack()),
+            Self::Ping { sequence, signature } => {
+                (raw.kind, raw.sequence) = (9, sequence);
+                if let Some(signature) = signature {
+                    raw.tag = 1;
+                    raw.sign(signature);
+                }
+            }
+            Self::Pong => raw.kind = 10,
+            Self::Left { rank, sequence, last } => {
+                (raw.kind, raw.sequence, raw.tag, raw.slot) = (11, sequence, rank, u32::from(last));
+            }
+            Self::Abort => raw.kind = 12,
+        }
+        raw.emit()
+    }
+
+    /// The message, or `None` when the bytes are none of this communicator's.
+    pub(crate) fn parse(bytes: &[u8; HEADER], check: u32) -> Option<Self> {
+        let raw = Raw::parse(bytes);
+        if raw.check != check {
+            return None;
+        }
+        let target = RemoteSlice { key: RemoteKey(raw.key), offset: raw.offset };
+        let credits = Credits::unpack(raw.offset);
+        Some(match raw.kind {
+            1 => Self::Data { exchange: raw.exchange()?, length: raw.length, credits },
+            2 => Self::Announce { exchange: raw.exchange()?, length: raw.length },
+            3 => Self::Grant { exchange: raw.exchange()?, length: raw.length, target, immediate: raw.slot },
+            4 => Self::PointData { envelope: raw.envelope(), credits },
+            5 => Self::PointAnnounce { envelope: raw.envelope(), slot: raw.slot },
+            6 => Self::PointGrant { slot: raw.tag, length: raw.length, target, immediate: raw.slot },
+            7 => Self::Written { immediate: raw.slot },
+            8 => Self::Credit { credits },
+            9 => Self::Ping {
+                sequence: raw.sequence,
+                signature: if raw.tag == 1 { Some(raw.signature()?) } else { None },
+            },
+            10 => Self::Pong,
+            11 => Self::Left { rank: raw.tag, sequence: raw.sequence, last: raw.slot == 1 },
+            12 => Self::Abort,
+            _ => return None,
+        })
+    }
+}
+
+impl Credits {
+    const fn pack(self) -> u64 {
+        (self.collective as u64) | ((self.point as u64) << 16)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "each field is cut to its 16 bits")]
+    const fn unpack(packed: u64) -> Self {
+        Self { collective: packed as u16, point: (packed >> 16) as u16 }
+    }
+}
+
+impl Raw {
+    fn name(&mut self, kind: u8, exchange: Exchange) {
+        self.kind = kind;
+        (self.sequence, self.chunk, self.tag) = (exchange.sequence, exchange.chunk, exchange.tag);
+        self.sign(exchange.signature);
+    }
+
+    fn address(&mut self, kind: u8, envelope: Envelope) {
+        (self.kind, self.chunk, self.length) = (kind, envelope.tag, envelope.length);
+        (self.tag, self.root) = (envelope.source, envelope.destination);
+    }
+
+    fn target(&mut self, length: u64, target: RemoteSlice, immediate: u32) {
+        (self.length, self.key, self.offset, self.slot) = (length, target.key.0, target.offset, immediate);
+    }
+
+    fn sign(&mut self, signature: Signature) {
+        self.call = [
+            signature.operation.code(),
+            signature.datatype.code(),
+            signature.reduction.map_or(u8::MAX, Reduction::code),
+        ];
+        (self.root, self.count) = (signature.root, signature.count);
+    }
+
+    fn signature(&self) -> Option<Signature> {
+        signature(self.call, self.root, self.count)
+    }
+
+    fn exchange(&self) -> Option<Exchange> {
+        Some(Exchange {
+            sequence: self.sequence,
+            chunk: self.chunk,
+            tag: self.tag,
+            signature: self.signature()?,
+        })
+    }
+
+    const fn envelope(&self) -> Envelope {
+        Envelope { source: self.tag, destination: self.root, tag: self.chunk, length: self.length }
+    }
+
+    fn emit(&self) -> [u8; HEADER] {
+        let mut writer = Writer { bytes: [0; HEADER], at: 0 };
+        writer.put(&[self.kind]);
+        writer.put(&self.call);
+        writer.put(&self.check.to_le_bytes());
+        for word in [self.sequence, self.chunk, self.length, self.count, self.offset] {
+            writer.put(&word.to_le_bytes());
+        }
+        for word in [self.tag, self.root, self.key, self.slot] {
+            writer.put(&word.to_le_bytes());
+        }
+        writer.bytes
+    }
+
+    fn parse(bytes: &[u8; HEADER]) -> Self {
+        let mut reader = Reader { bytes, at: 0 };
+        let [kind, a, b, c] = reader.take();
+        Self {
+            kind,
+            call: [a, b, c],
+            check: reader.u32(),
+            sequence: reader.u64(),
+            chunk: reader.u64(),
+            length: reader.u64(),
+            count: reader.u64(),
+            offset: reader.u64(),
+            tag: reader.u32(),
+            root: reader.u32(),
+            key: reader.u32(),
+            slot: reader.u32(),
+        }
+    }
+}
+
+fn signature(call: [u8; 3], root: u32, count: u64) -> Option<Signature> {
+    let [operation, datatype, reduction] = call;
+    Some(Signature {
+        operation: Operation::from_code(operation)?,
+        datatype: DataType::from_code(datatype)?,
+        reduction: match reduction {
+            u8::MAX => None,
+            code => Some(Reduction::from_code(code)?),
+        },
+        root,
+        count,
+    })
+}
+
+struct Writer<const N: usize> {
+    bytes: [u8; N],
+    at: usize,
+}
+
+impl<const N: usize> Writer<N> {
+    fn put(&mut self, from: &[u8]) {
+        let end = self.at + from.len();
+        if let Some(into) = self.bytes.get_mut(self.at..end) {
+            into.copy_from_slice(from);
+        }
+        self.at = end;
+    }
+
+    fn call(&mut self, call: &Signature) {
+        self.put(&[
+            call.operation.code(),
+            call.datatype.code(),
+            call.reduction.map_or(u8::MAX, Reduction::code),
+            0,
+        ]);
+        self.put(&call.root.to_le_bytes());
+        self.put(&call.count.to_le_bytes());
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut out = [0; N];
+        if let Some(from) = self.bytes.get(self.at..self.at + N) {
+            out.copy_from_slice(from);
+        }
+        self.at += N;
+        out
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+
+    fn call(&mut self) -> Option<Signature> {
+        let [a, b, c, _] = self.take();
+        let root = self.u32();
+        signature([a, b, c], root, self.u64())
+    }
+}
+
+/// Reasons a node is lost, by their code on the wire.
+pub(crate) const REASONS: [&str; 4] = [
+    "another node lost it",
+    "its connection broke",
+    "it gave no sign of life",
+    "it sent something that is no message of this protocol",
+];
+
+/// A failure as the peers are told it.
+pub(crate) fn emit_failure(failure: &Failure) -> [u8; FAILURE] {
+    let mut writer = Writer { bytes: [0; FAILURE], at: 0 };
+    let mut head = |code: u8, small: u8, rank: u32, other: u32, a: u64, b: u64| {
+        writer.put(&[code, small, 0, 0]);
+        writer.put(&rank.to_le_bytes());
+        writer.put(&other.to_le_bytes());
+        writer.put(&[0; 4]);
+        writer.put(&a.to_le_bytes());
+        writer.put(&b.to_le_bytes());
+    };
+    match failure {
+        Failure::Mismatch { rank, call, other_rank, other, sequence } => {
+            head(1, 0, *rank, *other_rank, *sequence, 0);
+            writer.call(call);
+            writer.call(other);
+        }
+        Failure::Count { sender, receiver, sent, expected } => {
+            head(2, 0, *sender, *receiver, *sent, *expected);
+        }
+        Failure::Truncated { sent, room } => head(3, 0, 0, 0, *sent, *room),
+        Failure::Rank { rank, how } => {
+            let how = match how {
+                RankFailure::Exited => 0,
+                RankFailure::Misbehaved => 1,
+                RankFailure::Left => 2,
+            };
+            head(4, how, *rank, 0, 0, 0);
+        }
+        Failure::Node { node, rank, reason } => {
+            let code = REASONS.iter().position(|known| known == reason).unwrap_or(0);
+            head(5, u8::try_from(code).unwrap_or(0), *rank, *node, 0, 0);
+        }
+        Failure::TimedOut { call, rank, waited_ms, .. } => {
+            head(6, 0, *rank, 0, *waited_ms, 0);
+            writer.call(call);
+        }
+        Failure::Aborted { rank } => head(7, 0, *rank, 0, 0, 0),
+        Failure::Memory { needed, available } => head(8, 0, 0, 0, *needed, *available),
+    }
+    writer.bytes
+}
+
+/// What a peer says has failed; `None` when the bytes are no failure.
+pub(crate) fn parse_failure(bytes: &[u8; FAILURE]) -> Option<Failure> {
+    let mut reader = Reader { bytes, at: 0 };
+    let [code, small, _, _] = reader.take();
+    let (rank, other_rank, _) = (reader.u32(), reader.u32(), reader.u32());
+    let (a, b) = (reader.u64(), reader.u64());
+    Some(match code {
+        1 => Failure::Mismatch { rank, call: reader.call()?, other_rank, other: reader.call()?, sequence: a },
+        2 => Failure::Count { sender: rank, receiver: other_rank, sent: a, expected: b },
+        3 => Failure::Truncated { sent: a, room: b },
+        4 => {
+            let how = match small {
+                0 => RankFailure::Exited,
+                1 => RankFailure::Misbehaved,
+                2 => RankFailure::Left,
+                _ => return None,
+            };
+            Failure::Rank { rank, how }
+        }
+        5 => Failure::Node { node: other_rank, rank, reason: REASONS.get(usize::from(small)).copied()? },
+        6 => Failure::TimedOut { call: reader.call()?, rank, waited_ms: a, others: String::new() },
+        7 => Failure::Aborted { rank },
+        8 => Failure::Memory { needed: a, available: b },
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn signatures() -> impl Strategy<Value = Signature> {
+        (
+            prop::sample::select(Operation::ALL),
+            prop::sample::select(DataType::ALL),
+            prop::option::of(prop::sample::select(Reduction::ALL)),
+            any::<u32>(),
+            any::<u64>(),
+        )
+            .prop_map(|(operation, datatype, reduction, root, count)| Signature {
+                operation,
+                datatype,
+                reduction,
+                root,
+                count,
+            })
+    }
+
+    fn messages() -> impl Strategy<Value = Message> {
+        let words = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
+        let halves = (any::<u32>(), any::<u32>(), any::<u16>(), any::<u16>());
+        (0_u8..12, signatures(), words, halves).prop_map(|(kind, signature, (a, b, c, d), (e, f, g, h))| {
+            let exchange = Exchange { sequence: a, chunk: b, tag: e, signature };
+            let envelope = Envelope { source: e, destination: f, tag: b, length: c };
+            let credits = Credits { collective: g, point: h };
+            let target = RemoteSlice { key: RemoteKey(f), offset: d };
+            match kind {
+                0 => Message::Data { exchange, length: c, credits },
+                1 => Message::Announce { exchange, length: c },
+                2 => Message::Grant { exchange, length: c, target, immediate: u32::from(g) },
+                3 => Message::PointData { envelope, credits },
+                4 => Message::PointAnnounce { envelope, slot: u32::from(g) },
+                5 => Message::PointGrant { slot: e, length: c, target, immediate: u32::from(g) },
+                6 => Message::Written { immediate: e },
+                7 => Message::Credit { credits },
+                8 => Message::Ping { sequence: a, signature: (g > 9).then_some(signature) },
+                9 => Message::Pong,
+                10 => Message::Left { rank: e, sequence: a, last: g > 9 },
+                _ => Message::Abort,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn messages_round_trip(message in messages(), check: u32) {
+            let bytes = message.emit(check);
+            prop_assert_eq!(Message::parse(&bytes, check), Some(message));
+            prop_assert_eq!(Message::parse(&bytes, check.wrapping_add(1)), None);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(
+            mut header in prop::array::uniform32(any::<u8>()),
+            kind in 0_u8..16,
+            failure in proptest::collection::vec(any::<u8>(), FAILURE)
+        ) {
+            header[0] = kind;
+            let mut bytes = [0; HEADER];
+            bytes[..32].copy_from_slice(&header);
+            bytes[32..].copy_from_slice(&header);
+            let check = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
+            if let Some(message) = Message::parse(&bytes, check) {
+                // What was understood survives being said again.
+                prop_assert_eq!(Message::parse(&message.emit(check), check), Some(message));
+            }
+            let failure: [u8; FAILURE] = failure.try_into().unwrap();
+            let _ = parse_failure(&failure);
+        }
+
+        #[test]
+        fn failures_round_trip(
+            call in signatures(), other in signatures(), rank: u32, other_rank: u32, a: u64, b: u64, which in 0..8_u8
+        ) {
+            let failure = match which {
+                0 => Failure::Mismatch { rank, call, other_rank, other, sequence: a },
+                1 => Failure::Count { sender: rank, receiver: other_rank, sent: a, expected: b },
+                2 => Failure::Truncated { sent: a, room: b },
+                3 => Failure::Rank { rank, how: RankFailure::Misbehaved },
+                4 => Failure::Node { node: other_rank, rank, reason: REASONS[2] },
+                5 => Failure::TimedOut { call, rank, waited_ms: a, others: String::new() },
+                6 => Failure::Memory { needed: a, available: b },
+                _ => Failure::Aborted { rank },
+            };
+            prop_assert_eq!(parse_failure(&emit_failure(&failure)), Some(failure));
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Messages between two ranks: matching, buffering and rendezvous.
+
+mod arrive;
+mod matching;
+
+use std::collections::VecDeque;
+
+use ringway_plan::Layout;
+use ringway_verbs::{Device, Time};
+
+use crate::collective::run::Peers;
+use crate::turn::{Shared, Turn};
+use crate::{BufferRef, CommunicatorId, Failure, PointToPoint, RankFailure, Refused, Token};
+use matching::{Copying, Unexpected};
+
+/// Bits of a key that are the operation's place in the table; the rest is its generation.
+const PLACE_BITS: u32 = 20;
+const KEY_MASK: u32 = 0x7fff_ffff;
+/// Operations looked at in one visit.
+const BATCH: usize = 32;
+
+/// Tells the notice of a written point-to-point message from that of a collective.
+pub(crate) const POINT_IMMEDIATE: u32 = 1 << 31;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Send,
+    Receive,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Not in use.
+    Free,
+    /// Taken and not looked at yet.
+    New,
+    /// A receive without a message, or a local send without a receive.
+    Waiting,
+    /// A send to another node that has not been posted or announced, or is on its way.
+    Remote { link: usize },
+    /// A send to another node that waits for a grant.
+    Announced { link: usize },
+    /// A receive whose message is being written by another node.
+    Landing { link: usize, source: u32, sent: u64 },
+    /// A local copy is going on.
+    Copying,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Op {
+    key: u32,
+    state: State,
+    kind: Kind,
+    local: u32,
+    peer: Option<u32>,
+    tag: u64,
+    token: Token,
+    buffer: BufferRef,
+    since: Time,
+}
+
+/// What one local rank has posted and what has come for it.
+#[derive(Debug, Default)]
+struct Inbox {
+    posted: VecDeque<u32>,
+    unexpected: VecDeque<Unexpected>,
+    buffered: u32,
+    outstanding: u32,
+    left: bool,
+}
+
+/// Point-to-point operations of one communicator on this node.
+#[derive(Debug)]
+pub(crate) struct Point {
+    communicator: CommunicatorId,
+    node: u32,
+    limit: u32,
+    ops: Vec<Op>,
+    free: Vec<u32>,
+    inboxes: Vec<Inbox>,
+    incoming: VecDeque<u32>,
+    copies: VecDeque<Copying>,
+    /// Bytes of messages that local ranks have received.
+    pub(crate) bytes: u64,
+}
+
+/// Where point-to-point operations find the rest of their communicator.
+pub(crate) struct Place<'a> {
+    pub(crate) layout: &'a Layout,
+    pub(crate) peers: &'a mut Peers,
+}
+
+impl Point {
+    pub(crate) fn new(communicator: CommunicatorId, layout: &Layout, node: u32, limit: u32) -> Self {
+        let locals = layout.local(node).len();
+        let entries = (limit as usize * locals).min(1 << PLACE_BITS);
+        let free = Op {
+            key: 0,
+            state: State::Free,
+            kind: Kind::Send,
+            local: 0,
+            peer: None,
+            tag: 0,
+            token: Token(0),
+            buffer: BufferRef::default(),
+            since: Time(0),
+        };
+        let places = 0..u32::try_from(entries).unwrap_or(0);
+        Self {
+            communicator,
+            node,
+            limit,
+            ops: places.clone().map(|key| Op { key, ..free }).collect(),
+            free: places.rev().collect(),
+            inboxes: (0..locals).map(|_| Inbox::default()).collect(),
+            incoming: VecDeque::with_capacity(entries),
+            copies: VecDeque::with_capacity(64),
+            bytes: 0,
+        }
+    }
+
+    /// Operations that have not finished.
+    pub(crate) fn outstanding(&self) -> u64 {
+        (self.ops.len() - self.free.len()) as u64
+    }
+
+    /// Takes a local rank's request.
+    pub(crate) fn submit(
+        &mut self,
+        layout: &Layout,
+        local: u32,
+        token: Token,
+        request: &PointToPoint,
+        now: Time,
+    ) -> Result<(), Refused> {
+        let (kind, peer, tag, buffer) = match *request {
+            PointToPoint::Send { peer, tag, buffer } => (Kind::Send, Some(peer), tag, buffer),
+            PointToPoint::Receive { peer, tag, buffer } => (Kind::Receive, peer, tag, buffer),
+        };
+        if let Some(rank) = peer.filter(|rank| *rank >= layout.ranks()) {
+            return Err(Refused::Rank { rank, size: layout.ranks() });
+        }
+        let inbox = self.inboxes.get_mut(local as usize).ok_or(Refused::Unknown)?;
+        if inbox.outstanding >= self.limit {
+            return Err(Refused::Full);
+        }
+        let place = self.free.pop().ok_or(Refused::Full)?;
+        let Some(op) = self.ops.get_mut(place as usize) else { return Err(Refused::Full) };
+        inbox.outstanding += 1;
+        let key = op.key;
+        *op = Op { key, state: State::New, kind, local, peer, tag, token, buffer, since: now };
+        self.incoming.push_back(key);
+        Ok(())
+    }
+
+    fn op(&self, key: u32) -> Option<&Op> {
+        let op = self.ops.get((key & ((1 << PLACE_BITS) - 1)) as usize)?;
+        (op.key == key && op.state != State::Free).then_some(op)
+    }
+
+    fn set(&mut self, key: u32, state: State) {
+        if let Some(op) = self.ops.get_mut((key & ((1 << PLACE_BITS) - 1)) as usize)
+            && op.key == key
+        {
+            op.state = state;
+        }
+    }
+
+    fn finish(&mut self, key: u32, outcome: Result<(u32, u64), Failure>, shared: &mut Shared) {
+        let Some(op) = self.op(key).copied() else { return };
+        let place = key & ((1 << PLACE_BITS) - 1);
+        if let Some(slot) = self.ops.get_mut(place as usize) {
+            slot.state = State::Free;
+            slot.key = key.wrapping_add(1 << PLACE_BITS) & KEY_MASK;
+        }
+        self.free.push(place);
+        if let Some(inbox) = self.inboxes.get_mut(op.local as usize) {
+            inbox.outstanding -= 1;
+        }
+        if let Ok((_, bytes)) = outcome {
+            self.bytes += bytes;
+        }
+        shared.finish(self.communicator, op.local, op.token, outcome);
+    }
+
+    /// Looks at new operations and goes on with copies: returns bytes touched and whether there is more to do.
+    pub(crate) fn visit<D: Device + ?Sized>(
+        &mut self,
+        place: &mut Place<'_>,
+        turn: &mut Turn<'_, D>,
+    ) -> Result<(u64, bool), Failure> {
+        let mut bytes = 0;
+        for _ in 0..BATCH {
+            let Some(key) = self.incoming.pop_front() else { break };
+            bytes += 64 + self.begin(key, place, turn)?;
+        }
+        if let Some(copying) = self.copies.pop_front() {
+            bytes += self.copy_piece(copying, turn);
+        }
+        Ok((bytes, !self.incoming.is_empty() || !self.copies.is_empty()))
+    }
+
+    fn begin<D: Device + ?Sized>(
+        &mut self,
+        key: u32,
+        place: &mut Place<'_>,
+        turn: &mut Turn<'_, D>,
+    ) -> Result<u64, Failure> {
+        let Some(op) = self.op(key).copied() else { return Ok(0) };
+        match (op.kind, op.peer) {
+            (Kind::Receive, peer) => {
+                if let Some(unexpected) = self.take_unexpected(op.local, peer, op.tag) {
+                    return Ok(self.deliver(unexpected, key, place, turn));
+                }
+                if let Some(rank) = peer.filter(|rank| self.is_gone(*rank, place)) {
+                    return Err(Failure::Rank { rank, how: RankFailure::Left });
+                }
+                self.set(key, State::Waiting);
+                if let Some(inbox) = self.inboxes.get_mut(op.local as usize) {
+                    inbox.posted.push_back(key);
+                }
+                Ok(0)
+            }
+            (Kind::Send, Some(peer)) if self.is_gone(peer, place) => {
+                Err(Failure::Rank { rank: peer, how: RankFailure::Left })
+            }
+            (Kind::Send, Some(peer)) => match place.peers.link_to(place.layout.node_of(peer)) {
+                Some(link) => {
+                    self.send_remote(key, &op, peer, link, place, turn);
+                    Ok(0)
+                }
+                None => Ok(self.send_local(key, &op, place.layout, turn)),
+            },
+            (Kind::Send, None) => Ok(0),
+        }
+    }
+
+    /// Whether a rank has left.
+    fn is_gone(&self, rank: u32, place: &Place<'_>) -> bool {
+        let node = place.layout.node_of(rank);
+        if node == self.node {
+            let local = place.layout.local_index(rank) as usize;
+            return self.inboxes.get(local).is_some_and(|inbox| inbox.left);
+        }
+        let link = place.peers.link_to(node).and_then(|at| place.peers.links.get(at));
+        link.is_some_and(|link| link.ended || link.left.is_some_and(|(left, _)| left == rank))
+    }
+
+    /// A local rank leaves. `false` when operations need it that have not finished.
+    pub(crate) fn leave(&mut self, rank: u32, local: u32) -> bool {
+        let needed = self.ops.iter().any(|op| {
+            op.state != State::Free
+                && (op.local == local || op.peer == Some(rank))
+                && !matches!(op.state, State::Copying)
+        });
+        if let Some(inbox) = self.inboxes.get_mut(local as usize) {
+            inbox.left = true;
+        }
+        !needed
+    }
+
+    /// Whether an operation cannot finish without the node at the other end of the link, or the one rank there that
+    /// has left.
+    pub(crate) fn needs(&self, link: usize, node: u32, rank: Option<u32>, layout: &Layout) -> bool {
+        self.ops.iter().any(|op| match op.state {
+            State::Free | State::New | State::Copying => false,
+            State::Remote { link: other } | State::Announced { link: other } => {
+                other == link && rank.is_none_or(|rank| op.peer == Some(rank))
+            }
+            State::Landing { link: other, source, .. } => {
+                other == link && rank.is_none_or(|rank| source == rank)
+            }
+            State::Waiting => op
+                .peer
+                .is_some_and(|peer| layout.node_of(peer) == node && rank.is_none_or(|rank| rank == peer)),
+        })
+    }
+
+    /// Ends everything with a failure.
+    pub(crate) fn fail(&mut self, failure: &Failure, shared: &mut Shared) {
+        for inbox in &mut self.inboxes {
+            inbox.posted.clear();
+            for unexpected in inbox.unexpected.drain(..) {
+                unexpected.give_back(shared);
+            }
+            inbox.buffered = 0;
+        }
+        self.incoming.clear();
+        self.copies.clear();
+        for place in 0..self.ops.len() {
+            if let Some(key) = self.ops.get(place).filter(|op| op.state != State::Free).map(|op| op.key) {
+                self.finish(key, Err(failure.clone()), shared);
+            }
+        }
+    }
+
+    /// Whether an operation uses the region.
+    pub(crate) fn uses(&self, region: crate::RegionId) -> bool {
+        self.ops.iter().any(|op| op.state != State::Free && op.buffer.region == region)
+    }
+
+    /// The operation that has waited longest: since when, whose, for whom, whether it sends, and
+    /// how many bytes.
+    pub(crate) fn oldest(&self) -> Option<(Time, u32, Option<u32>, bool, u64)> {
+        self.ops
+            .iter()
+            .filter(|op| op.state != State::Free)
+            .map(|op| (op.since, op.local, op.peer, op.kind == Kind::Send, op.buffer.length))
+            .min()
+    }
+}

@@ -1,0 +1,261 @@
+//! What the device says is done, and what the messages that came mean.
+
+use ringway_verbs::{Completion, CompletionKind, Device, Status};
+
+use crate::collective::run::Scene;
+use crate::communicator::{Communicator, State};
+use crate::link::split_id;
+use crate::message::{Exchange, FAILURE, HEADER, Message, REASONS, parse_failure};
+use crate::point::{POINT_IMMEDIATE, Place};
+use crate::turn::Turn;
+use crate::{Failure, Signature};
+
+impl Communicator {
+    /// Takes note of one completion of one of its links.
+    pub(crate) fn complete<D: Device + ?Sized>(
+        &mut self,
+        at: usize,
+        completion: &Completion,
+        turn: &mut Turn<'_, D>,
+    ) {
+        let (_, _, number) = split_id(completion.id);
+        let Some(link) = self.peers.links.get_mut(at) else { return };
+        if completion.queue_pair != link.queue_pair {
+            return;
+        }
+        let failed = completion.status != Status::Success;
+        if failed {
+            link.broken.get_or_insert(turn.now);
+        }
+        match completion.kind {
+            CompletionKind::Send if failed => {}
+            CompletionKind::Send => {
+                link.sent(number);
+                self.run.unblock();
+                self.drain_events(turn);
+            }
+            CompletionKind::Receive | CompletionKind::ReceiveWrite if failed => link.lost(),
+            CompletionKind::Receive => {
+                link.taken(turn.now);
+                let message = link.read(number, completion.length, turn);
+                let outcome = self.message(at, number, message, turn);
+                self.note(outcome);
+            }
+            CompletionKind::ReceiveWrite => {
+                link.taken(turn.now);
+                link.repost(number, turn);
+                let outcome = self.written(at, completion.immediate.unwrap_or(0), turn);
+                self.note(outcome);
+            }
+        }
+    }
+
+    fn note(&mut self, outcome: Result<(), Failure>) {
+        if let Err(failure) = outcome {
+            self.pending.get_or_insert(failure);
+        }
+    }
+
+    fn nonsense(&self, at: usize) -> Failure {
+        let [.., reason] = REASONS;
+        let (node, rank) = self.peers.links.get(at).map_or((0, 0), |link| (link.node, link.rank));
+        Failure::Node { node, rank, reason }
+    }
+
+    /// While a communicator fails or closes, only what ends it matters.
+    fn is_ending(&self) -> bool {
+        self.pending.is_some() || !matches!(self.state, State::Running | State::Opened)
+    }
+
+    fn message<D: Device + ?Sized>(
+        &mut self,
+        at: usize,
+        bounce: u32,
+        message: Option<Message>,
+        turn: &mut Turn<'_, D>,
+    ) -> Result<(), Failure> {
+        let eager = matches!(message, Some(Message::Data { .. } | Message::PointData { .. }));
+        let failure = match message {
+            Some(Message::Abort) => Some(self.read_failure(at, bounce, turn)),
+            _ => None,
+        };
+        let Some(link) = self.peers.links.get_mut(at) else { return Ok(()) };
+        if let Some(failure) = failure {
+            link.abort_heard = true;
+            link.repost(bounce, turn);
+            return Err(failure);
+        }
+        let Some(message) = message else {
+            link.repost(bounce, turn);
+            return Err(self.nonsense(at));
+        };
+        if !eager || self.is_ending() {
+            self.peers.links.get_mut(at).into_iter().for_each(|link| link.repost(bounce, turn));
+        }
+        if self.is_ending() && !matches!(message, Message::Left { .. } | Message::Ping { .. }) {
+            return Ok(());
+        }
+        match message {
+            Message::Data { .. } | Message::Announce { .. } | Message::Grant { .. } => {
+                self.collective(at, bounce, message, turn)
+            }
+            Message::PointData { .. } | Message::PointAnnounce { .. } | Message::PointGrant { .. } => {
+                self.point_message(at, bounce, message, turn)
+            }
+            Message::Written { immediate } => self.written(at, immediate, turn),
+            other => self.control(at, other, turn),
+        }
+    }
+
+    fn read_failure<D: ?Sized>(&self, at: usize, bounce: u32, turn: &Turn<'_, D>) -> Failure {
+        let mut bytes = [0; FAILURE];
+        if let Some(link) = self.peers.links.get(at) {
+            debug_assert!(FAILURE + HEADER <= crate::link::SLOT as usize);
+            turn.memory.read(link.payload(bounce, FAILURE as u64, turn.shared), &mut bytes);
+        }
+        parse_failure(&bytes).unwrap_or_else(|| self.nonsense(at))
+    }
+
+    fn collective<D: Device + ?Sized>(
+        &mut self,
+        at: usize,
+        bounce: u32,
+        message: Message,
+        turn: &mut Turn<'_, D>,
+    ) -> Result<(), Failure> {
+        let (Message::Data { exchange, .. }
+        | Message::Announce { exchange, .. }
+        | Message::Grant { exchange, .. }) = message
+        else {
+            return Ok(());
+        };
+        self.check_call(at, &exchange)?;
+        let (queue, layout, rank) = (&self.queue, &self.layout, self.rank);
+        let mut scene = Scene { queue, layout, rank, peers: &mut self.peers };
+        match message {
+            Message::Data { exchange, length, credits } => {
+                scene.peers.links.get_mut(at).into_iter().for_each(|link| link.credit(credits));
+                self.run.unblock();
+                self.run.on_data(at, bounce, (exchange, length), &mut scene, turn)?;
+            }
+            Message::Announce { exchange, length } => {
+                self.run.on_announce(at, (exchange, length), &mut scene, turn)?;
+            }
+            Message::Grant { exchange, length, target, immediate } => {
+                self.run.on_grant(at, (exchange, length), (target, immediate), &mut scene, turn)?;
+            }
+            _ => {}
+        }
+        self.drain_events(turn);
+        Ok(())
+    }
+
+    /// Compares what another node called with what was called here, as far as it is known already.
+    fn check_call(&self, at: usize, exchange: &Exchange) -> Result<(), Failure> {
+        let (sequence, theirs) = (exchange.sequence, &exchange.signature);
+        let Some(link) = self.peers.links.get(at) else { return Ok(()) };
+        if let Some(ours) = self.queue.signature(sequence) {
+            return self.compare(sequence, &ours, link.rank, theirs);
+        }
+        if sequence < self.queue.head {
+            // Nothing of a finished collective can come but for a call that was a different one.
+            return match self.queue.past(sequence) {
+                Some(ours) if ours != *theirs => self.compare(sequence, &ours, link.rank, theirs),
+                _ => Err(self.nonsense(at)),
+            };
+        }
+        Ok(())
+    }
+
+    fn point_message<D: Device + ?Sized>(
+        &mut self,
+        at: usize,
+        bounce: u32,
+        message: Message,
+        turn: &mut Turn<'_, D>,
+    ) -> Result<(), Failure> {
+        let mut place = Place { layout: &self.layout, peers: &mut self.peers };
+        let sense = match message {
+            Message::PointData { envelope, credits } => {
+                place.peers.links.get_mut(at).into_iter().for_each(|link| link.credit(credits));
+                self.point.on_data(at, bounce, &envelope, &mut place, turn)
+            }
+            Message::PointAnnounce { envelope, slot } => {
+                self.point.on_announce(at, slot, &envelope, &mut place, turn)
+            }
+            Message::PointGrant { slot, length, target, immediate } => {
+                self.point.on_grant(at, (slot, length), (target, immediate), &mut place, turn)
+            }
+            _ => true,
+        };
+        self.drain_events(turn);
+        if sense { Ok(()) } else { Err(self.nonsense(at)) }
+    }
+
+    fn written<D: Device + ?Sized>(
+        &mut self,
+        at: usize,
+        immediate: u32,
+        turn: &mut Turn<'_, D>,
+    ) -> Result<(), Failure> {
+        if self.is_ending() {
+            return Ok(());
+        }
+        let known = if immediate & POINT_IMMEDIATE == 0 {
+            self.run.on_written(at, immediate)
+        } else {
+            self.point.on_written(at, immediate, turn.shared)
+        };
+        if known { Ok(()) } else { Err(self.nonsense(at)) }
+    }
+
+    fn control<D: Device + ?Sized>(
+        &mut self,
+        at: usize,
+        message: Message,
+        turn: &mut Turn<'_, D>,
+    ) -> Result<(), Failure> {
+        let Some(link) = self.peers.links.get_mut(at) else { return Ok(()) };
+        match message {
+            Message::Credit { credits } => {
+                link.credit(credits);
+                self.run.unblock();
+            }
+            Message::Ping { sequence, signature } => {
+                link.control(Message::Pong, turn);
+                if let Some(theirs) = signature.filter(|_| matches!(self.state, State::Running)) {
+                    return self.check_ping(at, sequence, &theirs);
+                }
+            }
+            Message::Left { rank, sequence, last } => {
+                link.ended |= last;
+                if link.left.is_none_or(|(_, before)| sequence < before) {
+                    link.left = Some((rank, sequence));
+                }
+                return self.check_needed(at, rank, sequence);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The peer says which collective it waits in.
+    fn check_ping(&self, at: usize, sequence: u64, theirs: &Signature) -> Result<(), Failure> {
+        let ours = self.queue.signature(sequence).or_else(|| self.queue.past(sequence));
+        let rank = self.peers.links.get(at).map_or(0, |link| link.rank);
+        ours.map_or(Ok(()), |ours| self.compare(sequence, &ours, rank, theirs))
+    }
+
+    /// A rank of another node has left: fails when something that was begun needs it.
+    fn check_needed(&self, at: usize, rank: u32, sequence: u64) -> Result<(), Failure> {
+        let Some(link) = self.peers.links.get(at) else { return Ok(()) };
+        let ended = link.ended;
+        let run = self.run.signature.is_some() && (ended || self.run.sequence > sequence);
+        let waits = run && self.run.waits_for(|link| link == at).is_some();
+        let only = (!ended).then_some(rank);
+        if waits || self.point.needs(at, link.node, only, &self.layout) {
+            return Err(Failure::Rank { rank, how: crate::RankFailure::Left });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! What happens because time passes: signs of life, timeouts, and word of late ranks.
+
+use ringway_types::{DataType, Operation};
+use ringway_verbs::{Device, Time};
+
+use crate::collective::queue::rank_of;
+use crate::communicator::{Communicator, State};
+use crate::ending::lost;
+use crate::message::{Message, REASONS};
+use crate::status::Late;
+use crate::turn::{Shared, Turn, elapsed_ms};
+use crate::{Failure, Signature};
+
+impl Communicator {
+    /// Looks at the clock; returns whether there is something to do. `stalled`: this engine itself had no turn for a
+    /// while, so that silence says nothing about the peers.
+    pub(crate) fn tick(&mut self, now: Time, stalled: bool, shared: &mut Shared) -> bool {
+        match self.state {
+            State::Failing { .. } | State::Closing { .. } => return true,
+            State::Running => {}
+            _ => return self.pending.is_some(),
+        }
+        self.report_late(now, shared);
+        if let Some(failure) = self.timed_out(now) {
+            self.pending.get_or_insert(failure);
+        }
+        let asked = self.heartbeat(now, stalled, shared);
+        asked || self.pending.is_some() || self.peers.links.iter().any(|link| link.broken.is_some())
+    }
+
+    /// Since when the oldest operation waits.
+    fn waits_since(&self) -> Option<Time> {
+        let slot = self.queue.slot(self.queue.head).filter(|slot| slot.signature.is_some());
+        let collective = slot.map(|slot| slot.since);
+        let point = self.point.oldest().map(|(since, ..)| since);
+        collective.into_iter().chain(point).min()
+    }
+
+    fn heartbeat(&mut self, now: Time, stalled: bool, shared: &Shared) -> bool {
+        let config = &shared.config;
+        let waits = self.waits_since().is_some_and(|since| elapsed_ms(since, now) >= config.heartbeat_ms);
+        let mut asked = false;
+        for link in self.peers.links.iter_mut().filter(|link| !link.ended && link.broken.is_none()) {
+            if !waits {
+                link.asked = None;
+                continue;
+            }
+            if stalled {
+                link.asked = link.asked.map(|_| now);
+            }
+            let silent = link.asked.map_or(0, |since| elapsed_ms(since, now));
+            if silent >= config.peer_timeout_ms - config.heartbeat_ms {
+                self.pending.get_or_insert(lost(link, REASONS[2]));
+            } else if elapsed_ms(link.pinged, now) >= config.heartbeat_ms {
+                link.ping_due = true;
+                link.pinged = now;
+                link.asked.get_or_insert(now);
+                asked = true;
+            }
+        }
+        asked
+    }
+
+    /// Asks the peers that are to be asked for a sign of life.
+    pub(crate) fn ping<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
+        let (sequence, signature) = (self.queue.head, self.queue.signature(self.queue.head));
+        for link in self.peers.links.iter_mut().filter(|link| link.ping_due) {
+            link.ping_due = false;
+            link.control(Message::Ping { sequence, signature }, turn);
+        }
+    }
+
+    /// Ranks that the oldest collective waits for, as far as this node knows.
+    pub(crate) fn missing(&self) -> Vec<u32> {
+        let mut missing: Vec<u32> =
+            self.queue.missing().map(|local| rank_of(&self.layout, self.node, local)).collect();
+        if missing.is_empty() {
+            for (at, link) in self.peers.links.iter().enumerate() {
+                if self.run.waits_for(|other| other == at).is_some() {
+                    missing.extend_from_slice(self.layout.local(link.node));
+                }
+            }
+            missing.sort_unstable();
+        }
+        missing
+    }
+
+    fn report_late(&mut self, now: Time, shared: &mut Shared) {
+        let sequence = self.queue.head;
+        let Some(slot) = self.queue.slot_mut(sequence) else { return };
+        let waited_ms = elapsed_ms(slot.since, now);
+        let Some(call) = slot.signature.filter(|_| !slot.reported) else { return };
+        if waited_ms < shared.config.late_after_ms {
+            return;
+        }
+        slot.reported = true;
+        let missing = self.missing();
+        if !missing.is_empty() {
+            shared.late.push_back(Late { communicator: self.id, sequence, call, missing, waited_ms });
+        }
+    }
+
+    fn timed_out(&self, now: Time) -> Option<Failure> {
+        let timeout_ms = self.timeout_ms?;
+        let slot = self.queue.slot(self.queue.head)?;
+        if let Some(call) = slot.signature {
+            let waited_ms = elapsed_ms(slot.since, now);
+            if waited_ms >= timeout_ms {
+                let missing = self.missing();
+                let (rank, others) = name(&missing, self.rank);
+                return Some(Failure::TimedOut { call, rank, waited_ms, others });
+            }
+        }
+        let (since, local, peer, sends, bytes) = self.point.oldest()?;
+        let waited_ms = elapsed_ms(since, now);
+        (waited_ms >= timeout_ms).then(|| Failure::TimedOut {
+            call: Signature {
+                operation: if sends { Operation::Send } else { Operation::Receive },
+                datatype: DataType::U8,
+                reduction: None,
+                root: 0,
+                count: bytes,
+            },
+            rank: peer.unwrap_or_else(|| rank_of(&self.layout, self.node, local)),
+            waited_ms,
+            others: String::new(),
+        })
+    }
+}
+
+/// The first of the ranks, and the others as text.
+fn name(missing: &[u32], fallback: u32) -> (u32, String) {
+    const NAMED: usize = 8;
+    let Some((first, rest)) = missing.split_first() else { return (fallback, String::new()) };
+    if rest.is_empty() {
+        return (*first, String::new());
+    }
+    let mut others = String::from(", nor have");
+    for (place, rank) in rest.iter().take(NAMED).enumerate() {
+        others.push_str(if place == 0 { " " } else { ", " });
+        others.push_str(&rank.to_string());
+    }
+    if rest.len() > NAMED {
+        others.push_str(&format!(" and {} more", rest.len() - NAMED));
+    }
+    (*first, others)
+}

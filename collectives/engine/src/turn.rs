@@ -1,0 +1,104 @@
+//! What every part of the engine has at hand during a turn.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ringway_verbs::{LocalKey, MemoryKeys, Time};
+
+use crate::workspace::Workspace;
+use crate::{
+    BufferRef, CommunicatorId, EngineConfig, Failure, Finished, Late, LocalMemory, LocalRank, ReduceSource,
+    RegionId, ScanStep, Token,
+};
+
+/// What all communicators share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: EngineConfig,
+    pub(crate) workspace: Workspace,
+    pub(crate) regions: BTreeMap<RegionId, MemoryKeys>,
+    pub(crate) finished: VecDeque<Finished>,
+    pub(crate) late: VecDeque<Late>,
+    pub(crate) operands: Operands,
+    pub(crate) pool: MessagePool,
+    /// Something was posted since the last doorbell.
+    pub(crate) unflushed: bool,
+    /// A communicator wants to be looked at again within milliseconds.
+    pub(crate) soon: bool,
+    /// Operations that were taken and have not finished.
+    pub(crate) outstanding: u64,
+    /// Plans that hold scratch memory.
+    pub(crate) scratch_holders: u32,
+    /// Scratch memory was given back: communicators that wait for some may try again.
+    pub(crate) scratch_freed: bool,
+}
+
+/// Reused lists of operands for local work.
+#[derive(Debug, Default)]
+pub(crate) struct Operands {
+    pub(crate) sources: Vec<ReduceSource>,
+    pub(crate) destinations: Vec<BufferRef>,
+    pub(crate) steps: Vec<ScanStep>,
+}
+
+/// Buffers for local messages that come before their receive.
+#[derive(Debug)]
+pub(crate) struct MessagePool {
+    base: u64,
+    size: u64,
+    free: Vec<u32>,
+}
+
+impl MessagePool {
+    pub(crate) fn new(base: u64, size: u64, count: u32) -> Self {
+        Self { base, size, free: (0..count).rev().collect() }
+    }
+
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    pub(crate) fn give(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    pub(crate) fn offset(&self, slot: u32) -> u64 {
+        self.base + u64::from(slot) * self.size
+    }
+}
+
+impl Shared {
+    pub(crate) fn local_key(&self, region: RegionId) -> Option<LocalKey> {
+        self.keys(region).map(|keys| keys.local)
+    }
+
+    pub(crate) fn keys(&self, region: RegionId) -> Option<MemoryKeys> {
+        if region == self.workspace.region() {
+            return Some(self.workspace.keys());
+        }
+        self.regions.get(&region).copied()
+    }
+
+    pub(crate) fn finish(
+        &mut self,
+        communicator: CommunicatorId,
+        local: u32,
+        token: Token,
+        outcome: Result<(u32, u64), Failure>,
+    ) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.finished.push_back(Finished { communicator, local: LocalRank(local), token, outcome });
+    }
+}
+
+/// One turn: the time, the device, the memory and what is shared.
+pub(crate) struct Turn<'a, D: ?Sized> {
+    pub(crate) now: Time,
+    pub(crate) device: &'a mut D,
+    pub(crate) memory: &'a mut dyn LocalMemory,
+    pub(crate) shared: &'a mut Shared,
+}
+
+/// Milliseconds from one time to a later one.
+pub(crate) const fn elapsed_ms(since: Time, now: Time) -> u64 {
+    now.0.saturating_sub(since.0) / 1_000_000
+}
