@@ -66,6 +66,7 @@ mod queue;
 #[doc(hidden)]
 pub mod raw;
 mod rings;
+mod slab;
 mod socket;
 mod split;
 mod staging;
@@ -84,6 +85,8 @@ pub use error::{
 };
 pub use half::{bf16, f16};
 pub use operation::{Source, Submitted};
+#[doc(hidden)]
+pub use pending::Held;
 pub use pending::{Pending, Received, TimeoutError};
 pub use ringway_abi::{Status, UniqueId};
 pub use ringway_types::{DataType, Operation, Reduction};

@@ -2,7 +2,10 @@
 
 use ringway_abi::descriptor::{Completion, FLAG_GROUP, Submission, join};
 
-use crate::rings::Rings;
+use crate::{
+    rings::Rings,
+    slab::{Slab, SlabRange},
+};
 
 /// Bits of a token that say which slot it belongs to; the others count the slot's uses, so that a token of an earlier
 /// operation is not taken for that of a later one.
@@ -36,6 +39,8 @@ pub(crate) enum Progress {
 struct Slot {
     token: u32,
     progress: Option<Progress>,
+    /// What it uses of the argument slab.
+    slab: Option<SlabRange>,
 }
 
 /// One call, checked: its descriptor but for token and slab range, and what goes into the slab.
@@ -68,6 +73,7 @@ struct Group {
 #[derive(Debug)]
 pub(crate) struct Queue {
     rings: Rings,
+    slab: Slab,
     slots: Vec<Slot>,
     free: Vec<u32>,
     group: Group,
@@ -78,6 +84,7 @@ impl Queue {
         // As many slots as can be in the rings at once; results that nobody has taken yet may need more.
         let usual = (rings.submissions() as usize).saturating_add(rings.completions() as usize);
         let mut queue = Self {
+            slab: Slab::new(rings.slab_words(), rings.submissions()),
             rings,
             slots: Vec::with_capacity(usual),
             free: Vec::with_capacity(usual),
@@ -109,19 +116,19 @@ impl Queue {
         if !self.rings.has_room(1) || !self.has_tokens() {
             return None;
         }
-        let argument = match call.slab_words() {
-            0 => call.scalar.unwrap_or(call.submission.argument),
+        let (argument, slab) = match call.slab_words() {
+            0 => (call.scalar.unwrap_or(call.submission.argument), None),
             words => {
-                let first = self.rings.reserve_slab(words)?;
+                let (first, range) = self.slab.reserve(words, 1)?;
                 let mut at = first;
                 for part in [call.scalar.as_slice(), call.counts[0], call.counts[1]] {
                     self.rings.write_slab(at, part);
                     at = at.saturating_add(u32::try_from(part.len()).unwrap_or(u32::MAX));
                 }
-                slab_range(first, words)
+                (slab_range(first, words), Some(range))
             }
         };
-        let ticket = self.open(Progress::Outstanding)?;
+        let ticket = self.open(Progress::Outstanding, slab)?;
         self.rings.put(&Submission { token: ticket.0, argument, ..call.submission }.encode());
         self.rings.publish();
         Some(ticket)
@@ -132,7 +139,7 @@ impl Queue {
         if self.group.staged.len() >= self.group_max() || start + words > self.slab_room() {
             return None;
         }
-        let ticket = self.open(Progress::Staged)?;
+        let ticket = self.open(Progress::Staged, None)?;
         if words > 0 {
             self.group.words.extend(call.scalar.iter().chain(call.counts.into_iter().flatten()));
         }
@@ -154,16 +161,17 @@ impl Queue {
             return false;
         }
         // The whole group's words lie in one range.
-        let first = match words.len() {
-            0 => 0,
-            length => match self.rings.reserve_slab(length) {
-                Some(first) => first,
-                None => return false,
-            },
-        };
-        self.rings.write_slab(first, words);
+        let users = staged.iter().filter(|(_, range)| !range.is_empty()).count();
+        let slab = if users > 0 { self.slab.reserve(words.len(), users) } else { None };
+        if users > 0 && slab.is_none() {
+            return false;
+        }
+        if let Some((first, _)) = slab {
+            self.rings.write_slab(first, words);
+        }
         for (index, (mut submission, range)) in staged.drain(..).enumerate() {
-            if !range.is_empty() {
+            let slab = slab.filter(|_| !range.is_empty());
+            if let Some((first, _)) = slab {
                 let start = u32::try_from(range.start).unwrap_or(u32::MAX);
                 submission.argument = slab_range(first.saturating_add(start), range.len());
             }
@@ -173,6 +181,7 @@ impl Queue {
             self.rings.put(&submission.encode());
             if let Some(slot) = self.slots.get_mut(Ticket(submission.token).slot()) {
                 slot.progress = Some(Progress::Outstanding);
+                slot.slab = slab.map(|(_, range)| range);
             }
         }
         if count > 0 {
@@ -210,6 +219,9 @@ impl Queue {
             match self.slots.get_mut(ticket.slot()) {
                 Some(slot) if slot.token == ticket.0 && slot.progress == Some(Progress::Outstanding) => {
                     slot.progress = Some(Progress::Ended(completion));
+                    if let Some(range) = slot.slab.take() {
+                        self.slab.release(range);
+                    }
                 }
                 // A token that nobody has: of an operation submitted raw, or the daemon is mistaken.
                 _ => {}
@@ -233,15 +245,15 @@ impl Queue {
         !self.free.is_empty() || self.slots.len() < SLOTS_MAX
     }
 
-    fn open(&mut self, progress: Progress) -> Option<Ticket> {
+    fn open(&mut self, progress: Progress, slab: Option<SlabRange>) -> Option<Ticket> {
         if let Some(index) = self.free.pop() {
             let slot = self.slots.get_mut(index as usize)?;
             slot.token = slot.token.wrapping_add(1 << SLOT_BITS);
-            slot.progress = Some(progress);
+            (slot.progress, slot.slab) = (Some(progress), slab);
             return Some(Ticket(slot.token));
         }
         let token = u32::try_from(self.slots.len()).ok().filter(|_| self.slots.len() < SLOTS_MAX)?;
-        self.slots.push(Slot { token, progress: Some(progress) });
+        self.slots.push(Slot { token, progress: Some(progress), slab });
         Some(Ticket(token))
     }
 
