@@ -2,6 +2,7 @@
 //! threads, and submissions per second in batches of 32. The bare ring trusts its peer, checks nothing and completes
 //! nothing; it is laid out like the fastest known ones (indices 128 bytes apart, the peer's index cached).
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]
+#![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must stop")]
 
 use std::{
     hint::{black_box, spin_loop},
@@ -253,7 +254,7 @@ fn benchmark(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default().sample_size(20).measurement_time(std::time::Duration::from_secs(2));
+    config = Criterion::default().sample_size(20).measurement_time(Duration::from_secs(2));
     targets = benchmark
 }
 criterion_main!(benches);

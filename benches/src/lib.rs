@@ -1,1 +1,2 @@
-//! t
+//! Criterion benchmarks (`benches/`) and tests about the repository as a whole (`tests/`).
+#![forbid(unsafe_code)]

@@ -1,6 +1,8 @@
 //! The repository checks itself: which crate may depend on which, where `unsafe` may stand, what is `no_std`, and
 //! how long a file may be. ARCHITECTURE.md says the same in words.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests may panic")]
+
 use std::{
     collections::BTreeSet,
     fs,
