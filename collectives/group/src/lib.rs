@@ -13,8 +13,9 @@
 //! 4. When all are ready the root says [`Answer::Go`] and forgets the rendezvous: the communicator is formed.
 //!
 //! Whatever fails on the way (a rank or node is lost, time is up, a device cannot connect) fails the communicator on
-//! every node with one reason. The one thing no protocol can give: when a connection breaks while [`Answer::Go`] is
-//! on its way, the node behind it fails and the others are formed. Their queue pairs to that node see it at once.
+//! every node with one reason. The one thing no protocol can give: when a node loses its connection to the root, or a
+//! rank of its own, while [`Answer::Go`] is on its way to it, that node fails and the others are formed. It then
+//! closes its queue pairs, and theirs to it see that at once.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
@@ -24,6 +25,9 @@ mod message;
 mod names;
 mod rendezvous;
 mod root;
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "a simulation has few nodes and ranks")]
+mod simulation;
 
 pub use failure::{Failure, FailureKind};
 pub use member::{JoinRequest, Member, MemberConfig, MemberEvent};

@@ -182,3 +182,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MalformedMessage> {
         _ => Err(MalformedMessage),
     }
 }
+
+#[cfg(test)]
+#[path = "message_tests.rs"]
+mod tests;

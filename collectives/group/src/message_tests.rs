@@ -1,0 +1,157 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use proptest::prelude::*;
+use ringway_verbs::Time;
+
+use super::*;
+use crate::{
+    FailureKind, JoinRequest, Limits, Member, MemberConfig, MemberEvent, NodeRef, Root, RootAt, Ticket,
+};
+
+const KEY: Key = Key { secret: [0xff; 16], uid: u32::MAX };
+
+#[test]
+fn the_largest_messages_fit() {
+    let group = GroupId(u64::MAX);
+    let node_of: Vec<u32> = (0..8192).collect();
+    let roster = ToMember { group, body: Answer::Roster { node: 8191, node_of } };
+    assert_eq!(ToMember::decode(&roster.encode().expect("fits")), Ok(roster));
+    let endpoint = Endpoint::new(&[0xff; Endpoint::CAPACITY]).expect("fits");
+    let list: Vec<_> = (0..ENDPOINTS_MAX).map(|_| PeerEndpoint { node: u32::MAX, endpoint }).collect();
+    let mut endpoints = ToRoot { key: KEY, group, body: Request::Endpoints(list.clone()) };
+    assert_eq!(ToRoot::decode(&endpoints.encode().expect("fits")), Ok(endpoints.clone()));
+    endpoints.body = Request::Endpoints([list.clone(), list.get(..1).unwrap_or_default().to_vec()].concat());
+    assert_eq!(ToRoot::decode(&endpoints.encode().expect("fits")), Err(MalformedMessage));
+}
+
+#[test]
+fn texts_of_peers_are_cleaned() {
+    let text = format!("\u{1b}[31m{}", "x".repeat(5000));
+    let body = Request::Fail(Failure::new(FailureKind::RankFailed, text));
+    let message = ToRoot { key: KEY, group: GroupId(1), body };
+    let Ok(ToRoot { body: Request::Fail(failure), .. }) = ToRoot::decode(&message.encode().expect("fits"))
+    else {
+        panic!("a failure comes back")
+    };
+    assert!(failure.text.starts_with("[31mxxx") && failure.text.len() == 1000);
+    let device = "a\nb".to_owned();
+    let body = Request::Join { rank: 0, size: 1, timeout_ms: 1, device };
+    let message = ToRoot { key: KEY, group: GroupId(1), body };
+    assert_eq!(ToRoot::decode(&message.encode().expect("fits")), Err(MalformedMessage));
+}
+
+proptest! {
+    #[test]
+    fn rubbish_is_refused_or_means_itself(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(message) = ToRoot::decode(&bytes) {
+            let _ = message.encode();
+        }
+        if let Ok(message) = ToMember::decode(&bytes) {
+            let _ = message.encode();
+        }
+    }
+
+    #[test]
+    fn a_hostile_member_cannot_break_the_root(
+        said in proptest::collection::vec((0_u64..3, 0_u64..2, request()), 0..60),
+    ) {
+        let mut root = Root::new(Limits::default());
+        for (node, group, body) in said {
+            let message = ToRoot { key: KEY, group: GroupId(group), body };
+            root.receive(NodeRef(node), message, Time(0));
+        }
+        root.tick(Time(u64::MAX));
+        prop_assert_eq!(root.rendezvous(), 0);
+    }
+
+    #[test]
+    fn a_hostile_root_cannot_break_a_member(
+        said in proptest::collection::vec((1_u64..3, answer(), any::<bool>()), 0..40),
+    ) {
+        let config = MemberConfig {
+            device: "x".into(),
+            grace: Duration::ZERO,
+            setup: Duration::ZERO,
+        };
+        let mut member = Member::new(config);
+        let root = RootAt::There(([10, 0, 0, 1], 1).into());
+        let now = Time(0);
+        member.root_connected(([10, 0, 0, 1], 1).into(), now);
+        let mut waiting = BTreeSet::new();
+        for rank in 0..2 {
+            let timeout = Duration::from_secs(1);
+            waiting.insert(member.join(JoinRequest { root, key: KEY, rank, size: 3, timeout }, now));
+        }
+        let mut local = BTreeMap::new();
+        for (group, body, acts) in said {
+            member.receive(root, ToMember { group: GroupId(group), body }, now);
+            if acts {
+                let endpoint = Endpoint::new(b"e").expect("fits");
+                member.opened(GroupId(group), vec![(1, endpoint)]);
+                member.ready(GroupId(group));
+            }
+            drain(&mut member, &mut local, &mut waiting);
+        }
+        member.tick(Time(u64::MAX));
+        drain(&mut member, &mut local, &mut waiting);
+        prop_assert!(waiting.is_empty(), "every ticket is answered");
+        prop_assert_eq!(member.forming(), 0);
+    }
+}
+
+type Tickets = BTreeSet<Ticket>;
+
+fn drain(member: &mut Member, local: &mut BTreeMap<GroupId, Tickets>, waiting: &mut Tickets) {
+    while let Some(event) = member.next_event() {
+        match event {
+            MemberEvent::Open { group, local: ranks, .. } => {
+                local.insert(group, ranks.into_iter().map(|(_, t)| t).collect());
+            }
+            MemberEvent::Formed { group } => {
+                let formed = local.remove(&group).expect("opened before");
+                assert!(formed.iter().all(|t| waiting.remove(t)));
+            }
+            MemberEvent::Failed { tickets, .. } => {
+                assert!(tickets.iter().all(|t| waiting.remove(t)))
+            }
+            MemberEvent::Send { .. } | MemberEvent::Connect { .. } => {}
+        }
+    }
+}
+
+fn endpoints() -> impl Strategy<Value = Vec<PeerEndpoint>> {
+    let endpoint = Endpoint::new(b"e").expect("fits");
+    proptest::collection::vec((0_u32..4).prop_map(move |node| PeerEndpoint { node, endpoint }), 0..3)
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    prop_oneof![
+        4 => (0_u32..4, 0_u32..4, 0_u32..9).prop_map(|(rank, size, timeout_ms)| Request::Join {
+            rank,
+            size,
+            timeout_ms,
+            device: "x".into()
+        }),
+        2 => endpoints().prop_map(Request::Endpoints),
+        2 => Just(Request::Ready),
+        1 => Just(Request::Fail(Failure::new(FailureKind::Invalid, "x"))),
+        1 => Just(Request::Leave),
+    ]
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    let failure = Failure::new(FailureKind::Invalid, "x");
+    let refused = failure.clone();
+    prop_oneof![
+        4 => (0_u32..3, proptest::collection::vec(0_u32..3, 0..4))
+            .prop_map(|(node, node_of)| Answer::Roster { node, node_of }),
+        4 => Just(Answer::Roster { node: 0, node_of: vec![0, 0, 1] }),
+        4 => endpoints().prop_map(Answer::Endpoints),
+        2 => Just(Answer::Go),
+        1 => Just(Answer::Fail(failure)),
+        1 => (0_u32..3).prop_map(move |rank| Answer::Refuse { rank, failure: refused.clone() }),
+    ]
+}
