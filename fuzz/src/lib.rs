@@ -10,6 +10,7 @@
 
 pub mod abi;
 pub mod configuration;
+pub mod engine;
 pub mod group;
 pub mod ring;
 
@@ -31,6 +32,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "control", run: abi::control, samples: abi::control_samples },
     Target { name: "handshake", run: abi::handshake, samples: abi::handshake_samples },
     Target { name: "unique_id", run: abi::unique_id, samples: abi::unique_id_samples },
+    Target { name: "engine_header", run: engine::header, samples: engine::header_samples },
+    Target { name: "engine_failure", run: engine::failure, samples: engine::failure_samples },
     Target { name: "group_message", run: group::message, samples: group::message_samples },
     Target { name: "group_root", run: group::root, samples: group::root_samples },
     Target { name: "ring_consumer", run: ring::consumer, samples: ring::consumer_samples },

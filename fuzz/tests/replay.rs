@@ -1,5 +1,11 @@
 //! Every target over its corpus and over seeded inputs: changed samples and plain rubbish.
-#![expect(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![expect(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test may panic, and says on what input"
+)]
 
 use std::{fs, panic, path::Path};
 

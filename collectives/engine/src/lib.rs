@@ -36,5 +36,7 @@ pub use config::{ConfigError, EngineConfig, WorkspaceConfig};
 pub use engine::{Engine, LinkError, OpenError};
 pub use failure::{Failure, RankFailure, Refused, Signature};
 pub use memory::{BufferRef, LocalMemory, ReduceSource, RegionId, ScanStep};
+#[doc(hidden)]
+pub use message::{failure_comes_back, header_comes_back};
 pub use request::{Collective, CommunicatorId, Finished, LocalRank, PointToPoint, Request, Token};
 pub use status::{CommunicatorStatus, Late, Readiness};

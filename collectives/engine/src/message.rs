@@ -406,6 +406,22 @@ pub(crate) fn parse_failure(bytes: &[u8; FAILURE]) -> Option<Failure> {
     })
 }
 
+/// For the fuzz targets: whether what is understood in a header that a peer sent, if anything, survives being said
+/// again.
+#[must_use]
+pub fn header_comes_back(bytes: &[u8; HEADER]) -> bool {
+    let check = Raw::parse(bytes).check;
+    Message::parse(bytes, check)
+        .is_none_or(|message| Message::parse(&message.emit(check), check) == Some(message))
+}
+
+/// For the fuzz targets: the same for the failure behind an abort's header.
+#[must_use]
+pub fn failure_comes_back(bytes: &[u8; FAILURE]) -> bool {
+    parse_failure(bytes)
+        .is_none_or(|failure| parse_failure(&emit_failure(&failure)).as_ref() == Some(&failure))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
