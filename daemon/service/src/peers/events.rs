@@ -54,6 +54,8 @@ impl Peers {
         let Some(link) = self.links.get_mut(&id) else { return };
         if let Some(deadline) = link.setup_deadline {
             if deadline <= now {
+                // What it sent may still wait to be read, if it is this daemon that was held up.
+                self.work(id, now);
                 self.give_up(id, now);
             }
             return;
@@ -64,7 +66,6 @@ impl Peers {
             link.busy_since = None;
         }
         if link.is_silent(now, &times) {
-            // What it sent may still wait to be read, if it is this daemon that was held up.
             self.work(id, now);
             if self.links.get(&id).is_some_and(|l| l.is_silent(now, &times)) {
                 let text = format!("it has been silent for {} s", times.silence.as_secs_f64());
@@ -204,7 +205,7 @@ impl Peers {
 
     /// A connection did not prove in time who is at the other end.
     fn give_up(&mut self, id: u64, now: Instant) {
-        let Some(link) = self.links.get(&id) else { return };
+        let Some(link) = self.links.get(&id).filter(|l| l.setup_deadline.is_some()) else { return };
         let after_s = self.times.connect.as_secs_f64();
         let reason = if link.connected {
             format!("it took the connection but did not answer like a Ringway daemon within {after_s} s")
