@@ -19,7 +19,6 @@ mod call;
 mod layout;
 mod plan;
 mod step;
-pub mod verify;
 
 pub use call::{Blocks, Call, View};
 pub use layout::{Layout, Run};

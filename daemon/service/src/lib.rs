@@ -1,17 +1,29 @@
 //! The daemon: sessions with clients, the poll loop, the control socket, peers on other nodes, configuration.
+//!
+//! Two threads. The control thread (`control`) waits for whatever is rare: clients that come and go and what they ask
+//! on their sockets, other daemons (`membership`, `peers`), signals. The engine thread (`engine_thread`) does what is
+//! frequent: it takes operations out of the clients' rings, runs them and puts completions back. They talk by two bounded
+//! queues and share nothing else.
 #![forbid(unsafe_code)]
 
 mod config;
-#[allow(dead_code, reason = "the control thread uses it")]
+mod control;
+mod daemon;
+mod engine_thread;
+mod error;
 mod membership;
-#[allow(dead_code, unused_imports, reason = "the control thread uses it")]
+#[allow(dead_code, unused_imports, reason = "what the device between nodes and the tests use")]
 mod peers;
-#[allow(dead_code, reason = "the control thread uses it")]
 mod poller;
-#[allow(dead_code, unused_imports, reason = "the engine thread uses it")]
 mod polling;
+mod session;
+pub mod status;
+mod stop;
 
 pub use config::{
     ClusterKey, Config, ConfigError, DeviceChoice, LogFormat, NetworkConfig, PollingMode, QuotaSettings,
     Quotas, Settings, Users,
 };
+pub use daemon::run;
+pub use error::ServiceError;
+pub use stop::{Stop, StopHandle, stop_pair};

@@ -2,7 +2,7 @@
 
 use std::{
     os::fd::{AsFd, OwnedFd},
-    rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -41,13 +41,13 @@ impl Interest {
 /// Registers descriptors with one epoll instance; clones register with the same one. A hang-up always wakes.
 #[derive(Debug, Clone)]
 pub(crate) struct Poller {
-    epoll: Rc<OwnedFd>,
+    epoll: Arc<OwnedFd>,
 }
 
 impl Poller {
     /// A fresh epoll instance.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { epoll: Rc::new(epoll::create(CreateFlags::CLOEXEC)?) })
+        Ok(Self { epoll: Arc::new(epoll::create(CreateFlags::CLOEXEC)?) })
     }
 
     /// Starts watching a descriptor.

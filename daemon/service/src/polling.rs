@@ -69,15 +69,21 @@ impl Polling {
         Duration::from_nanos(self.idle_budget_ns)
     }
 
-    /// What to do after a turn at `now_ns` that did something (`worked`), with operations outstanding or not, when
-    /// `pollers` threads (the clients' and this one) may be spinning on this host.
-    pub(crate) fn after_turn(&mut self, now_ns: u64, worked: bool, outstanding: bool, pollers: u32) -> Next {
+    /// What to do after a turn at `now_ns` that did something (`worked`) and told clients of it (`told`), with
+    /// operations outstanding or not, when `pollers` threads (the clients' and this one) may be spinning.
+    pub(crate) fn after_turn(
+        &mut self,
+        now_ns: u64,
+        (worked, told): (bool, bool),
+        outstanding: bool,
+        pollers: u32,
+    ) -> Next {
         if worked {
             self.last_work_ns = now_ns;
-            // A client that waits for what was just done needs a CPU to see it.
-            return if pollers > self.cpus { Next::HandOver } else { Next::Turn };
+            // A client that waits for what it was just told needs a CPU to see it.
+            return if told && self.crowded(pollers) { Next::HandOver } else { Next::Turn };
         }
-        let wait = if pollers > self.cpus { Next::HandOver } else { Next::Spin };
+        let wait = if self.crowded(pollers) { Next::HandOver } else { Next::Spin };
         let budget = if outstanding { self.outstanding_budget_ns } else { self.idle_budget_ns };
         match self.mode {
             PollingMode::Spin => wait,
@@ -85,6 +91,10 @@ impl Polling {
             PollingMode::Adaptive if now_ns.saturating_sub(self.last_work_ns) < budget => wait,
             PollingMode::Adaptive => Next::Sleep,
         }
+    }
+
+    fn crowded(&self, pollers: u32) -> bool {
+        pollers > self.cpus
     }
 
     /// A sleep ended at `now_ns`: what woke it is worth a fresh budget.
@@ -101,22 +111,22 @@ mod tests {
     fn each_mode_waits_in_its_own_way() {
         let spin = Duration::from_micros(10);
         let mut adaptive = Polling::new(PollingMode::Adaptive, spin, 2);
-        assert_eq!(adaptive.after_turn(1_000, true, true, 2), Next::Turn);
-        assert_eq!(adaptive.after_turn(10_000, false, false, 2), Next::Spin);
-        assert_eq!(adaptive.after_turn(11_000, false, false, 2), Next::Sleep);
-        assert_eq!(adaptive.after_turn(11_000, false, true, 2), Next::Spin, "work is outstanding");
-        assert_eq!(adaptive.after_turn(10_000_000, false, true, 2), Next::Sleep, "but not for ever");
+        assert_eq!(adaptive.after_turn(1_000, (true, true), true, 2), Next::Turn);
+        assert_eq!(adaptive.after_turn(10_000, (false, false), false, 2), Next::Spin);
+        assert_eq!(adaptive.after_turn(11_000, (false, false), false, 2), Next::Sleep);
+        assert_eq!(adaptive.after_turn(11_000, (false, false), true, 2), Next::Spin, "work is outstanding");
+        assert_eq!(adaptive.after_turn(10_000_000, (false, false), true, 2), Next::Sleep, "but not for ever");
         let mut spinning = Polling::new(PollingMode::Spin, spin, 2);
-        assert_eq!(spinning.after_turn(u64::MAX, false, false, 1), Next::Spin);
+        assert_eq!(spinning.after_turn(u64::MAX, (false, false), false, 1), Next::Spin);
         let mut blocking = Polling::new(PollingMode::Block, spin, 2);
-        assert_eq!(blocking.after_turn(5, false, true, 1), Next::Sleep);
+        assert_eq!(blocking.after_turn(5, (false, false), true, 1), Next::Sleep);
     }
 
     #[test]
     fn with_more_pollers_than_cpus_the_cpu_is_handed_over() {
         let mut polling = Polling::new(PollingMode::Adaptive, Duration::from_micros(10), 2);
-        assert_eq!(polling.after_turn(100, true, true, 3), Next::HandOver);
-        assert_eq!(polling.after_turn(200, false, true, 3), Next::HandOver);
-        assert_eq!(polling.after_turn(10_000_000, false, true, 3), Next::Sleep);
+        assert_eq!(polling.after_turn(100, (true, true), true, 3), Next::HandOver);
+        assert_eq!(polling.after_turn(200, (false, false), true, 3), Next::HandOver);
+        assert_eq!(polling.after_turn(10_000_000, (false, false), true, 3), Next::Sleep);
     }
 }

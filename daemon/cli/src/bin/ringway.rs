@@ -3,7 +3,11 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use ringway::{local::process, run};
+use ringway::{
+    daemon::{self, DaemonArgs},
+    local::process,
+    run,
+};
 
 /// Collectives between processes, through one daemon per node.
 #[derive(Debug, Parser)]
@@ -16,6 +20,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    Daemon(DaemonArgs),
 }
 
 fn main() -> ExitCode {
@@ -27,6 +32,7 @@ fn main() -> ExitCode {
     }
     let result = match Arguments::parse().command {
         Command::Run(args) => run::run(args),
+        Command::Daemon(args) => daemon::daemon(args),
     };
     result.unwrap_or_else(|message| fail(&message))
 }

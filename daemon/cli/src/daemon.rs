@@ -1,0 +1,167 @@
+//! The daemon's command line: `ringwayd`, and `ringway daemon`, which is the same.
+
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use ringway_service::{Config, LogFormat, QuotaSettings, Settings, stop_pair};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use tracing_subscriber::{EnvFilter, fmt};
+
+/// Serve the processes of this node: collectives and messages through shared memory, and to other nodes.
+///
+/// Each setting can stand in the configuration file under the same name (`--spin-us` is `spin_us`); flags win over
+/// the file. Without any the daemon serves this node only, on a socket where clients look for it:
+/// /run/ringway/ringwayd.sock for root, else $XDG_RUNTIME_DIR/ringway/ringwayd.sock or /tmp/ringway-UID/ringwayd.sock.
+///
+/// To work with other nodes, give every node the same key file:
+///
+///   (umask 077; od -An -tx1 -N32 /dev/urandom | tr -d ' \n' > cluster.key)
+///   ringwayd --cluster-key-file cluster.key
+///
+/// SIGTERM or SIGINT ends it in good order.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment, next_line_help = false)]
+pub struct DaemonArgs {
+    /// Read settings from a TOML file; a setting that does not exist is an error
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the settings that would hold, as TOML, and exit
+    #[arg(long)]
+    print_config: bool,
+    /// Listen for clients on this Unix socket (an absolute path)
+    #[arg(long, value_name = "PATH")]
+    socket: Option<String>,
+    /// Serve all users of this host, or only the daemon's own [default: all for root, else own]
+    #[arg(long, value_name = "all|own")]
+    users: Option<String>,
+    /// How to wait for work: spin (lowest latency, one core), adaptive (spin, then sleep) or block (always sleep)
+    #[arg(long, value_name = "MODE")]
+    polling: Option<String>,
+    /// Microseconds to spin after the last work before sleeping; 0 measures what a wake-up costs here
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    spin_us: Option<i64>,
+    /// Pin the engine thread to this CPU
+    #[arg(long, value_name = "CPU", allow_negative_numbers = true)]
+    engine_cpu: Option<i64>,
+    /// Address, or address:port, on which daemons of other nodes reach this one [default port: 7411]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// The same as others see it, when it differs
+    #[arg(long, value_name = "ADDRESS")]
+    advertise: Option<String>,
+    /// File with the cluster's key (64 hex digits, mode 0600): work with other nodes that have the same key
+    #[arg(long, value_name = "FILE")]
+    cluster_key_file: Option<String>,
+    /// What moves data between nodes: auto or tcp
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// Milliseconds of silence after which a peer that is waited for counts as lost
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    peer_timeout_ms: Option<i64>,
+    /// MiB of memory for data on its way
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    workspace_mib: Option<i64>,
+    /// Seconds after which a rank that others wait for is named in the log
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    late_after_s: Option<i64>,
+    /// Leave after so many seconds without clients; 0 stays
+    #[arg(long, visible_alias = "idle-exit", value_name = "N", allow_negative_numbers = true)]
+    idle_exit_s: Option<i64>,
+    /// Least important log lines to write: error, warn, info, debug or trace (RINGWAY_LOG refines it by module)
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Log lines for people (text) or programs (json)
+    #[arg(long, value_name = "text|json")]
+    log_format: Option<String>,
+    /// The most submissions a client's ring may hold (a power of two)
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    ring_submissions_max: Option<i64>,
+    /// 64-bit words for lists of counts in each ring (a power of two)
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    ring_argument_words: Option<i64>,
+    /// Connections that one user may have
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    quota_sessions: Option<i64>,
+    /// Ranks in communicators that one user may have
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    quota_communicators: Option<i64>,
+    /// Regions that one user may register
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    quota_regions: Option<i64>,
+    /// MiB of regions that one user may register [default: half of the memory]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    quota_region_mib: Option<i64>,
+}
+
+/// Runs the daemon until it is told to stop.
+///
+/// # Errors
+/// A line for the user: what is wrong and what to do.
+pub fn daemon(args: DaemonArgs) -> Result<ExitCode, String> {
+    let file = args.config.as_deref().map(Settings::read).transpose().map_err(|e| e.to_string())?;
+    let print = args.print_config;
+    let settings = args.into_settings().over(file.unwrap_or_default());
+    // What is printed is checked as well.
+    let config = settings.clone().resolve().map_err(|e| e.to_string())?;
+    if print {
+        print_settings(&settings.with_defaults());
+        return Ok(ExitCode::SUCCESS);
+    }
+    start_logging(&config);
+    let system = |e: std::io::Error| format!("cannot watch for signals: {e}");
+    let (handle, stop) = stop_pair().map_err(system)?;
+    handle.on_signals(&[SIGTERM, SIGINT]).map_err(system)?;
+    ringway_service::run(config, stop).map_err(|e| e.to_string())?;
+    // Until here the handle must live: dropping it stops the daemon.
+    drop(handle);
+    Ok(ExitCode::SUCCESS)
+}
+
+#[expect(clippy::print_stdout, reason = "this is what was asked for")]
+fn print_settings(settings: &Settings) {
+    print!("{}", settings.to_toml());
+}
+
+fn start_logging(config: &Config) {
+    let filter = EnvFilter::builder()
+        .with_default_directive(config.log_level.parse().unwrap_or_default())
+        .with_env_var("RINGWAY_LOG")
+        .from_env_lossy();
+    let colours = std::io::stderr().is_terminal();
+    let logs = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    // Only a second call in one process could fail.
+    let _ = match config.log_format {
+        LogFormat::Json => logs.json().try_init(),
+        LogFormat::Text => logs.with_target(false).try_init(),
+    };
+}
+
+impl DaemonArgs {
+    fn into_settings(self) -> Settings {
+        Settings {
+            socket: self.socket,
+            users: self.users,
+            polling: self.polling,
+            spin_us: self.spin_us,
+            engine_cpu: self.engine_cpu,
+            listen: self.listen,
+            advertise: self.advertise,
+            cluster_key_file: self.cluster_key_file,
+            device: self.device,
+            peer_timeout_ms: self.peer_timeout_ms,
+            workspace_mib: self.workspace_mib,
+            late_after_s: self.late_after_s,
+            idle_exit_s: self.idle_exit_s,
+            log_level: self.log_level,
+            log_format: self.log_format,
+            ring_submissions_max: self.ring_submissions_max,
+            ring_argument_words: self.ring_argument_words,
+            quotas: QuotaSettings {
+                sessions: self.quota_sessions,
+                communicators: self.quota_communicators,
+                regions: self.quota_regions,
+                region_mib: self.quota_region_mib,
+            },
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Putting a daemon together and running it.
+
+use std::time::Instant;
+
+use crate::{
+    Config, DeviceChoice, ServiceError, Stop,
+    control::{Control, Listener, Parts},
+    engine_thread::{EngineThread, Lane, NoDevice, NodeDevice},
+    membership::{Membership, PeersConfig},
+    peers::{DataDoor, Times},
+    poller::Poller,
+};
+
+/// Runs a daemon until it is told to stop, or has been idle for as long as configured.
+///
+/// # Errors
+/// [`ServiceError`] when it cannot start, or cannot go on; its text says what to do.
+pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
+    let listener = Listener::bind(&config)?;
+    let (device, door, device_name) = make_device(&config)?;
+    let commands = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
+    let events = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
+    let poller = Poller::new().map_err(ServiceError::system("make an epoll instance"))?;
+    let peers = peers_config(&config, device_name);
+    let membership = Membership::new(peers, door, poller.clone())
+        .map_err(|error| ServiceError::Network(error.to_string()))?;
+    let engine = EngineThread::new(&config, device, commands.clone(), events.clone())?;
+    let (polling, spin) = engine.polling();
+    let thread = engine.spawn(config.engine_cpu)?;
+    tracing::info!(
+        socket = %config.socket.display(),
+        device = device_name,
+        address = membership.advertised().map(tracing::field::display),
+        polling,
+        spin_us = spin.as_micros(),
+        pid = std::process::id(),
+        "serving"
+    );
+    let parts = Parts { config, poller, listener, stop, membership, commands, events, thread };
+    let control = Control::new(parts, Instant::now())?;
+    // Without a service manager there is nobody to tell.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    control.run()
+}
+
+type Made = (NodeDevice, Option<Box<dyn DataDoor>>, &'static str);
+
+/// The device between nodes; one line in the log says why it is this one.
+fn make_device(config: &Config) -> Result<Made, ServiceError> {
+    if config.network.is_some() {
+        let reason = "this build serves one node only; start it without cluster_key_file".to_owned();
+        return Err(ServiceError::Device { device: "tcp", reason });
+    }
+    if config.device == DeviceChoice::Tcp {
+        tracing::info!("device `tcp` is not used: without cluster_key_file this daemon serves one node only");
+    }
+    Ok((Box::new(NoDevice::default()), None, "none"))
+}
+
+fn peers_config(config: &Config, device: &str) -> PeersConfig {
+    let network = config.network.as_ref();
+    let mut times = Times::default();
+    if let Some(network) = network {
+        times.silence = times.silence.max(network.peer_timeout);
+    }
+    PeersConfig {
+        listen: network.map(|n| n.listen),
+        advertised: network.map(|n| n.advertise),
+        key: network.map(|n| n.cluster_key.clone()),
+        device: device.to_owned(),
+        times,
+    }
+}

@@ -1,0 +1,290 @@
+//! The engine thread: owns the engine, the device, every client's rings and every region, and runs the loop of
+//! which everything else in the daemon is the setting.
+//!
+//! Once an operation of each kind has run, the loop allocates nothing, takes no lock, formats nothing, and makes no
+//! system call but the device's doorbells, wake-ups and hand-overs.
+
+mod accept;
+mod command;
+mod commands;
+mod device;
+mod drain;
+mod lifetimes;
+mod memory;
+mod publish;
+mod reason;
+mod ring;
+mod rings;
+mod sleep;
+mod snapshot;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    os::fd::OwnedFd,
+    sync::Arc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use crossbeam_queue::ArrayQueue;
+use ringway_engine::{CommunicatorId, Engine, EngineConfig, Failure, RankFailure, RegionId, WorkspaceConfig};
+use ringway_mem::{HandleTable, Mapping};
+use ringway_plan::{Layout, Tuning};
+use ringway_verbs::{Access, Completion, LocalKey, Time};
+
+pub(crate) use self::{
+    command::{Attach, Command, Event, Explained, Lane, REASONS_KEPT, RegionRefusal},
+    device::{NoDevice, NodeDevice},
+    reason::Reason,
+};
+use self::{memory::Memory, rings::Rings};
+use crate::{
+    ServiceError,
+    config::Config,
+    membership::GroupKey,
+    poller::{Poller, Ready},
+    polling::{self, Next, Polling},
+    session::SessionKey,
+    status::Counters,
+};
+
+/// Device completions taken in one turn.
+const COMPLETIONS_PER_TURN: usize = 64;
+
+/// Commands handled in one turn.
+const COMMANDS_PER_TURN: usize = 16;
+
+/// Regions of all clients together.
+const REGIONS_MAX: usize = 1 << 16;
+
+/// How long a shutdown waits for operations to end.
+const SHUTDOWN_BOUND_NS: u64 = 1_000_000_000;
+
+/// A region as the engine thread keeps it.
+#[derive(Debug)]
+struct Region {
+    session: SessionKey,
+    id: RegionId,
+    key: LocalKey,
+    mapping: Arc<Mapping>,
+    /// Operations in flight that use it.
+    uses: u32,
+}
+
+/// A client as the engine thread knows it.
+#[derive(Debug)]
+struct Client {
+    doorbell: Arc<OwnedFd>,
+    reasons: Arc<ArrayQueue<Explained>>,
+    /// Its rings, by index.
+    rings: Vec<usize>,
+    /// Its regions' handles.
+    regions: Vec<u64>,
+    /// Its session ended this way.
+    ended: Option<RankFailure>,
+    /// The control thread was told that it broke the protocol.
+    faulted: bool,
+}
+
+/// A communicator's life on this node.
+#[derive(Debug)]
+struct Group {
+    id: CommunicatorId,
+    layout: Layout,
+    node: u32,
+    /// Local ranks whose rings have not come yet.
+    expected: u32,
+    /// Rings that are attached.
+    attached: u32,
+    /// Its connections are being made.
+    connecting: bool,
+    /// It is being closed.
+    closing: bool,
+    failure: Option<Failure>,
+}
+
+/// The engine thread's state.
+#[derive(Debug)]
+pub(crate) struct EngineThread {
+    commands: Arc<Lane<Command>>,
+    events: Arc<Lane<Event>>,
+    /// Events that found the queue full.
+    outbox: VecDeque<Event>,
+    poller: Poller,
+    polling: Polling,
+    start: Instant,
+    engine: Engine,
+    device: NodeDevice,
+    /// Keeps the device's event descriptor registered.
+    _device_events: Option<OwnedFd>,
+    memory: Memory,
+    regions: HandleTable<Region>,
+    rings: Rings,
+    clients: BTreeMap<SessionKey, Client>,
+    groups: BTreeMap<GroupKey, Group>,
+    group_of: BTreeMap<CommunicatorId, GroupKey>,
+    /// Sessions that ended and still hold something.
+    ending: Vec<SessionKey>,
+    completions: Box<[Completion]>,
+    /// Scratch room for counts.
+    arguments: Vec<u64>,
+    counters: Counters,
+    /// Completions were published in this turn.
+    published: bool,
+    /// Since when the daemon shuts down.
+    shutdown: Option<Time>,
+}
+
+impl EngineThread {
+    /// Makes the engine over a device, with a workspace that the device knows.
+    pub(crate) fn new(
+        config: &Config,
+        mut device: NodeDevice,
+        commands: Arc<Lane<Command>>,
+        events: Arc<Lane<Event>>,
+    ) -> Result<Self, ServiceError> {
+        let start = Instant::now();
+        let length = usize::try_from(config.workspace_bytes).unwrap_or(usize::MAX);
+        let workspace = Mapping::private(length)
+            .map_err(|e| ServiceError::Engine(format!("no memory for `workspace_mib`: {e}")))?;
+        let workspace = Arc::new(workspace);
+        let keys = device
+            .register(Arc::clone(&workspace), Access::ALL)
+            .map_err(|e| ServiceError::Engine(format!("the device refuses the workspace: {e}")))?;
+        let mut memory = Memory::default();
+        let region = memory.add(workspace);
+        let workspace = WorkspaceConfig { region, keys, length: config.workspace_bytes };
+        let engine =
+            Engine::new(engine_config(config, workspace)).map_err(|e| ServiceError::Engine(e.to_string()))?;
+        let poller = Poller::new().map_err(ServiceError::system("make an epoll instance"))?;
+        let device_events = sleep::watch(&poller, &commands, &device)
+            .map_err(ServiceError::system("watch the engine's descriptors"))?;
+        let spin = config.spin.unwrap_or_else(polling::wake_up_cost);
+        Ok(Self {
+            commands,
+            events,
+            outbox: VecDeque::new(),
+            poller,
+            polling: Polling::new(config.polling, spin, polling::parallelism()),
+            start,
+            engine,
+            device,
+            _device_events: device_events,
+            memory,
+            regions: HandleTable::with_capacity(REGIONS_MAX),
+            rings: Rings::default(),
+            clients: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            group_of: BTreeMap::new(),
+            ending: Vec::new(),
+            completions: vec![Completion::EMPTY; COMPLETIONS_PER_TURN].into_boxed_slice(),
+            arguments: Vec::with_capacity(accept::MAX_ARGUMENT_WORDS),
+            counters: Counters::default(),
+            published: false,
+            shutdown: None,
+        })
+    }
+
+    /// The polling mode's name and how long it spins.
+    pub(crate) fn polling(&self) -> (&'static str, Duration) {
+        (self.polling.mode().name(), self.polling.budget())
+    }
+
+    /// Starts the thread, pinned to a CPU when one is named.
+    pub(crate) fn spawn(self, cpu: Option<usize>) -> Result<JoinHandle<()>, ServiceError> {
+        let thread = std::thread::Builder::new().name("ringway-engine".to_owned());
+        let spawned = thread.spawn(move || {
+            // A panic here is our own mistake: nothing a client does may lead to one. The daemon ends at once, and
+            // its clients see their sockets close.
+            let _guard = AbortOnPanic;
+            if let Some(cpu) = cpu {
+                let mut set = rustix::thread::CpuSet::new();
+                set.set(cpu);
+                if let Err(errno) = rustix::thread::sched_setaffinity(None, &set) {
+                    tracing::warn!(cpu, %errno, "cannot pin the engine thread");
+                }
+            }
+            self.run();
+        });
+        spawned.map_err(|_| ServiceError::System {
+            what: "start the engine thread",
+            errno: rustix::io::Errno::AGAIN,
+        })
+    }
+
+    fn run(mut self) {
+        let mut ready = Ready::new(64);
+        loop {
+            let now = self.now();
+            let worked = self.turn(now);
+            if self.is_done(now) {
+                return;
+            }
+            let outstanding = self.engine.has_work() || self.is_tending();
+            let pollers = self.rings.waited_for().saturating_add(1);
+            match self.polling.after_turn(now.0, (worked, self.published), outstanding, pollers) {
+                Next::Turn => {}
+                Next::Spin => core::hint::spin_loop(),
+                Next::HandOver => rustix::thread::sched_yield(),
+                Next::Sleep => self.sleep(&mut ready),
+            }
+        }
+    }
+
+    /// One turn of the loop; whether it did anything.
+    fn turn(&mut self, now: Time) -> bool {
+        let count = self.device.poll(now, &mut self.completions);
+        let completions = self.completions.get(..count).unwrap_or_default();
+        self.engine.complete(now, completions, &mut *self.device, &mut self.memory);
+        let asked = self.drain(now);
+        let advanced = self.engine.advance(now, &mut *self.device, &mut self.memory);
+        let told = self.publish();
+        let commanded = self.obey(now);
+        self.tend(now);
+        self.counters.turns = self.counters.turns.wrapping_add(1);
+        let worked = count > 0 || asked || advanced || told || commanded;
+        self.counters.busy_turns = self.counters.busy_turns.wrapping_add(u64::from(worked));
+        worked
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Tells the control thread something; never blocks, loses nothing.
+    fn tell(&mut self, event: Event) {
+        self.outbox.push_back(event);
+        self.flush_outbox();
+    }
+
+    fn flush_outbox(&mut self) {
+        while let Some(event) = self.outbox.pop_front() {
+            if let Err(event) = self.events.push(event) {
+                self.outbox.push_front(event);
+                return;
+            }
+        }
+    }
+}
+
+/// The engine's configuration, from the daemon's.
+fn engine_config(config: &Config, workspace: WorkspaceConfig) -> EngineConfig {
+    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let mut engine = EngineConfig::new(workspace, Tuning::default());
+    engine.late_after_ms = ms(config.late_after);
+    if let Some(network) = &config.network {
+        engine.peer_timeout_ms = ms(network.peer_timeout);
+        engine.heartbeat_ms = (engine.peer_timeout_ms / 4).max(1);
+    }
+    engine
+}
+
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What the control thread asks for.
+
+use std::sync::Arc;
+
+use ringway_engine::{CommunicatorSpec, Failure, LocalRank, RankFailure};
+use ringway_mem::Mapping;
+use ringway_plan::Layout;
+use ringway_verbs::{Access, Endpoint, Time};
+
+use super::{
+    Attach, COMMANDS_PER_TURN, Client, Command, EngineThread, Event, Group, Region, RegionRefusal, ring::Ring,
+};
+use crate::{membership::GroupKey, session::SessionKey};
+
+impl EngineThread {
+    /// Does what the control thread asks, up to a bounded number of commands.
+    pub(super) fn obey(&mut self, now: Time) -> bool {
+        let mut worked = false;
+        for _ in 0..COMMANDS_PER_TURN {
+            let Some(command) = self.commands.pop() else { break };
+            self.execute(command, now);
+            worked = true;
+        }
+        worked
+    }
+
+    fn execute(&mut self, command: Command, now: Time) {
+        match command {
+            Command::AddSession { session, doorbell, reasons } => {
+                self.listen(&doorbell);
+                let client = Client {
+                    doorbell,
+                    reasons,
+                    rings: Vec::new(),
+                    regions: Vec::new(),
+                    ended: None,
+                    faulted: false,
+                };
+                self.clients.insert(session, client);
+            }
+            Command::EndSession { session, how } => self.end_session(session, how),
+            Command::AddRegion { session, number, mapping } => {
+                let length = mapping.length() as u64;
+                let result = self.add_region(session, mapping);
+                self.tell(Event::RegionAdded { session, number, length, result });
+            }
+            Command::RemoveRegion { session, number, region } => {
+                let result = self.remove_region(session, region);
+                self.tell(Event::RegionRemoved { session, number, result });
+            }
+            Command::Open { group, layout, node, timeout_ms, name } => {
+                let result = self.open(group, layout, node, (timeout_ms, name));
+                self.tell(Event::Opened { group, result });
+            }
+            Command::Connect { group, endpoints } => self.connect(group, &endpoints),
+            Command::Attach(attach) => self.attach(*attach),
+            Command::FailRank { group, rank, how } => self.fail_rank(group, rank, how),
+            Command::Leave { session, number, communicator } => {
+                if let Some(index) = self.rings.named(session, communicator) {
+                    self.leave(index, Some(number));
+                } else {
+                    self.tell(Event::Left { session, number, communicator });
+                }
+            }
+            Command::Abort { session, communicator } => {
+                if let Some(index) = self.rings.named(session, communicator)
+                    && let Some((_, ring)) = self.rings.get_mut(index)
+                {
+                    self.engine.fail(ring.id, Failure::Aborted { rank: ring.rank });
+                }
+            }
+            Command::Close { group } => {
+                if let Some(group) = self.groups.get_mut(&group) {
+                    group.closing = true;
+                } else {
+                    self.tell(Event::GroupClosed { group });
+                }
+            }
+            Command::Status { session, number } => {
+                let status = Box::new(self.snapshot());
+                self.tell(Event::Status { session, number, status });
+            }
+            Command::Shutdown => self.begin_shutdown(now),
+        }
+    }
+
+    fn add_region(&mut self, session: SessionKey, mapping: Arc<Mapping>) -> Result<u64, RegionRefusal> {
+        let no_room = |why: String| RegionRefusal::NoRoom(format!("the daemon has no room for it: {why}"));
+        let Some(client) = self.clients.get_mut(&session).filter(|c| c.ended.is_none()) else {
+            return Err(no_room("the session has ended".to_owned()));
+        };
+        let keys =
+            self.device.register(Arc::clone(&mapping), Access::ALL).map_err(|e| no_room(e.to_string()))?;
+        let id = self.memory.add(Arc::clone(&mapping));
+        self.engine.add_region(id, keys);
+        let region = Region { session, id, key: keys.local, mapping, uses: 0 };
+        match self.regions.insert(region) {
+            Ok(handle) => {
+                client.regions.push(handle);
+                Ok(handle)
+            }
+            Err(_) => {
+                self.engine.remove_region(id);
+                let _ = self.device.deregister(keys.local);
+                self.memory.remove(id);
+                Err(no_room(format!("{} regions are registered", self.regions.len())))
+            }
+        }
+    }
+
+    fn remove_region(&mut self, session: SessionKey, handle: u64) -> Result<u64, RegionRefusal> {
+        let found = self.regions.get(handle).filter(|region| region.session == session);
+        let length = found.ok_or(RegionRefusal::Unknown)?.mapping.length() as u64;
+        if !self.release(handle) {
+            return Err(RegionRefusal::Busy);
+        }
+        if let Some(client) = self.clients.get_mut(&session) {
+            client.regions.retain(|h| *h != handle);
+        }
+        Ok(length)
+    }
+
+    /// Lets go of a region when nothing uses it any more.
+    pub(super) fn release(&mut self, handle: u64) -> bool {
+        let Some(region) = self.regions.get(handle) else { return true };
+        if region.uses > 0 || !self.engine.remove_region(region.id) {
+            return false;
+        }
+        // A device that is still busy with it says so; the engine knows the region no more, so nothing new begins.
+        if matches!(self.device.deregister(region.key), Err(ringway_verbs::RegisterError::Busy)) {
+            return false;
+        }
+        self.memory.remove(region.id);
+        self.regions.remove(handle);
+        true
+    }
+
+    fn open(
+        &mut self,
+        key: GroupKey,
+        layout: Layout,
+        node: u32,
+        (timeout_ms, name): (u32, u64),
+    ) -> Result<Vec<(u32, Endpoint)>, String> {
+        let spec = CommunicatorSpec {
+            layout: layout.clone(),
+            node,
+            name,
+            timeout_ms: (timeout_ms > 0).then_some(u64::from(timeout_ms)),
+            algorithm: None,
+        };
+        let (id, endpoints) = self.engine.open(spec, &mut *self.device).map_err(|e| e.to_string())?;
+        let expected = u32::try_from(layout.local(node).len()).unwrap_or(u32::MAX);
+        let group = Group {
+            id,
+            layout,
+            node,
+            expected,
+            attached: 0,
+            connecting: false,
+            closing: false,
+            failure: None,
+        };
+        self.groups.insert(key, group);
+        self.group_of.insert(id, key);
+        Ok(endpoints)
+    }
+
+    fn connect(&mut self, key: GroupKey, endpoints: &[(u32, Endpoint)]) {
+        let Some(group) = self.groups.get_mut(&key) else { return };
+        match self.engine.connect(group.id, endpoints, &mut *self.device) {
+            Ok(()) => group.connecting = true,
+            Err(e) => self.tell(Event::Connected { group: key, result: Err(e.to_string()) }),
+        }
+    }
+
+    fn attach(&mut self, attach: Attach) {
+        let Attach { group: key, rank, session, communicator, rings, client_memory } = attach;
+        let Some(group) = self.groups.get_mut(&key) else { return };
+        group.expected = group.expected.saturating_sub(1);
+        group.attached = group.attached.saturating_add(1);
+        let local = LocalRank(group.layout.local_index(rank));
+        let (id, size) = (group.id, group.layout.ranks());
+        let ring = Ring::new((rings, client_memory), (key, id, local), (rank, size), communicator);
+        let index = self.rings.add(session, ring);
+        match self.clients.get_mut(&session) {
+            Some(client) => {
+                client.rings.push(index);
+                if let Some(how) = client.ended {
+                    self.lose(index, how);
+                }
+            }
+            None => self.lose(index, RankFailure::Exited),
+        }
+    }
+
+    fn fail_rank(&mut self, key: GroupKey, rank: u32, how: RankFailure) {
+        if let Some(group) = self.groups.get_mut(&key) {
+            group.expected = group.expected.saturating_sub(1);
+            self.engine.fail(group.id, Failure::Rank { rank, how });
+        }
+    }
+}

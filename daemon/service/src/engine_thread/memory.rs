@@ -1,0 +1,192 @@
+//! The memory of this node: the workspace and every client's regions, by number.
+
+use std::sync::Arc;
+
+use ringway_engine::{BufferRef, LocalMemory, ReduceSource, RegionId, ScanStep};
+use ringway_mem::{Mapping, Window};
+use ringway_reduce::{Scalar, Source};
+use ringway_types::{DataType, Reduction};
+
+/// Mappings by region number. Numbers are reused only after the engine has let go of them.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    regions: Vec<Option<Arc<Mapping>>>,
+    free: Vec<u32>,
+    // Empty between calls; kept for their allocations, since the data path does not allocate.
+    sources: Vec<Source<'static>>,
+    destinations: Vec<Window<'static>>,
+    steps: Vec<ringway_reduce::ScanStep<'static>>,
+}
+
+impl Memory {
+    /// Gives a mapping a number.
+    pub(super) fn add(&mut self, mapping: Arc<Mapping>) -> RegionId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.regions.push(None);
+            u32::try_from(self.regions.len().saturating_sub(1)).unwrap_or(u32::MAX)
+        });
+        if let Some(slot) = self.regions.get_mut(index as usize) {
+            *slot = Some(mapping);
+        }
+        RegionId(index)
+    }
+
+    /// Forgets a mapping.
+    pub(super) fn remove(&mut self, region: RegionId) {
+        if let Some(slot) = self.regions.get_mut(region.0 as usize)
+            && slot.take().is_some()
+        {
+            self.free.push(region.0);
+        }
+    }
+
+    fn window(regions: &[Option<Arc<Mapping>>], buffer: BufferRef) -> Option<Window<'_>> {
+        regions.get(buffer.region.0 as usize)?.as_ref()?.window(buffer.offset, buffer.length)
+    }
+}
+
+/// An empty vector of another lifetime in the same allocation (collecting in place reuses it).
+fn recycle<From, To>(mut emptied: Vec<From>) -> Vec<To> {
+    emptied.clear();
+    emptied.into_iter().filter_map(|_| None).collect()
+}
+
+fn source<'a>(regions: &'a [Option<Arc<Mapping>>], from: &ReduceSource) -> Option<Source<'a>> {
+    let window = Memory::window(regions, from.buffer)?;
+    Some(Source { window, scale: from.scale.map(Scalar::from_bytes) })
+}
+
+impl LocalMemory for Memory {
+    fn reduce(
+        &mut self,
+        datatype: DataType,
+        reduction: Reduction,
+        sources: &[ReduceSource],
+        destinations: &[BufferRef],
+        divisor: Option<u32>,
+    ) {
+        let regions = self.regions.as_slice();
+        let mut from: Vec<Source<'_>> = std::mem::take(&mut self.sources);
+        let mut to: Vec<Window<'_>> = std::mem::take(&mut self.destinations);
+        from.extend(sources.iter().filter_map(|s| source(regions, s)));
+        to.extend(destinations.iter().filter_map(|d| Self::window(regions, *d)));
+        // Memory that has gone makes the whole call pointless: its communicator is failing.
+        if from.len() == sources.len() {
+            let done = ringway_reduce::reduce(datatype, reduction, &from, &to, divisor);
+            debug_assert!(done.is_ok(), "{done:?}");
+        }
+        self.sources = recycle(from);
+        self.destinations = recycle(to);
+    }
+
+    fn scan(
+        &mut self,
+        datatype: DataType,
+        reduction: Reduction,
+        carry: Option<BufferRef>,
+        before: u32,
+        steps: &[ScanStep],
+        inclusive: bool,
+    ) {
+        let regions = self.regions.as_slice();
+        let mut to: Vec<ringway_reduce::ScanStep<'_>> = std::mem::take(&mut self.steps);
+        to.extend(steps.iter().filter_map(|step| {
+            let input = source(regions, &step.input)?;
+            Some(ringway_reduce::ScanStep { input, output: Self::window(regions, step.output) })
+        }));
+        let carry_in = carry.map(|c| Self::window(regions, c));
+        if to.len() == steps.len() && !matches!(carry_in, Some(None)) {
+            let carry_in = carry_in.flatten();
+            let done = ringway_reduce::scan(datatype, reduction, carry_in, &to, inclusive, before, None);
+            debug_assert!(done.is_ok(), "{done:?}");
+        }
+        self.steps = recycle(to);
+    }
+
+    fn copy(&mut self, source: BufferRef, destinations: &[BufferRef]) {
+        let regions = self.regions.as_slice();
+        let Some(from) = Self::window(regions, source) else { return };
+        let mut to: Vec<Window<'_>> = std::mem::take(&mut self.destinations);
+        to.extend(destinations.iter().filter_map(|d| Self::window(regions, *d)));
+        let done = ringway_reduce::copy(from, &to);
+        debug_assert!(done.is_ok(), "{done:?}");
+        self.destinations = recycle(to);
+    }
+
+    fn swap(&mut self, a: BufferRef, b: BufferRef) {
+        let regions = self.regions.as_slice();
+        if let (Some(a), Some(b)) = (Self::window(regions, a), Self::window(regions, b)) {
+            let done = ringway_reduce::swap(a, b);
+            debug_assert!(done.is_ok(), "{done:?}");
+        }
+    }
+
+    fn read(&self, from: BufferRef, into: &mut [u8]) {
+        if let Some(window) = Self::window(&self.regions, from) {
+            window.read(into);
+        }
+    }
+
+    fn write(&mut self, into: BufferRef, from: &[u8]) {
+        if let Some(window) = Self::window(&self.regions, into) {
+            window.write(from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(byte: u8) -> Arc<Mapping> {
+        let mapping = Mapping::private(4096).expect("map");
+        mapping.window(0, 4096).expect("window").write(&[byte; 4096]);
+        Arc::new(mapping)
+    }
+
+    fn at(region: RegionId, offset: u64, length: u64) -> BufferRef {
+        BufferRef { region, offset, length }
+    }
+
+    #[test]
+    fn reductions_and_copies_reach_the_regions() {
+        let mut memory = Memory::default();
+        let (a, b) = (memory.add(filled(1)), memory.add(filled(2)));
+        let sources = [a, b].map(|r| ReduceSource { buffer: at(r, 0, 8), scale: None });
+        memory.reduce(DataType::U8, Reduction::Sum, &sources, &[at(a, 8, 8), at(b, 16, 8)], None);
+        let mut bytes = [0; 8];
+        memory.read(at(a, 8, 8), &mut bytes);
+        assert_eq!(bytes, [3; 8]);
+        memory.copy(at(b, 16, 4), &[at(a, 100, 4)]);
+        memory.read(at(a, 98, 8), &mut bytes);
+        assert_eq!(bytes, [1, 1, 3, 3, 3, 3, 1, 1]);
+    }
+
+    #[test]
+    fn what_is_outside_or_gone_is_left_alone() {
+        let mut memory = Memory::default();
+        let a = memory.add(filled(1));
+        memory.copy(at(a, 0, 8), &[at(a, 4092, 8), at(RegionId(9), 0, 8)]);
+        memory.remove(a);
+        memory.remove(a);
+        memory.write(at(a, 0, 8), &[7; 8]);
+        let b = memory.add(filled(2));
+        assert_eq!(a, b, "the number is free again, once");
+        assert_ne!(memory.add(filled(3)), b);
+        let mut bytes = [0; 2];
+        memory.read(at(b, 0, 2), &mut bytes);
+        assert_eq!(bytes, [2; 2]);
+    }
+
+    #[test]
+    fn allocations_are_kept_between_calls() {
+        let mut memory = Memory::default();
+        let a = memory.add(filled(1));
+        let sources = [ReduceSource { buffer: at(a, 0, 8), scale: None }; 5];
+        memory.reduce(DataType::U8, Reduction::Max, &sources, &[at(a, 8, 8)], None);
+        let kept = (memory.sources.capacity(), memory.sources.as_ptr());
+        assert!(kept.0 >= 5);
+        memory.reduce(DataType::U8, Reduction::Max, &sources, &[at(a, 8, 8)], None);
+        assert_eq!((memory.sources.capacity(), memory.sources.as_ptr()), kept);
+    }
+}

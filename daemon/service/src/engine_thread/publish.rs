@@ -1,0 +1,79 @@
+//! What to tell clients: from the engine into the rings.
+
+use ringway_abi::Status;
+use ringway_engine::{Failure, Finished};
+
+use super::{EngineThread, Event, drain::explain, reason::Reason};
+
+/// Finished operations handled in one turn.
+const BUDGET: usize = 256;
+
+impl EngineThread {
+    /// Turns finished operations into completions, and wakes the clients that sleep.
+    pub(super) fn publish(&mut self) -> bool {
+        let mut worked = false;
+        for _ in 0..BUDGET {
+            let Some(finished) = self.engine.next_finished() else { break };
+            self.settle(finished);
+            worked = true;
+        }
+        self.published = !self.rings.untold.is_empty();
+        while let Some(index) = self.rings.untold.pop() {
+            if let Some((_, ring)) = self.rings.get_mut(index)
+                && ring.publish()
+            {
+                self.counters.wake_ups = self.counters.wake_ups.wrapping_add(1);
+            }
+        }
+        worked || self.published
+    }
+
+    fn settle(&mut self, finished: Finished) {
+        let Finished { communicator, local, token, outcome } = finished;
+        self.counters.finished = self.counters.finished.wrapping_add(1);
+        let Some(index) = self.rings.find(communicator, local) else { return };
+        let Some((session, ring)) = self.rings.get_mut(index) else { return };
+        let session = *session;
+        let Some(slot) = ring.finish(token.0) else { return };
+        let (status, result, reason) = match outcome {
+            Ok(result) => (Status::Success, result, None),
+            Err(failure) => {
+                let reason = match self.shutdown {
+                    Some(_) if ends_communicator(&failure) => Reason::ShuttingDown,
+                    _ => Reason::Engine(failure),
+                };
+                (reason.status(), (ring.rank, 0), Some(reason))
+            }
+        };
+        ring.complete(slot.token, status, result);
+        let (group, first) = (ring.group, ring.mark_told());
+        if let Some(reason) = reason {
+            self.counters.failed = self.counters.failed.wrapping_add(1);
+            if let Reason::Engine(failure) = &reason
+                && ends_communicator(failure)
+                && let Some(known) = self.groups.get_mut(&group).filter(|group| group.failure.is_none())
+            {
+                known.failure = Some(failure.clone());
+                self.tell(Event::Failed { group, failure: failure.clone() });
+            }
+            if let (Some(client), Some((_, ring))) = (self.clients.get(&session), self.rings.get_mut(index)) {
+                explain(client, ring, slot.token, reason);
+            }
+        }
+        if first {
+            self.rings.untold.push(index);
+        }
+        for handle in slot.regions.into_iter().flatten() {
+            let Some(region) = self.regions.get_mut(handle) else { continue };
+            region.uses = region.uses.saturating_sub(1);
+            if region.mapping.faulted() {
+                self.fault(session, "it took pages away from a region that it had registered".to_owned());
+            }
+        }
+    }
+}
+
+/// Whether a failure is the end of its communicator, rather than of one operation.
+const fn ends_communicator(failure: &Failure) -> bool {
+    !matches!(failure, Failure::Truncated { .. } | Failure::Count { .. } | Failure::Memory { .. })
+}

@@ -1,0 +1,77 @@
+//! Sleeping without missing anything: one wait for every doorbell, the device, the control thread and the clock.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+use super::{Command, EngineThread, Lane, NodeDevice, ring::Stall};
+use crate::poller::{Interest, Poller, Ready};
+
+const COMMANDS: u64 = 0;
+const DEVICE: u64 = 1;
+const DOORBELL: u64 = 2;
+
+/// How long to sleep at most while something begins or ends that no descriptor tells of.
+const TENDING: Duration = Duration::from_millis(2);
+
+/// How long to sleep at most while a client has completions to take before more can be accepted: taking them rings no
+/// doorbell.
+const STALLED: Duration = Duration::from_millis(1);
+
+/// Registers what is there from the start. The descriptor returned must live as long as the poller.
+pub(super) fn watch(
+    poller: &Poller,
+    commands: &Arc<Lane<Command>>,
+    device: &NodeDevice,
+) -> rustix::io::Result<Option<OwnedFd>> {
+    poller.add(commands.as_fd(), COMMANDS, Interest::Read)?;
+    let Some(raw) = device.event_descriptor() else { return Ok(None) };
+    // A device gives the number of its descriptor; the kernel makes an owned duplicate of it for us.
+    let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+    let events = pidfd_getfd(&this, raw, PidfdGetfdFlags::empty())?;
+    poller.add(&events, DEVICE, Interest::Read)?;
+    Ok(Some(events))
+}
+
+impl EngineThread {
+    /// Watches a client's doorbell. It is never read: each write is a new edge.
+    pub(super) fn listen(&mut self, doorbell: &Arc<OwnedFd>) {
+        if let Err(errno) = self.poller.add(&**doorbell, DOORBELL, Interest::Edge) {
+            tracing::warn!(%errno, "cannot watch a client's doorbell; it is served with delay");
+        }
+    }
+
+    /// Blocks until something happens. Every client is told to ring first, and everything is looked at once more
+    /// after that, so that whatever came in between is not missed.
+    pub(super) fn sleep(&mut self, ready: &mut Ready) {
+        self.rings.iter_mut().for_each(|(_, ring)| ring.rings.set_need_wakeup(true));
+        let asked = self.rings.iter().any(|(_, ring)| ring.has_work());
+        if !asked && self.commands.is_empty() && self.device.arm() {
+            let timeout = self.time_to_sleep();
+            self.counters.sleeps = self.counters.sleeps.wrapping_add(1);
+            if let Err(errno) = self.poller.wait(ready, timeout) {
+                tracing::error!(%errno, "the engine thread cannot sleep");
+            }
+            if ready.tokens().contains(&COMMANDS) {
+                self.commands.quiet();
+            }
+            let now = self.now();
+            self.polling.woke(now.0);
+        }
+        self.rings.iter_mut().for_each(|(_, ring)| ring.rings.set_need_wakeup(false));
+    }
+
+    fn time_to_sleep(&self) -> Option<Duration> {
+        let now = self.now();
+        let stalled = self.rings.iter().any(|(_, ring)| ring.stall() == Some(Stall::Room));
+        let deadlines = [self.engine.deadline(), self.device.deadline()].into_iter().flatten().min();
+        let deadlines = deadlines.map(|at| Duration::from_nanos(at.0.saturating_sub(now.0)));
+        let tending = self.is_tending().then_some(TENDING);
+        let stalled = stalled.then_some(STALLED);
+        [deadlines, tending, stalled].into_iter().flatten().min()
+    }
+}
