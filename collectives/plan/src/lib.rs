@@ -19,6 +19,7 @@ mod call;
 mod layout;
 mod plan;
 mod step;
+pub mod verify;
 
 pub use call::{Blocks, Call, View};
 pub use layout::{Layout, Run};

@@ -11,8 +11,7 @@ mod link;
 mod socket;
 
 use std::{
-    collections::BTreeMap,
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     io,
     net::{SocketAddr, TcpListener},
     time::{Duration, Instant},
@@ -42,6 +41,8 @@ const UNPROVEN_MAX: usize = 128;
 const ACCEPTS_PER_TURN: usize = 64;
 /// How long nothing is accepted after the system had no room for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often a daemon that is turned away gets into the log.
+const WARNING_PAUSE: Duration = Duration::from_secs(1);
 const LISTENER_TOKEN: u64 = MEMBERSHIP_TOKENS;
 
 /// How patient a daemon is with others.
@@ -138,6 +139,7 @@ pub(crate) struct Peers {
     links: BTreeMap<u64, Link>,
     dials: BTreeMap<SocketAddr, Dial>,
     last_id: u64,
+    last_warning: Option<Instant>,
     events: VecDeque<PeerEvent>,
 }
 
@@ -173,6 +175,7 @@ impl Peers {
             links: BTreeMap::new(),
             dials: BTreeMap::new(),
             last_id: 0,
+            last_warning: None,
             events: VecDeque::new(),
         })
     }

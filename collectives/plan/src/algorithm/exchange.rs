@@ -185,40 +185,41 @@ fn unpack(frame: &Frame<'_>, parts: &Parts, round: u32, slot: u32) -> Step {
 /// A block that goes on its own: receive, send, and what is to be done with what was received.
 fn single(frame: &Frame<'_>, parts: &Parts, round: u32, at: u32, index: u32) -> Step {
     let (slot, phase) = (at / 3, at % 3);
-    let Some(peer) = pattern::partner(frame, round) else { return nothing() };
+    let number = times(round, parts.width).saturating_add(slot);
+    // The slot that used the same stage before. Slots that use none hand it on.
+    let before = number.checked_sub(STAGES).filter(|_| stages_needed(frame));
+    let stage_free = before.map_or(0..0, |before| one(unstaged(parts, before)));
+    let unused = || match phase {
+        2 => Step { action: Action::Nothing, after: [stage_free.clone(), 0..0] },
+        _ => nothing(),
+    };
+    let Some(peer) = pattern::partner(frame, round) else { return unused() };
     let block = if phase == 1 { pattern::outgoing } else { pattern::incoming };
-    let Some(piece) = block(frame, peer, slot) else { return nothing() };
+    let Some(piece) = block(frame, peer, slot) else { return unused() };
     let (start, length) = frame.cut(piece.length);
     if length == 0 || piece.length <= frame.pack {
-        return nothing();
+        return unused();
     }
     let offset = piece.start.saturating_add(start);
     let span = Span { place: piece.place, offset, length };
-    if phase == 1 {
-        return Step::free(Action::Send { peer, tag: piece.tag, from: span });
-    }
-    let staged = needs_stage(frame, &piece);
-    let number = times(round, parts.width).saturating_add(slot);
     let stage = frame.slot(pattern::longest(frame)).saturating_mul(u64::from(number % STAGES));
     let stage = scratch(parts.stages.saturating_add(stage), length);
-    if phase == 0 {
-        let action = Action::Receive { peer, tag: piece.tag, into: if staged { stage } else { span } };
-        // A stage is free again when the block before it there has been copied.
-        return match number.checked_sub(STAGES) {
-            Some(before) if staged => Step { action, after: [one(unstaged(parts, before)), 0..0] },
-            _ => Step::free(action),
-        };
+    let tag = piece.tag;
+    match (phase, needs_stage(frame, &piece)) {
+        (1, _) => Step::free(Action::Send { peer, tag, from: span }),
+        (0, false) => Step::free(Action::Receive { peer, tag, into: span }),
+        (0, true) => Step { action: Action::Receive { peer, tag, into: stage }, after: [stage_free, 0..0] },
+        (_, true) => {
+            let Place::Output(local) = piece.place else { return unused() };
+            let into = outputs(OutputSet::One(local), offset);
+            Step { action: Action::Copy { from: stage, into }, after: [index - 2..index, 0..0] }
+        }
+        (_, false) if is_all_gather(frame) && frame.locals() > 1 => {
+            let into = outputs(OutputSet::AllBut(0), offset);
+            super::after(Action::Copy { from: span, into }, index - 2)
+        }
+        _ => unused(),
     }
-    if staged {
-        let Place::Output(local) = piece.place else { return nothing() };
-        let into = outputs(OutputSet::One(local), offset);
-        return Step { action: Action::Copy { from: stage, into }, after: [index - 2..index, 0..0] };
-    }
-    if is_all_gather(frame) && frame.locals() > 1 {
-        let into = outputs(OutputSet::AllBut(0), offset);
-        return super::after(Action::Copy { from: span, into }, index - 2);
-    }
-    nothing()
 }
 
 /// The step that copies the block with this number out of its stage.

@@ -132,9 +132,13 @@ fn scan(frame: &Frame<'_>, number: u32, index: u32) -> Step {
         offset,
         length,
     };
-    // The run's inputs were combined: in place they are overwritten now. A carry that is one partial result alone is
-    // ready when all messages of earlier runs are.
-    let own = own_runs(frame);
-    let received = 0..own.saturating_add(messages_before(frame, at));
+    if at == 0 {
+        // Nothing comes before rank 0; but in place the inputs, which were to be combined first, are overwritten.
+        let in_place = (0..run.count).any(|local| frame.in_place(run.first_local + local));
+        let combined = if in_place { one(number) } else { 0..0 };
+        return Step { action, after: [combined, 0..0] };
+    }
+    // A carry that is one partial result alone is ready when all messages of earlier runs are.
+    let received = 0..own_runs(frame).saturating_add(messages_before(frame, at));
     Step { action, after: [received, one(index - 1)] }
 }

@@ -138,11 +138,8 @@ fn a_daemon_that_is_killed_fails_the_join_in_every_phase() {
 
 #[test]
 fn a_daemon_that_falls_silent_counts_as_lost() {
-    let times = Times {
-        keep_alive: Duration::from_millis(100),
-        silence: Duration::from_millis(800),
-        ..Times::default()
-    };
+    let times =
+        Times { keep_alive: Duration::from_millis(100), silence: Duration::from_secs(3), ..Times::default() };
     let mut cluster = Cluster::with(2, times);
     let id = id(Some(cluster.address(0)), 1);
     let first = cluster.join(0, id, 0, 3);

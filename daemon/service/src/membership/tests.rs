@@ -114,7 +114,9 @@ fn several_communicators_form_at_once() {
 #[test]
 fn a_root_may_start_late() {
     let mut cluster = Cluster::of(2);
-    // The port was free a moment ago and nothing else asks for a particular one.
+    // An address of its own, so that no other test is given the port while nobody listens on it.
+    let own = Some(SocketAddr::from(([127, 0, 7, 7], 0)));
+    cluster.daemons[0] = Some(Daemon::new(own, 5, "test", Times::default()));
     let address = cluster.address(0);
     cluster.daemons[0] = None;
     let id = id(Some(address), 1);

@@ -1,12 +1,12 @@
 //! What the sockets and the clock bring.
 
-use std::time::Instant;
+use std::{net::SocketAddr, time::Instant};
 
 use ringway_group::{Failure, FailureKind, NodeRef, ToMember, ToRoot};
 
 use super::{
     ACCEPT_PAUSE, ACCEPTS_PER_TURN, Incoming, LISTENER_TOKEN, Link, LinkEnd, Peer, PeerEvent, Peers,
-    UNPROVEN_MAX,
+    UNPROVEN_MAX, WARNING_PAUSE,
     channel::{self, Channel, ChannelError},
     incoming::Sort,
     socket,
@@ -54,6 +54,8 @@ impl Peers {
         let Some(link) = self.links.get_mut(&id) else { return };
         if let Some(deadline) = link.setup_deadline {
             if deadline <= now {
+                // What it sent may still wait to be read, if it is this daemon that was held up.
+                self.work(id, now);
                 self.give_up(id, now);
             }
             return;
@@ -64,7 +66,6 @@ impl Peers {
             link.busy_since = None;
         }
         if link.is_silent(now, &times) {
-            // What it sent may still wait to be read, if it is this daemon that was held up.
             self.work(id, now);
             if self.links.get(&id).is_some_and(|l| l.is_silent(now, &times)) {
                 let text = format!("it has been silent for {} s", times.silence.as_secs_f64());
@@ -98,7 +99,10 @@ impl Peers {
                 }
                 Ok(None) => return,
                 Err(reason) => {
-                    tracing::warn!(%reason, "cannot accept a connection from another daemon; trying again");
+                    self.warn(
+                        &format!("cannot accept a connection from another daemon ({reason}); trying again"),
+                        now,
+                    );
                     return self.pause_accepting(Some(now + ACCEPT_PAUSE));
                 }
             }
@@ -115,10 +119,17 @@ impl Peers {
     fn resume_accepting(&mut self, now: Instant) {
         let Some(until) = self.accept_paused else { return };
         let Some(listener) = &self.listener else { return };
-        let due = until.is_none_or(|at| at <= now) && self.unproven() < UNPROVEN_MAX;
-        if due && self.poller.add(listener, LISTENER_TOKEN, Interest::Read).is_ok() {
-            self.accept_paused = None;
+        if until.is_some_and(|at| at > now) {
+            return;
         }
+        self.accept_paused = if self.unproven() >= UNPROVEN_MAX {
+            // Whatever takes up the room has a deadline of its own.
+            Some(None)
+        } else if self.poller.add(listener, LISTENER_TOKEN, Interest::Read).is_ok() {
+            None
+        } else {
+            Some(Some(now + ACCEPT_PAUSE))
+        };
     }
 
     /// Finds out what an accepted connection is.
@@ -194,7 +205,7 @@ impl Peers {
 
     /// A connection did not prove in time who is at the other end.
     fn give_up(&mut self, id: u64, now: Instant) {
-        let Some(link) = self.links.get(&id) else { return };
+        let Some(link) = self.links.get(&id).filter(|l| l.setup_deadline.is_some()) else { return };
         let after_s = self.times.connect.as_secs_f64();
         let reason = if link.connected {
             format!("it took the connection but did not answer like a Ringway daemon within {after_s} s")
@@ -216,13 +227,13 @@ impl Peers {
                 ChannelError::Backlog => "it does not read what it is sent".into(),
                 _ => "it sent what no Ringway daemon sends".into(),
             },
-            LinkEnd::Channel(error) => return self.refuse(id, (peer, address), error),
+            LinkEnd::Channel(error) => return self.refuse(id, (peer, address), error, now),
         };
         self.lose(id, &reason, now);
     }
 
     /// The other side is not a daemon of this cluster: there is no point in trying again.
-    fn refuse(&mut self, id: u64, (peer, address): (Peer, std::net::SocketAddr), error: ChannelError) {
+    fn refuse(&mut self, id: u64, (peer, address): (Peer, SocketAddr), error: ChannelError, now: Instant) {
         self.drop_link(id);
         let (kind, text) = match error {
             ChannelError::OtherKey => (
@@ -256,7 +267,17 @@ impl Peers {
             Peer::Member if kind == FailureKind::Incompatible && error == ChannelError::NotRingway => {
                 tracing::debug!(from = %address, "closed a connection that is not from a Ringway daemon");
             }
-            Peer::Member => tracing::warn!("{text}"),
+            Peer::Member => self.warn(&text, now),
+        }
+    }
+
+    /// Says what is wrong with a daemon that connected, but not so often that it could fill the log.
+    fn warn(&mut self, text: &str, now: Instant) {
+        if self.last_warning.is_none_or(|at| at + WARNING_PAUSE <= now) {
+            self.last_warning = Some(now);
+            tracing::warn!("{text}");
+        } else {
+            tracing::debug!("{text}");
         }
     }
 

@@ -55,6 +55,8 @@ pub(crate) fn finish_connect(stream: &TcpStream) -> io::Result<bool> {
         return Err(error);
     }
     match stream.peer_addr() {
+        // With nobody listening, a socket that was given the very port it connects to is connected with itself.
+        Ok(peer) if stream.local_addr()? == peer => Err(ErrorKind::ConnectionRefused.into()),
         Ok(_) => Ok(true),
         Err(e) if e.kind() == ErrorKind::NotConnected => Ok(false),
         Err(e) => Err(e),

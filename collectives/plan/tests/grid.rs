@@ -1,0 +1,142 @@
+//! Every algorithm, operation, number of nodes and kind of layout is proved right.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{algorithms, layouts, operations, scenario, small};
+use ringway_plan::verify::{Scenario, verify};
+use ringway_plan::{Algorithm, Tuning};
+use ringway_types::Operation;
+
+const IN_PLACE: [fn(u32) -> bool; 3] = [|_| false, |_| true, |rank| rank % 2 == 1];
+
+fn prove(scenario: &Scenario, tuning: &Tuning) {
+    for algorithm in algorithms(scenario) {
+        if let Err(violation) = verify(scenario, algorithm, tuning) {
+            panic!("{algorithm:?} {tuning:?}: {violation}\n{scenario:?}");
+        }
+    }
+}
+
+fn grid(nodes: u32) {
+    let tunings = [small(8, 0), small(8, 2), small(16, 16)];
+    for layout in layouts(nodes) {
+        for operation in operations() {
+            for (i, size) in [0_u64, 1, 3, 13].into_iter().enumerate() {
+                for (j, in_place) in IN_PLACE.into_iter().enumerate() {
+                    let root = u32::try_from(i * 3 + j).unwrap();
+                    let scenario = scenario(operation, &layout, size, 1, root, in_place);
+                    prove(&scenario, &tunings[(i + j) % 3]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn plans_for_one_and_two_nodes_are_right() {
+    grid(1);
+    grid(2);
+}
+
+#[test]
+fn plans_for_three_nodes_are_right() {
+    grid(3);
+}
+
+#[test]
+fn plans_for_four_nodes_are_right() {
+    grid(4);
+}
+
+#[test]
+fn plans_for_five_nodes_are_right() {
+    grid(5);
+}
+
+#[test]
+fn plans_for_six_nodes_are_right() {
+    grid(6);
+}
+
+#[test]
+fn plans_for_seven_nodes_are_right() {
+    grid(7);
+}
+
+#[test]
+fn plans_for_eight_nodes_are_right() {
+    grid(8);
+}
+
+#[test]
+fn every_root_is_right() {
+    for operation in operations().filter(|operation| operation.has_root()) {
+        for nodes in 1..=4 {
+            let layout = &layouts(nodes)[3];
+            for root in 0..u32::try_from(layout.len()).unwrap() {
+                for in_place in IN_PLACE {
+                    prove(&scenario(operation, layout, 5, 4, root, in_place), &small(8, 8));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn plans_for_many_ranks_are_right() {
+    let many_nodes: Vec<u32> = (0..40).collect();
+    let blocks: Vec<u32> = (0..64).map(|rank| rank / 8).collect();
+    let dealt: Vec<u32> = (0..64).map(|rank| rank % 16).collect();
+    for operation in operations() {
+        for layout in [&many_nodes, &blocks, &dealt] {
+            let quadratic = matches!(operation, Operation::AllToAll | Operation::AllToAllV);
+            if quadratic && layout.len() > 40 {
+                continue;
+            }
+            prove(&scenario(operation, layout, 2, 1, 37, |rank| rank % 3 == 0), &small(64, 1));
+        }
+    }
+}
+
+/// More rounds than steps may be ahead: a plan that puts all sends before all receives would never end.
+#[test]
+fn more_nodes_than_the_lookahead_do_not_wait_forever() {
+    let layout: Vec<u32> = (0..70).collect();
+    for operation in [Operation::Allreduce, Operation::AllGather, Operation::AllToAll, Operation::Barrier] {
+        prove(&scenario(operation, &layout, 1, 1, 0, |_| false), &small(64, 0));
+    }
+}
+
+#[test]
+fn the_usual_constants_are_right() {
+    for (i, operation) in operations().enumerate() {
+        for nodes in [2, 5] {
+            let scenario = scenario(operation, &layouts(nodes)[1], 300, 8, 1, IN_PLACE[i % 3]);
+            prove(&scenario, &Tuning { chunk_bytes: 1 << 10, depth: 4, ..Tuning::default() });
+        }
+    }
+}
+
+/// A ring moves less than the direct exchange: `2 (N - 1) / N` of the vector for each node.
+#[test]
+fn rings_move_the_least_there_can_be() {
+    let scenario = scenario(Operation::Allreduce, &[0, 1, 2, 3], 256, 4, 0, |_| false);
+    let stats = verify(&scenario, Some(Algorithm::Ring), &Tuning::default()).unwrap();
+    assert_eq!(stats.message_bytes, 2 * 3 * 1024);
+    let stats = verify(&scenario, Some(Algorithm::Direct), &Tuning::default()).unwrap();
+    assert_eq!((stats.messages, stats.message_bytes), (12, 12 * 1024));
+}
+
+/// Small blocks of a pair of nodes are one message.
+#[test]
+fn small_blocks_travel_together() {
+    for operation in
+        [Operation::AllToAll, Operation::AllToAllV, Operation::AllGather, Operation::ReduceScatter]
+    {
+        let layout = [0, 0, 0, 1, 1, 1, 2, 2, 2];
+        let scenario = scenario(operation, &layout, 3, 4, 0, |_| false);
+        let stats = verify(&scenario, Some(Algorithm::Direct), &Tuning::default()).unwrap();
+        assert_eq!(stats.messages, 6, "{operation}");
+    }
+}
