@@ -78,7 +78,7 @@ impl Peers {
             if let Err(end) = link.send(&[], now, &self.poller) {
                 self.end(id, end, now);
             }
-        } else if link.busy_since.is_none() && link.last_use + times.idle <= now {
+        } else if link.busy_since.is_none() && link.idle_until(&times) <= now {
             self.lose(id, "it was not used any more", now);
         }
     }

@@ -173,9 +173,18 @@ impl Link {
     pub(crate) fn deadline(&self, times: &super::Times) -> Instant {
         let next = match self.busy_since {
             Some(_) => self.last_sent + times.keep_alive,
-            None => self.last_use + times.idle,
+            None => self.idle_until(times),
         };
         self.setup_deadline.unwrap_or(next)
+    }
+
+    /// When it is closed if nobody uses it. The side that connected, which is the one that speaks first, closes it
+    /// first: else the other could close it just when a join is on its way.
+    pub(crate) fn idle_until(&self, times: &super::Times) -> Instant {
+        match self.peer {
+            Peer::Root(_) => self.last_use + times.idle,
+            Peer::Member => self.last_use + times.idle * 2,
+        }
     }
 
     /// Whether nothing came for too long although a join is in progress.
