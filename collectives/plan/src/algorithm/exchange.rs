@@ -112,7 +112,7 @@ fn packed_before(
         let before = (0..slot).filter(|slot| block(frame, node, *slot).is_some()).count() as u64;
         return before.saturating_mul(frame.view.block(0).1);
     }
-    (0..slot).map(small).sum()
+    (0..slot).map(small).fold(0, u64::saturating_add)
 }
 
 /// The bytes a block has in the packed message of this chunk: all of them, in the first chunk, if it is small.

@@ -214,7 +214,7 @@ impl<'a> Frame<'a> {
             return (length.saturating_mul(u64::from(local)), length);
         }
         let length = |rank: &u32| self.cut(self.view.block(*rank).1).1;
-        let start = ranks.iter().take(local as usize).map(length).sum();
+        let start = ranks.iter().take(local as usize).map(length).fold(0, u64::saturating_add);
         (start, ranks.get(local as usize).map_or(0, length))
     }
 
