@@ -177,7 +177,8 @@ impl Plan {
     /// The size of the plan on the view's node.
     ///
     /// Scratch memory of a chunk is at most twice [`Tuning::chunk_bytes`] for each node, but for many small blocks
-    /// that are packed: twice [`Tuning::pack_max_bytes`] for each pair of a local rank and a rank elsewhere.
+    /// that are packed: twice [`Tuning::pack_max_bytes`] for each pair of a local rank and a rank elsewhere (any node
+    /// counted as having as many as the fullest). An all_to_all in place has eight times `chunk_bytes` besides.
     #[must_use]
     pub fn shape(&self, view: &View<'_>) -> Shape {
         let size = algorithm::size(self.algorithm, &self.frame(view, 0));
