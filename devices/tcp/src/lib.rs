@@ -1,1 +1,40 @@
-//! Under construction.
+//! The verbs contract over kernel TCP, driven by io_uring: one connection per queue pair.
+//!
+//! # How it works
+//! Requests travel as frames ([`frame`]): a fixed header, then the payload, which is received straight into the posted
+//! receive or the registered region that the header names, after its key, range and access were checked. Every frame
+//! carries two running counts: how many of the peer's requests were executed (so a request completes at its sender
+//! when the responder has placed it, as on a reliable connection) and how many receives were ever posted (credits).
+//!
+//! # Why it cannot deadlock
+//! A SEND or WRITE_WITH_IMM leaves only when the peer has announced a receive for it. The receiving side therefore
+//! never has to stop reading, whatever the caller does: acknowledgements and READ responses always get through.
+//! Reading never waits for sending either: all that an incoming frame can leave to be sent is an acknowledgement, which is
+//! a pair of numbers, or a READ response, of which the requester may have [`frame::MAX_READS`] outstanding.
+//!
+//! # Memory
+//! What the kernel works on is owned by the ring (`ring`, the only module with unsafe code) until its completion:
+//! headers, staging bytes, and the mappings that scatter and gather lists point into. A queue pair that fails flushes its
+//! requests only after the kernel has let go of them.
+//!
+//! # Threads
+//! A device may be made on one thread and used on another; the first poll or flush binds it to its thread for
+//! good. [`TcpAcceptor`] may be used from any thread.
+
+mod acceptor;
+mod buffers;
+mod connection;
+mod device;
+mod endpoint;
+mod error;
+pub mod frame;
+mod memory;
+mod queue_pair;
+mod receive;
+mod ring;
+mod transmit;
+
+pub use acceptor::{OfferError, TcpAcceptor};
+pub use device::{TcpConfig, TcpDevice};
+pub use endpoint::{DATA_MAGIC, PREFACE_LENGTH, Token, parse_preface, preface};
+pub use error::{TcpError, TcpFailure};

@@ -1,0 +1,61 @@
+//! How accepted connections reach the device from the thread that listens.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crossbeam_queue::ArrayQueue;
+use thiserror::Error;
+
+use crate::Token;
+
+/// Offers that may wait for the device's next poll.
+const WAITING_OFFERS: usize = 1024;
+
+/// Why a connection was not taken. It is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum OfferError {
+    /// Too many connections wait already.
+    #[error("{WAITING_OFFERS} connections wait for the device already")]
+    Full,
+}
+
+#[derive(Debug)]
+struct Shared {
+    offers: ArrayQueue<(Token, OwnedFd)>,
+    wake: OwnedFd,
+}
+
+/// Hands accepted data connections to a [`TcpDevice`](crate::TcpDevice). Clones hand them to the same device.
+#[derive(Debug, Clone)]
+pub struct TcpAcceptor(Arc<Shared>);
+
+impl TcpAcceptor {
+    pub(crate) fn new(wake: OwnedFd) -> Self {
+        Self(Arc::new(Shared { offers: ArrayQueue::new(WAITING_OFFERS), wake }))
+    }
+
+    /// Offers a connection on which a preface with this token was read ([`parse_preface`](crate::parse_preface)), and
+    /// nothing after it. The device closes it when no queue pair waits for that token.
+    ///
+    /// # Errors
+    /// When the device does not keep up.
+    pub fn offer(&self, token: Token, connection: OwnedFd) -> Result<(), OfferError> {
+        self.0.offers.push((token, connection)).map_err(|_| OfferError::Full)?;
+        // A full counter cannot happen before 2^64 offers, and any other failure leaves the device to find the offer
+        // at its next poll.
+        let _ = rustix::io::write(&self.0.wake, &1_u64.to_ne_bytes());
+        Ok(())
+    }
+
+    pub(crate) fn take(&self) -> Option<(Token, OwnedFd)> {
+        self.0.offers.pop()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.offers.is_empty()
+    }
+
+    pub(crate) fn wake_descriptor(&self) -> &OwnedFd {
+        &self.0.wake
+    }
+}

@@ -1,0 +1,176 @@
+//! Making and ending connections.
+
+use core::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use ringway_verbs::{Status, Time};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
+
+use crate::endpoint::preface;
+use crate::error::{ProtocolError, TcpFailure};
+use crate::queue_pair::{Incoming, Phase, QueuePair, Shared};
+use crate::ring::PeerAddress;
+
+/// Makes a socket and has the kernel connect it.
+pub(crate) fn start_active(pair: &mut QueuePair, shared: &mut Shared, peer: SocketAddr) {
+    set_deadline(pair, shared, shared.config.connect_timeout_ns);
+    let socket = match make_socket(peer, shared.config.source) {
+        Ok(socket) => socket,
+        Err(errno) => {
+            let failure = TcpFailure::from_errno(errno.raw_os_error());
+            return fail(pair, shared, failure, Status::TransportLost);
+        }
+    };
+    pair.connecting = shared.ring.connect(socket.as_fd(), pair.number.0, PeerAddress::new(peer));
+    pair.socket = Some(socket);
+    if !pair.connecting {
+        fail(pair, shared, TcpFailure::System(libc::EBUSY), Status::TransportLost);
+    }
+}
+
+fn make_socket(peer: SocketAddr, source: Option<IpAddr>) -> rustix::io::Result<OwnedFd> {
+    let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    // Blocking: on a non-blocking socket io_uring would report EAGAIN instead of waiting.
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    if let Some(source) = source.filter(|source| source.is_ipv4() == peer.is_ipv4()) {
+        rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
+    }
+    Ok(socket)
+}
+
+/// The kernel's word on a connect.
+pub(crate) fn connected(pair: &mut QueuePair, shared: &mut Shared, result: i32) {
+    pair.connecting = false;
+    match pair.phase {
+        Phase::Connecting if result >= 0 => {
+            // The peer answers with its first frame when it has matched the token.
+            if let (Some(batch), Some(token)) = (pair.batch.as_mut(), pair.peer_token.take()) {
+                batch.add_bytes(&preface(&token));
+            }
+            pair.mark(shared);
+        }
+        Phase::Closing => finish(pair, shared),
+        _ => fail(pair, shared, TcpFailure::from_errno(-result), Status::TransportLost),
+    }
+}
+
+/// Takes an accepted connection that presented this queue pair's token.
+pub(crate) fn take_offer(pair: &mut QueuePair, shared: &mut Shared, socket: OwnedFd) {
+    pair.offered = true;
+    let prepared =
+        rustix::io::ioctl_fionbio(&socket, false).and_then(|()| sockopt::set_tcp_nodelay(&socket, true));
+    pair.socket = Some(socket);
+    if let Err(errno) = prepared {
+        return fail(pair, shared, TcpFailure::from_errno(errno.raw_os_error()), Status::TransportLost);
+    }
+    if pair.phase == Phase::Connecting {
+        ready(pair, shared);
+    }
+}
+
+/// Waits for the offer, or goes on with one that came before.
+pub(crate) fn start_passive(pair: &mut QueuePair, shared: &mut Shared) {
+    if pair.socket.is_some() {
+        ready(pair, shared);
+    } else {
+        set_deadline(pair, shared, shared.config.connect_timeout_ns);
+    }
+}
+
+/// Frames may go both ways from here on.
+pub(crate) fn ready(pair: &mut QueuePair, shared: &mut Shared) {
+    pair.phase = Phase::Ready;
+    pair.deadline = None;
+    pair.mark(shared);
+}
+
+fn set_deadline(pair: &mut QueuePair, shared: &mut Shared, after_ns: u64) {
+    let deadline = Time(shared.now.0.saturating_add(after_ns));
+    pair.deadline = Some(deadline);
+    if shared.next_deadline.is_none_or(|next| deadline < next) {
+        shared.next_deadline = Some(deadline);
+    }
+}
+
+/// The peer did not do in time what it had to.
+pub(crate) fn expire(pair: &mut QueuePair, shared: &mut Shared) {
+    pair.deadline = None;
+    match pair.phase {
+        Phase::Connecting => fail(pair, shared, TcpFailure::TimedOut, Status::TransportLost),
+        Phase::Draining => close(pair, shared),
+        _ => {}
+    }
+}
+
+/// Refuses a request of the peer: it learns why after what it was sent before, and both queue pairs fail.
+pub(crate) fn refuse(pair: &mut QueuePair, shared: &mut Shared, status: Status) {
+    pair.failure = Some(TcpFailure::RefusedHere(status));
+    pair.first_status = Status::Flushed;
+    pair.phase = Phase::Draining;
+    pair.refusal = Some(status);
+    pair.incoming = Incoming::Discard;
+    pair.flush_receives(shared);
+    set_deadline(pair, shared, shared.config.linger_ns);
+    pair.mark(shared);
+}
+
+/// Everything that was to be sent before the end is sent: the peer sees the end of the stream and closes.
+pub(crate) fn drained(pair: &mut QueuePair, shared: &mut Shared) {
+    if let Some(socket) = &pair.socket {
+        let _ = rustix::net::shutdown(socket, Shutdown::Write);
+    }
+    pair.flush_sends(shared);
+}
+
+/// The peer broke the protocol.
+pub(crate) fn violate(pair: &mut QueuePair, shared: &mut Shared, error: impl Into<ProtocolError>) {
+    fail(pair, shared, TcpFailure::Protocol(error.into()), Status::TransportLost);
+}
+
+/// Ends a connection. The oldest request completes with `first`, once the kernel has let go of everything.
+pub(crate) fn fail(pair: &mut QueuePair, shared: &mut Shared, failure: TcpFailure, first: Status) {
+    if matches!(pair.phase, Phase::Closing | Phase::Closed) {
+        return;
+    }
+    if pair.phase != Phase::Draining {
+        pair.failure = Some(failure);
+        pair.first_status = first;
+    }
+    close(pair, shared);
+}
+
+fn close(pair: &mut QueuePair, shared: &mut Shared) {
+    pair.phase = Phase::Closing;
+    pair.deadline = None;
+    if pair.in_flight() {
+        if let Some(socket) = &pair.socket {
+            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        }
+        shared.ring.cancel(pair.number.0);
+    }
+    finish(pair, shared);
+}
+
+/// Flushes and closes, if nothing is in flight any more.
+pub(crate) fn finish(pair: &mut QueuePair, shared: &mut Shared) {
+    if pair.phase != Phase::Closing || pair.in_flight() {
+        return;
+    }
+    pair.phase = Phase::Closed;
+    pair.socket = None;
+    pair.payload = None;
+    pair.responses.clear();
+    if let Some(batch) = pair.batch.as_mut() {
+        batch.clear();
+    }
+    if let Some(plan) = pair.plan.as_mut() {
+        plan.aim([None, None], true);
+    }
+    if let Incoming::Payload { what: crate::queue_pair::Arriving::Write { held, .. }, .. } = pair.incoming {
+        shared.memory.release(&held);
+    }
+    pair.incoming = Incoming::Discard;
+    pair.flush_sends(shared);
+    pair.flush_receives(shared);
+}

@@ -1,0 +1,448 @@
+//! The device: the table of queue pairs and the loop body around the ring.
+
+use core::net::{IpAddr, SocketAddr};
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use ringway_mem::Mapping;
+use ringway_verbs::{
+    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
+    Operation, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
+    RegisterError, Role, Status, Time, WorkRequest,
+};
+use rustix::event::EventfdFlags;
+use rustix::net::Shutdown;
+
+use crate::acceptor::TcpAcceptor;
+use crate::connection::{connected, expire, fail, start_active, start_passive, take_offer};
+use crate::endpoint::{Token, decode, encode};
+use crate::error::{TcpError, TcpFailure};
+use crate::frame::MAX_MESSAGE;
+use crate::memory::Memory;
+use crate::queue_pair::{Phase, QueuePair, SendEntry, Shared, is_answered};
+use crate::receive::{arm, received};
+use crate::ring::{Event, Ring};
+use crate::transmit::{sent, transmit};
+
+/// Events and offers handled by one poll at most.
+const EVENTS_PER_POLL: usize = 256;
+const OFFERS_PER_POLL: usize = 64;
+/// The deepest queue.
+const MAX_DEPTH: u32 = 1 << 16;
+
+/// What a device needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TcpConfig {
+    /// Where peers reach this node: the listener that feeds the [`TcpAcceptor`].
+    pub advertised: SocketAddr,
+    /// The address outgoing connections come from; the system chooses when there is none.
+    pub source: Option<IpAddr>,
+    /// The most queue pairs, up to 65,535.
+    pub max_queue_pairs: u32,
+    /// The most registered regions, up to 65,535.
+    pub max_regions: u32,
+    /// How long connecting may take, in nanoseconds.
+    pub connect_timeout_ns: u64,
+    /// How long a refusal may take to reach the peer before the connection is cut, in nanoseconds.
+    pub linger_ns: u64,
+}
+
+impl TcpConfig {
+    /// The defaults: 4096 queue pairs and regions, 5 s to connect, 1 s to linger.
+    #[must_use]
+    pub const fn new(advertised: SocketAddr) -> Self {
+        Self {
+            advertised,
+            source: None,
+            max_queue_pairs: 4096,
+            max_regions: 4096,
+            connect_timeout_ns: 5_000_000_000,
+            linger_ns: 1_000_000_000,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// The upper half of the number, so that numbers of destroyed queue pairs do not match.
+    generation: u16,
+    pair: Option<Box<QueuePair>>,
+}
+
+/// The verbs contract over kernel TCP. See the crate's documentation.
+#[derive(Debug)]
+pub struct TcpDevice {
+    // Dropped first: the ring waits for the kernel to let go before sockets are closed and memory goes.
+    shared: Shared,
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    /// Completions that all queue pairs together can have untaken.
+    depth: usize,
+    acceptor: TcpAcceptor,
+}
+
+impl TcpDevice {
+    /// Makes a device, and the handle by which connections get to it.
+    ///
+    /// # Errors
+    /// When the limits are wrong or the system has no io_uring for us.
+    pub fn new(config: TcpConfig) -> Result<(Self, TcpAcceptor), TcpError> {
+        let most = u32::from(u16::MAX);
+        for (limit, value) in
+            [("max_queue_pairs", config.max_queue_pairs), ("max_regions", config.max_regions)]
+        {
+            if value == 0 || value > most {
+                return Err(TcpError::Limit { limit, most });
+            }
+        }
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = rustix::event::eventfd(0, flags)
+            .map_err(|errno| TcpError::System { what: "an eventfd", errno: errno.raw_os_error() })?;
+        let acceptor = TcpAcceptor::new(wake);
+        let mut ring = Ring::new()?;
+        ring.watch(acceptor.wake_descriptor().as_fd());
+        let shared = Shared {
+            config,
+            memory: Memory::new(config.max_regions),
+            ring,
+            completions: VecDeque::new(),
+            dirty: VecDeque::new(),
+            now: Time(0),
+            next_deadline: None,
+        };
+        let device = Self { shared, slots: Vec::new(), free: Vec::new(), depth: 0, acceptor };
+        let acceptor = device.acceptor.clone();
+        Ok((device, acceptor))
+    }
+
+    /// Why a queue pair failed; `None` while it has not, or when there is none of this number.
+    #[must_use]
+    pub fn last_error(&self, queue_pair: QueuePairNumber) -> Option<TcpFailure> {
+        self.pair(queue_pair)?.failure
+    }
+
+    fn pair(&self, number: QueuePairNumber) -> Option<&QueuePair> {
+        let slot = self.slots.get(usize::from(number.0 as u16))?;
+        slot.pair.as_deref().filter(|pair| pair.number == number)
+    }
+
+    /// A queue pair together with what all share.
+    fn split(&mut self, number: u32) -> Option<(&mut QueuePair, &mut Shared)> {
+        let pair = self.slots.get_mut(usize::from(number as u16))?.pair.as_deref_mut()?;
+        (pair.number.0 == number).then_some((pair, &mut self.shared))
+    }
+
+    /// Sends and receives for every queue pair that has something to do.
+    fn run_dirty(&mut self) {
+        for _ in 0..self.shared.dirty.len() {
+            let Some(index) = self.shared.dirty.pop_front() else { return };
+            let Some(pair) = self.slots.get_mut(usize::from(index)).and_then(|slot| slot.pair.as_mut())
+            else {
+                continue;
+            };
+            pair.dirty = false;
+            // What is to be sent goes first: the peer waits for it, while nothing may have arrived yet.
+            transmit(pair, &mut self.shared);
+            arm(pair, &mut self.shared);
+        }
+    }
+
+    fn enter(&mut self) {
+        if !self.shared.ring.needs_enter() {
+            return;
+        }
+        if let Err(error) = self.shared.ring.submit() {
+            let failure = TcpFailure::System(error.raw_os_error().unwrap_or(0));
+            for slot in &mut self.slots {
+                if let Some(pair) = slot.pair.as_mut() {
+                    fail(pair, &mut self.shared, failure, Status::TransportLost);
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Sent { queue_pair, batch, result } => {
+                if let Some((pair, shared)) = self.split(queue_pair) {
+                    sent(pair, shared, batch, result);
+                }
+            }
+            Event::Received { queue_pair, plan, result, more } => {
+                if let Some((pair, shared)) = self.split(queue_pair) {
+                    received(pair, shared, plan, result, more);
+                }
+            }
+            Event::Connected { queue_pair, result } => {
+                if let Some((pair, shared)) = self.split(queue_pair) {
+                    connected(pair, shared, result);
+                }
+            }
+            Event::Woken { armed } => {
+                let wake = self.acceptor.wake_descriptor();
+                let _ = rustix::io::read(wake, &mut [0; 8]);
+                if !armed {
+                    self.shared.ring.watch(wake.as_fd());
+                }
+            }
+            Event::Other => {}
+        }
+    }
+
+    fn take_offers(&mut self) {
+        for _ in 0..OFFERS_PER_POLL {
+            let Some((token, socket)) = self.acceptor.take() else { return };
+            let pair = self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut()).find(|pair| {
+                pair.token == token
+                    && !pair.offered
+                    && pair.socket.is_none()
+                    && matches!(pair.phase, Phase::Init | Phase::Connecting)
+            });
+            // Without a queue pair for it the connection is closed here.
+            if let Some(pair) = pair {
+                take_offer(pair, &mut self.shared, socket);
+            }
+        }
+    }
+
+    fn expire_deadlines(&mut self) {
+        let now = self.shared.now;
+        if self.shared.next_deadline.is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        for slot in &mut self.slots {
+            if let Some(pair) = slot.pair.as_mut()
+                && pair.deadline.is_some_and(|deadline| deadline <= now)
+            {
+                expire(pair, &mut self.shared);
+            }
+        }
+        self.shared.next_deadline = self.slots.iter().filter_map(|slot| slot.pair.as_ref()?.deadline).min();
+    }
+
+    fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
+        let mut taken = 0;
+        for place in completions {
+            let Some(completion) = self.shared.completions.pop_front() else { break };
+            if let Some((pair, _)) = self.split(completion.queue_pair.0) {
+                match completion.kind {
+                    CompletionKind::Send => pair.untaken_sends = pair.untaken_sends.saturating_sub(1),
+                    CompletionKind::Receive | CompletionKind::ReceiveWrite => {
+                        pair.untaken_receives = pair.untaken_receives.saturating_sub(1);
+                    }
+                }
+            }
+            *place = completion;
+            taken += 1;
+        }
+        taken
+    }
+}
+
+/// Checks a send-queue request against what is registered.
+fn check_send(memory: &Memory, request: &WorkRequest) -> Result<(), PostError> {
+    if request.length() > MAX_MESSAGE {
+        return Err(PostError::TooLong);
+    }
+    let answered = is_answered(&request.operation);
+    let atomic = answered && !matches!(request.operation, Operation::Read { .. });
+    if atomic && (request.local[0].length != 8 || request.local[1].length != 0) {
+        return Err(PostError::Memory);
+    }
+    request.local.iter().try_for_each(|slice| memory.check_local(slice, answered))
+}
+
+impl Device for TcpDevice {
+    type Region = Arc<Mapping>;
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new("tcp");
+        capabilities.atomics = true;
+        capabilities.max_message = MAX_MESSAGE;
+        capabilities.max_queue_pairs = self.shared.config.max_queue_pairs;
+        capabilities
+    }
+
+    fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
+        self.shared.memory.register(region, access)
+    }
+
+    fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
+        self.shared.memory.deregister(key)
+    }
+
+    fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
+        let limit = self.shared.config.max_queue_pairs;
+        if config.send_depth > MAX_DEPTH || config.receive_depth > MAX_DEPTH {
+            return Err(QueuePairError::System(libc::EINVAL));
+        }
+        let token = Token::random().map_err(|errno| QueuePairError::System(errno.raw_os_error()))?;
+        let full = QueuePairError::TableFull { limit };
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() >= limit as usize => return Err(full),
+            None => {
+                let index = u16::try_from(self.slots.len()).map_err(|_| full)?;
+                self.slots.push(Slot::default());
+                index
+            }
+        };
+        let slot = self.slots.get_mut(usize::from(index)).ok_or(full)?;
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        let number = QueuePairNumber(u32::from(slot.generation) << 16 | u32::from(index));
+        slot.pair = Some(QueuePair::new(number, config, token));
+        // Room for everything is made here, so that the data path never allocates.
+        self.depth += config.send_depth as usize + config.receive_depth as usize;
+        self.shared.completions.reserve(self.depth.saturating_sub(self.shared.completions.len()));
+        self.shared.dirty.reserve(self.slots.len() * 2);
+        self.shared.ring.reserve(index);
+        Ok(number)
+    }
+
+    fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError> {
+        let pair = self.pair(queue_pair).ok_or(QueuePairError::Unknown)?;
+        encode(self.shared.config.advertised, &pair.token).ok_or(QueuePairError::System(libc::EINVAL))
+    }
+
+    fn connect(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        peer: &Endpoint,
+        role: Role,
+    ) -> Result<(), ConnectError> {
+        let (pair, shared) = self.split(queue_pair.0).ok_or(ConnectError::Unknown)?;
+        let (address, token) = decode(peer).ok_or(ConnectError::ForeignEndpoint)?;
+        if pair.phase != Phase::Init {
+            return Err(ConnectError::WrongState);
+        }
+        pair.phase = Phase::Connecting;
+        match role {
+            Role::Active => {
+                pair.socket = None;
+                pair.offered = true;
+                pair.peer_token = Some(token);
+                start_active(pair, shared, address);
+            }
+            Role::Passive => start_passive(pair, shared),
+        }
+        Ok(())
+    }
+
+    fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {
+        Some(self.pair(queue_pair)?.state())
+    }
+
+    fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {
+        if let Some((pair, shared)) = self.split(queue_pair.0) {
+            fail(pair, shared, TcpFailure::Local, Status::Flushed);
+        }
+    }
+
+    fn destroy_queue_pair(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
+        let (pair, shared) = self.split(queue_pair.0).ok_or(QueuePairError::Unknown)?;
+        fail(pair, shared, TcpFailure::Local, Status::Flushed);
+        if pair.in_flight() {
+            return Err(QueuePairError::Busy);
+        }
+        self.depth -= pair.config.send_depth as usize + pair.config.receive_depth as usize;
+        self.shared.completions.retain(|completion| completion.queue_pair != queue_pair);
+        let index = queue_pair.0 as u16;
+        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
+            slot.pair = None;
+            self.free.push(index);
+        }
+        Ok(())
+    }
+
+    fn post_send(&mut self, queue_pair: QueuePairNumber, request: &WorkRequest) -> Result<(), PostError> {
+        let (pair, shared) = self.split(queue_pair.0).ok_or(PostError::Unknown)?;
+        check_send(&shared.memory, request)?;
+        if pair.phase == Phase::Init {
+            return Err(PostError::WrongState);
+        }
+        if pair.sends.len() + pair.untaken_sends >= pair.config.send_depth as usize {
+            return Err(PostError::Full);
+        }
+        for slice in &request.local {
+            shared.memory.hold(slice);
+        }
+        if pair.sends_flushed {
+            pair.complete_send(shared, request, Status::Flushed);
+        } else {
+            pair.sends.push_back(SendEntry { request: *request, answered: false });
+            pair.mark(shared);
+        }
+        Ok(())
+    }
+
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        request: &ReceiveRequest,
+    ) -> Result<(), PostError> {
+        let (pair, shared) = self.split(queue_pair.0).ok_or(PostError::Unknown)?;
+        shared.memory.check_local(&request.local, true)?;
+        if pair.receives.len() + pair.untaken_receives >= pair.config.receive_depth as usize {
+            return Err(PostError::Full);
+        }
+        shared.memory.hold(&request.local);
+        if pair.receives_flushed {
+            pair.flush_receive(shared, request);
+        } else {
+            pair.receives.push_back(*request);
+            pair.receives_posted += 1;
+            pair.mark(shared);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        self.run_dirty();
+        self.enter();
+    }
+
+    fn poll(&mut self, now: Time, completions: &mut [Completion]) -> usize {
+        self.shared.now = self.shared.now.max(now);
+        if !self.acceptor.is_empty() {
+            self.take_offers();
+        }
+        self.run_dirty();
+        self.enter();
+        for _ in 0..EVENTS_PER_POLL {
+            let Some(event) = self.shared.ring.next() else { break };
+            self.handle(event);
+        }
+        self.expire_deadlines();
+        self.take_completions(completions)
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.shared.next_deadline
+    }
+
+    fn event_descriptor(&self) -> Option<i32> {
+        Some(self.shared.ring.descriptor())
+    }
+
+    fn arm(&mut self) -> bool {
+        self.flush();
+        self.shared.completions.is_empty()
+            && self.shared.dirty.is_empty()
+            && !self.shared.ring.has_completions()
+            && !self.shared.ring.needs_enter()
+            && self.acceptor.is_empty()
+    }
+}
+
+impl Drop for TcpDevice {
+    /// Ends every connection, so that the ring does not have to wait for the kernel.
+    fn drop(&mut self) {
+        for pair in self.slots.iter().filter_map(|slot| slot.pair.as_ref()) {
+            if let Some(socket) = &pair.socket {
+                let _ = rustix::net::shutdown(socket, Shutdown::Both);
+            }
+        }
+    }
+}

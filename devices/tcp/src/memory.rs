@@ -1,0 +1,166 @@
+//! The table of registered regions.
+
+use std::sync::Arc;
+
+use ringway_mem::{Mapping, Protection, Window};
+use ringway_verbs::{
+    Access, LocalKey, LocalSlice, MemoryKeys, PostError, RegisterError, RemoteKey, RemoteSlice,
+};
+
+/// Registered memory.
+#[derive(Debug)]
+struct Region {
+    mapping: Arc<Mapping>,
+    access: Access,
+    /// Posted requests and arriving messages that use it.
+    uses: u32,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// The upper half of the key; a key of an earlier region in this slot does not match.
+    generation: u16,
+    region: Option<Region>,
+}
+
+/// A part of a mapping that is kept alive by it.
+#[derive(Debug, Clone)]
+pub(crate) struct Span {
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+impl Span {
+    /// The bytes, checked again against the mapping.
+    pub(crate) fn window(&self) -> Option<Window<'_>> {
+        self.mapping.window(self.offset, self.length)
+    }
+}
+
+/// Regions by key: slot in the lower half, generation in the upper.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    limit: u32,
+}
+
+impl Memory {
+    pub(crate) const fn new(limit: u32) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), limit }
+    }
+
+    pub(crate) fn register(
+        &mut self,
+        mapping: Arc<Mapping>,
+        access: Access,
+    ) -> Result<MemoryKeys, RegisterError> {
+        if (access.remote_write || access.remote_atomic) && !access.local_write {
+            return Err(RegisterError::AccessCombination);
+        }
+        if access.local_write && mapping.protection() != Protection::ReadWrite {
+            return Err(RegisterError::System(libc::EACCES));
+        }
+        let full = RegisterError::TableFull { limit: self.limit };
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() >= self.limit as usize => return Err(full),
+            None => {
+                let index = u16::try_from(self.slots.len()).map_err(|_| full)?;
+                self.slots.push(Slot::default());
+                index
+            }
+        };
+        let slot = self.slots.get_mut(usize::from(index)).ok_or(full)?;
+        // Generation zero is never used, so that no key is zero.
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        slot.region = Some(Region { mapping, access, uses: 0 });
+        let key = u32::from(slot.generation) << 16 | u32::from(index);
+        Ok(MemoryKeys { local: LocalKey(key), remote: RemoteKey(key) })
+    }
+
+    pub(crate) fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
+        let region = self.region(key.0).ok_or(RegisterError::UnknownKey)?;
+        if region.uses > 0 {
+            return Err(RegisterError::Busy);
+        }
+        let index = key.0 as u16;
+        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
+            slot.region = None;
+            self.free.push(index);
+        }
+        Ok(())
+    }
+
+    fn region(&self, key: u32) -> Option<&Region> {
+        let slot = self.slots.get(usize::from(key as u16))?;
+        if u32::from(slot.generation) != key >> 16 {
+            return None;
+        }
+        slot.region.as_ref()
+    }
+
+    /// Checks a segment of a request to be posted.
+    pub(crate) fn check_local(&self, slice: &LocalSlice, write: bool) -> Result<(), PostError> {
+        if slice.length == 0 {
+            return Ok(());
+        }
+        let region = self.region(slice.key.0).ok_or(PostError::Memory)?;
+        region.mapping.window(slice.offset, slice.length).ok_or(PostError::Memory)?;
+        if write && !region.access.local_write {
+            return Err(PostError::Memory);
+        }
+        Ok(())
+    }
+
+    /// Counts one more use of a segment's region.
+    pub(crate) fn hold(&mut self, slice: &LocalSlice) {
+        self.count(slice, |uses| uses.saturating_add(1));
+    }
+
+    /// Counts one use less.
+    pub(crate) fn release(&mut self, slice: &LocalSlice) {
+        self.count(slice, |uses| uses.saturating_sub(1));
+    }
+
+    fn count(&mut self, slice: &LocalSlice, change: impl Fn(u32) -> u32) {
+        if slice.length == 0 {
+            return;
+        }
+        let Some(slot) = self.slots.get_mut(usize::from(slice.key.0 as u16)) else { return };
+        if u32::from(slot.generation) == slice.key.0 >> 16
+            && let Some(region) = slot.region.as_mut()
+        {
+            region.uses = change(region.uses);
+        }
+    }
+
+    /// The segment a peer names, when it may do `allowed` to these bytes.
+    pub(crate) fn remote(
+        &self,
+        remote: RemoteSlice,
+        length: u64,
+        allowed: impl Fn(Access) -> bool,
+    ) -> Option<LocalSlice> {
+        let region = self.region(remote.key.0)?;
+        region.mapping.window(remote.offset, length)?;
+        allowed(region.access).then_some(LocalSlice {
+            key: LocalKey(remote.key.0),
+            offset: remote.offset,
+            length,
+        })
+    }
+
+    /// The bytes of a segment.
+    pub(crate) fn window(&self, slice: &LocalSlice) -> Option<Window<'_>> {
+        self.region(slice.key.0)?.mapping.window(slice.offset, slice.length)
+    }
+
+    /// The bytes of a segment, kept alive.
+    pub(crate) fn span(&self, slice: &LocalSlice) -> Option<Span> {
+        let region = self.region(slice.key.0)?;
+        region.mapping.window(slice.offset, slice.length)?;
+        Some(Span { mapping: Arc::clone(&region.mapping), offset: slice.offset, length: slice.length })
+    }
+}

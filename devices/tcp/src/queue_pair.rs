@@ -1,0 +1,327 @@
+//! One queue pair: its queues, its connection and how far either side has got.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use ringway_verbs::{
+    Completion, CompletionKind, LocalSlice, Operation, QueuePairConfig, QueuePairNumber, QueuePairState,
+    ReceiveRequest, Status, Time, WorkRequest,
+};
+
+use crate::buffers::{ReceivePlan, SendBatch};
+use crate::error::TcpFailure;
+use crate::frame::MAX_READS;
+use crate::memory::{Memory, Span};
+use crate::ring::Ring;
+use crate::{TcpConfig, Token};
+
+/// Where a queue pair is in its life, in more detail than [`QueuePairState`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Made; a passive one may have been offered its connection already.
+    Init,
+    /// Waiting for the system, for the acceptor or for the peer's first frame.
+    Connecting,
+    /// Frames go both ways.
+    Ready,
+    /// Failed by a request of the peer: what is begun and the refusal are still sent.
+    Draining,
+    /// Failed; waiting for the kernel to let go of its operations.
+    Closing,
+    /// Failed and flushed.
+    Closed,
+}
+
+/// A posted send-queue request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendEntry {
+    pub(crate) request: WorkRequest,
+    /// The response to a READ or atomic is here.
+    pub(crate) answered: bool,
+}
+
+/// A response to be sent.
+#[derive(Debug)]
+pub(crate) enum Response {
+    Read(Span),
+    /// To a READ of no bytes.
+    Empty,
+    Atomic(u64),
+}
+
+/// A payload of which a part is still to be put into a batch.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    pub(crate) spans: [Option<Span>; 2],
+    /// Whether it is a request's, which counts as built when it is complete.
+    pub(crate) request: bool,
+}
+
+/// What is arriving.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Incoming {
+    Header,
+    /// A message's bytes; `places` shrink as they come.
+    Payload {
+        what: Arriving,
+        /// The whole message.
+        length: u64,
+        places: [LocalSlice; 2],
+    },
+    /// The connection is ending; what comes is thrown away.
+    Discard,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Arriving {
+    Send {
+        immediate: Option<u32>,
+    },
+    /// `held` is the segment whose region is in use meanwhile.
+    Write {
+        immediate: Option<u32>,
+        held: LocalSlice,
+    },
+    ReadResponse,
+}
+
+/// What all queue pairs of a device share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: TcpConfig,
+    pub(crate) memory: Memory,
+    pub(crate) ring: Ring,
+    pub(crate) completions: VecDeque<Completion>,
+    /// Queue pairs with something to send or to receive into, by index.
+    pub(crate) dirty: VecDeque<u16>,
+    pub(crate) now: Time,
+    /// Not later than the earliest deadline of any queue pair.
+    pub(crate) next_deadline: Option<Time>,
+}
+
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    pub(crate) number: QueuePairNumber,
+    pub(crate) config: QueuePairConfig,
+    pub(crate) token: Token,
+    /// The peer's token, to be presented once connected.
+    pub(crate) peer_token: Option<Token>,
+    pub(crate) phase: Phase,
+    pub(crate) socket: Option<OwnedFd>,
+    /// Whether the token was used.
+    pub(crate) offered: bool,
+    pub(crate) connecting: bool,
+    /// `None` while the kernel has it.
+    pub(crate) batch: Option<Box<SendBatch>>,
+    /// `None` while the kernel has it.
+    pub(crate) plan: Option<Box<ReceivePlan>>,
+    /// The last receive left nothing in the socket.
+    pub(crate) drained_socket: bool,
+    pub(crate) dirty: bool,
+    pub(crate) deadline: Option<Time>,
+    pub(crate) failure: Option<TcpFailure>,
+    /// How the oldest request completes when the queue pair has failed.
+    pub(crate) first_status: Status,
+
+    pub(crate) sends: VecDeque<SendEntry>,
+    /// Requests are numbered from 0 as they are posted. These count up to: the oldest in `sends`, those put into a
+    /// batch, those whose batch the kernel has sent, and those the peer says it executed.
+    pub(crate) done: u64,
+    pub(crate) built: u64,
+    pub(crate) confirmed: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) payload: Option<Payload>,
+    /// Numbers of READs and atomics that wait for their responses.
+    pub(crate) reads: VecDeque<u64>,
+    /// Receives the peer ever posted, and how many of them were used.
+    pub(crate) credits: u64,
+    pub(crate) credits_used: u64,
+
+    pub(crate) receives: VecDeque<ReceiveRequest>,
+    pub(crate) receives_posted: u64,
+    pub(crate) incoming: Incoming,
+    pub(crate) executed: u64,
+    pub(crate) responses: VecDeque<Response>,
+    pub(crate) refusal: Option<Status>,
+    /// What the peer was last told of `executed` and `receives_posted`; `None` before the first frame.
+    pub(crate) told: Option<(u64, u64)>,
+
+    pub(crate) sends_flushed: bool,
+    pub(crate) receives_flushed: bool,
+    pub(crate) untaken_sends: usize,
+    pub(crate) untaken_receives: usize,
+}
+
+/// Whether an operation is answered with data.
+pub(crate) const fn is_answered(operation: &Operation) -> bool {
+    matches!(operation, Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CompareSwap { .. })
+}
+
+impl QueuePair {
+    pub(crate) fn new(number: QueuePairNumber, config: QueuePairConfig, token: Token) -> Box<Self> {
+        Box::new(Self {
+            number,
+            config,
+            token,
+            peer_token: None,
+            phase: Phase::Init,
+            socket: None,
+            offered: false,
+            connecting: false,
+            batch: Some(SendBatch::new()),
+            plan: Some(ReceivePlan::new()),
+            drained_socket: true,
+            dirty: false,
+            deadline: None,
+            failure: None,
+            first_status: Status::Flushed,
+            sends: VecDeque::with_capacity(config.send_depth as usize),
+            done: 0,
+            built: 0,
+            confirmed: 0,
+            acknowledged: 0,
+            payload: None,
+            reads: VecDeque::with_capacity(MAX_READS),
+            credits: 0,
+            credits_used: 0,
+            receives: VecDeque::with_capacity(config.receive_depth as usize),
+            receives_posted: 0,
+            incoming: Incoming::Header,
+            executed: 0,
+            responses: VecDeque::with_capacity(MAX_READS),
+            refusal: None,
+            told: None,
+            sends_flushed: false,
+            receives_flushed: false,
+            untaken_sends: 0,
+            untaken_receives: 0,
+        })
+    }
+
+    pub(crate) const fn index(&self) -> u16 {
+        self.number.0 as u16
+    }
+
+    pub(crate) const fn state(&self) -> QueuePairState {
+        match self.phase {
+            Phase::Init => QueuePairState::Init,
+            Phase::Connecting => QueuePairState::Connecting,
+            Phase::Ready => QueuePairState::Ready,
+            Phase::Draining | Phase::Closing | Phase::Closed => QueuePairState::Error,
+        }
+    }
+
+    /// Whether the kernel works on something of this queue pair.
+    pub(crate) const fn in_flight(&self) -> bool {
+        self.batch.is_none() || self.plan.is_none() || self.connecting
+    }
+
+    /// Remembers to look after this queue pair at the next flush or poll.
+    pub(crate) fn mark(&mut self, shared: &mut Shared) {
+        if !self.dirty {
+            self.dirty = true;
+            shared.dirty.push_back(self.index());
+        }
+    }
+
+    /// The request with this number.
+    pub(crate) fn send_entry(&mut self, number: u64) -> Option<&mut SendEntry> {
+        let index = usize::try_from(number.checked_sub(self.done)?).ok()?;
+        self.sends.get_mut(index)
+    }
+
+    /// Completes what is executed, answered and out of the kernel's hands.
+    pub(crate) fn complete_done(&mut self, shared: &mut Shared) {
+        while self.done < self.confirmed.min(self.acknowledged) {
+            let Some(entry) = self.sends.front() else { return };
+            if is_answered(&entry.request.operation) && !entry.answered {
+                return;
+            }
+            let request = entry.request;
+            self.sends.pop_front();
+            self.done += 1;
+            self.complete_send(shared, &request, Status::Success);
+        }
+    }
+
+    pub(crate) fn complete_send(&mut self, shared: &mut Shared, request: &WorkRequest, status: Status) {
+        for slice in &request.local {
+            shared.memory.release(slice);
+        }
+        if status == Status::Success && !request.signalled {
+            return;
+        }
+        self.untaken_sends += 1;
+        shared.completions.push_back(Completion {
+            id: request.id,
+            queue_pair: self.number,
+            status,
+            kind: CompletionKind::Send,
+            length: request.length(),
+            immediate: None,
+        });
+    }
+
+    /// Completes the oldest receive.
+    pub(crate) fn complete_receive(
+        &mut self,
+        shared: &mut Shared,
+        status: Status,
+        kind: CompletionKind,
+        length: u64,
+        immediate: Option<u32>,
+    ) {
+        let Some(receive) = self.receives.pop_front() else { return };
+        self.complete_this_receive(
+            shared,
+            &receive,
+            Completion { id: receive.id, queue_pair: self.number, status, kind, length, immediate },
+        );
+    }
+
+    fn complete_this_receive(
+        &mut self,
+        shared: &mut Shared,
+        receive: &ReceiveRequest,
+        completion: Completion,
+    ) {
+        shared.memory.release(&receive.local);
+        self.untaken_receives += 1;
+        shared.completions.push_back(completion);
+    }
+
+    /// Gives a receive back that was posted after its queue was flushed.
+    pub(crate) fn flush_receive(&mut self, shared: &mut Shared, receive: &ReceiveRequest) {
+        let completion = Completion {
+            id: receive.id,
+            queue_pair: self.number,
+            status: Status::Flushed,
+            kind: CompletionKind::Receive,
+            length: 0,
+            immediate: None,
+        };
+        self.complete_this_receive(shared, receive, completion);
+    }
+
+    /// Completes the whole receive queue as flushed.
+    pub(crate) fn flush_receives(&mut self, shared: &mut Shared) {
+        self.receives_flushed = true;
+        while !self.receives.is_empty() {
+            self.complete_receive(shared, Status::Flushed, CompletionKind::Receive, 0, None);
+        }
+    }
+
+    /// Completes the whole send queue: what was executed as a success, the next with the failure's status, the rest as
+    /// flushed. The kernel has let go of all of it.
+    pub(crate) fn flush_sends(&mut self, shared: &mut Shared) {
+        self.sends_flushed = true;
+        self.confirmed = self.built;
+        self.complete_done(shared);
+        let mut status = self.first_status;
+        while let Some(entry) = self.sends.pop_front() {
+            self.done += 1;
+            self.complete_send(shared, &entry.request, status);
+            status = Status::Flushed;
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Receiving: where the next bytes go, and what arrived frames do. Everything here treats the peer as hostile: a
+//! frame is parsed and checked before it has any effect, and what is wrong ends the connection.
+
+use std::os::fd::AsFd;
+
+use ringway_verbs::{CompletionKind, LocalSlice, Operation, RemoteSlice, Status};
+
+use crate::buffers::{MAX_PIECE, ReceivePlan};
+use crate::connection::{fail, finish, ready, refuse, violate};
+use crate::error::{ProtocolError, TcpFailure};
+use crate::frame::{self, Frame, HEADER_LENGTH, Header, MAX_READS};
+use crate::queue_pair::{Arriving, Incoming, Phase, QueuePair, Response, Shared};
+
+/// Has the kernel receive what comes next, unless it does already.
+pub(crate) fn arm(pair: &mut QueuePair, shared: &mut Shared) {
+    if pair.connecting || !matches!(pair.phase, Phase::Connecting | Phase::Ready | Phase::Draining) {
+        return;
+    }
+    let Some(socket) = pair.socket.as_ref() else { return };
+    let Some(mut plan) = pair.plan.take() else { return };
+    let mut places = [None, None];
+    let mut complete = true;
+    if let Incoming::Payload { places: slices, .. } = &pair.incoming {
+        let mut room = MAX_PIECE;
+        for (place, slice) in places.iter_mut().zip(slices) {
+            let length = slice.length.min(room);
+            complete &= length == slice.length;
+            room -= length;
+            if length > 0 {
+                *place = shared.memory.span(&LocalSlice { length, ..*slice });
+            }
+        }
+    }
+    plan.aim(places, complete);
+    if let Err(plan) = shared.ring.receive(socket.as_fd(), pair.number.0, plan, pair.drained_socket) {
+        pair.plan = Some(plan);
+        fail(pair, shared, TcpFailure::System(libc::EBUSY), Status::TransportLost);
+    }
+}
+
+/// Bytes arrived, or the connection ended.
+pub(crate) fn received(
+    pair: &mut QueuePair,
+    shared: &mut Shared,
+    mut plan: Box<ReceivePlan>,
+    result: i32,
+    more: bool,
+) {
+    pair.drained_socket = !more;
+    let Ok(count) = u64::try_from(result) else {
+        pair.plan = Some(plan);
+        if pair.phase == Phase::Closing {
+            return finish(pair, shared);
+        }
+        if result != -libc::EINTR && result != -libc::EAGAIN {
+            return fail(pair, shared, TcpFailure::from_errno(-result), Status::TransportLost);
+        }
+        return pair.mark(shared);
+    };
+    let placed = plan.received(count);
+    if pair.phase == Phase::Closing || count == 0 {
+        pair.plan = Some(plan);
+        finish(pair, shared);
+        return fail(pair, shared, TcpFailure::Closed, Status::TransportLost);
+    }
+    advance_payload(pair, placed);
+    consume(pair, shared, &mut plan);
+    pair.plan = Some(plan);
+    finish(pair, shared);
+    pair.mark(shared);
+}
+
+/// Takes note of payload bytes that are in their places.
+fn advance_payload(pair: &mut QueuePair, mut count: u64) {
+    if let Incoming::Payload { places, .. } = &mut pair.incoming {
+        for place in places {
+            let part = count.min(place.length);
+            place.offset += part;
+            place.length -= part;
+            count -= part;
+        }
+    }
+}
+
+/// Works through the bytes read ahead.
+fn consume(pair: &mut QueuePair, shared: &mut Shared, plan: &mut ReceivePlan) {
+    loop {
+        if matches!(pair.phase, Phase::Closing | Phase::Closed) {
+            return;
+        }
+        match pair.incoming {
+            Incoming::Discard => return plan.consume(plan.unread().len()),
+            Incoming::Payload { what, length, places } => {
+                let copied = copy_payload(shared, plan.unread(), &places);
+                plan.consume(copied);
+                advance_payload(pair, copied as u64);
+                let Incoming::Payload { places, .. } = pair.incoming else { return };
+                if places.iter().any(|place| place.length > 0) {
+                    return;
+                }
+                pair.incoming = Incoming::Header;
+                arrived(pair, shared, what, length);
+            }
+            Incoming::Header => {
+                let Some(bytes) = plan.unread().first_chunk::<HEADER_LENGTH>() else { return };
+                let header = frame::parse(bytes);
+                plan.consume(HEADER_LENGTH);
+                match header {
+                    Ok(header) => on_header(pair, shared, &header),
+                    Err(error) => return violate(pair, shared, error),
+                }
+            }
+        }
+    }
+}
+
+/// Copies payload that was read ahead to its places; returns how much.
+fn copy_payload(shared: &Shared, mut bytes: &[u8], places: &[LocalSlice; 2]) -> usize {
+    let mut copied = 0;
+    for place in places.iter().filter(|place| place.length > 0) {
+        let Some(window) = shared.memory.window(place) else { return copied };
+        let count = window.write(bytes);
+        copied += count;
+        bytes = bytes.get(count..).unwrap_or_default();
+    }
+    copied
+}
+
+/// The running count that a frame's 32 bits stand for: the first at or after `known` that ends in them.
+fn widen(known: u64, wire: u32) -> u64 {
+    known + u64::from(wire.wrapping_sub(known as u32))
+}
+
+fn on_header(pair: &mut QueuePair, shared: &mut Shared, header: &Header) {
+    let acknowledged = widen(pair.acknowledged, header.executed);
+    if acknowledged > pair.built {
+        return violate(pair, shared, ProtocolError::Acknowledgement);
+    }
+    let credits = widen(pair.credits, header.receives);
+    if credits - pair.credits > u64::from(u32::MAX / 2) {
+        return violate(pair, shared, ProtocolError::Credit);
+    }
+    pair.acknowledged = acknowledged;
+    pair.credits = credits;
+    if pair.phase == Phase::Connecting {
+        ready(pair, shared);
+    }
+    pair.complete_done(shared);
+    match header.frame {
+        Frame::Acknowledge => {}
+        Frame::Send { length, immediate } => on_send(pair, shared, length, immediate),
+        Frame::Write { length, remote, immediate } => on_write(pair, shared, length, remote, immediate),
+        Frame::Read { length, remote } => on_read(pair, shared, length, remote),
+        Frame::FetchAdd { remote, add } => {
+            on_atomic(pair, shared, remote, |old| Some(old.wrapping_add(add)));
+        }
+        Frame::CompareSwap { remote, expected, desired } => {
+            on_atomic(pair, shared, remote, |old| (old == expected).then_some(desired));
+        }
+        Frame::ReadResponse { length } => on_read_response(pair, shared, length),
+        Frame::AtomicResponse { old } => on_atomic_response(pair, shared, old),
+        Frame::Refuse { status } => fail(pair, shared, TcpFailure::RefusedByPeer(status), status),
+    }
+}
+
+fn on_send(pair: &mut QueuePair, shared: &mut Shared, length: u64, immediate: Option<u32>) {
+    let Some(receive) = pair.receives.front().copied() else {
+        return violate(pair, shared, ProtocolError::NoReceive);
+    };
+    if length > receive.local.length {
+        pair.complete_receive(shared, Status::LocalLength, CompletionKind::Receive, 0, None);
+        return refuse(pair, shared, Status::RemoteInvalidRequest);
+    }
+    let place = LocalSlice { length, ..receive.local };
+    let places = [place, LocalSlice::default()];
+    pair.incoming = Incoming::Payload { what: Arriving::Send { immediate }, length, places };
+}
+
+fn on_write(
+    pair: &mut QueuePair,
+    shared: &mut Shared,
+    length: u64,
+    remote: RemoteSlice,
+    immediate: Option<u32>,
+) {
+    let place = if length == 0 {
+        LocalSlice::default()
+    } else {
+        match shared.memory.remote(remote, length, |access| access.remote_write) {
+            Some(place) => place,
+            None => return refuse(pair, shared, Status::RemoteAccess),
+        }
+    };
+    if immediate.is_some() && pair.receives.is_empty() {
+        return violate(pair, shared, ProtocolError::NoReceive);
+    }
+    shared.memory.hold(&place);
+    let what = Arriving::Write { immediate, held: place };
+    pair.incoming = Incoming::Payload { what, length, places: [place, LocalSlice::default()] };
+}
+
+fn on_read(pair: &mut QueuePair, shared: &mut Shared, length: u64, remote: RemoteSlice) {
+    if pair.responses.len() >= MAX_READS {
+        return violate(pair, shared, ProtocolError::TooManyReads);
+    }
+    if length == 0 {
+        // Nothing is read, so there is nothing to check.
+        pair.responses.push_back(Response::Empty);
+        pair.executed += 1;
+        return;
+    }
+    let span = shared
+        .memory
+        .remote(remote, length, |access| access.remote_read)
+        .and_then(|slice| shared.memory.span(&slice));
+    match span {
+        Some(span) => {
+            pair.responses.push_back(Response::Read(span));
+            pair.executed += 1;
+        }
+        None => refuse(pair, shared, Status::RemoteAccess),
+    }
+}
+
+fn on_atomic(
+    pair: &mut QueuePair,
+    shared: &mut Shared,
+    remote: RemoteSlice,
+    update: impl Fn(u64) -> Option<u64>,
+) {
+    if pair.responses.len() >= MAX_READS {
+        return violate(pair, shared, ProtocolError::TooManyReads);
+    }
+    if !remote.offset.is_multiple_of(8) {
+        return refuse(pair, shared, Status::RemoteInvalidRequest);
+    }
+    let slice = shared.memory.remote(remote, 8, |access| access.remote_atomic);
+    let Some(window) = slice.and_then(|slice| shared.memory.window(&slice)) else {
+        return refuse(pair, shared, Status::RemoteAccess);
+    };
+    // Atomic among the requests of this device, which one thread executes one after the other (IBA volume 1, 9.4.5:
+    // atomicity towards the host's own accesses is not promised).
+    let mut old = [0; 8];
+    window.read(&mut old);
+    let old = u64::from_ne_bytes(old);
+    if let Some(new) = update(old) {
+        window.write(&new.to_ne_bytes());
+    }
+    pair.responses.push_back(Response::Atomic(old));
+    pair.executed += 1;
+}
+
+fn on_read_response(pair: &mut QueuePair, shared: &mut Shared, length: u64) {
+    let number = pair.reads.front().copied();
+    let entry = number.and_then(|number| pair.send_entry(number)).map(|entry| entry.request);
+    match entry {
+        Some(request)
+            if matches!(request.operation, Operation::Read { .. }) && request.length() == length =>
+        {
+            pair.incoming = Incoming::Payload { what: Arriving::ReadResponse, length, places: request.local };
+        }
+        _ => violate(pair, shared, ProtocolError::Response),
+    }
+}
+
+fn on_atomic_response(pair: &mut QueuePair, shared: &mut Shared, old: u64) {
+    let number = pair.reads.front().copied();
+    let entry = number.and_then(|number| pair.send_entry(number)).map(|entry| entry.request);
+    match entry {
+        Some(request)
+            if matches!(request.operation, Operation::FetchAdd { .. } | Operation::CompareSwap { .. }) =>
+        {
+            if let Some(window) = shared.memory.window(&request.local[0]) {
+                window.write(&old.to_ne_bytes());
+            }
+            answered(pair, shared);
+        }
+        _ => violate(pair, shared, ProtocolError::Response),
+    }
+}
+
+/// The oldest READ or atomic has its answer.
+fn answered(pair: &mut QueuePair, shared: &mut Shared) {
+    let number = pair.reads.pop_front();
+    if let Some(entry) = number.and_then(|number| pair.send_entry(number)) {
+        entry.answered = true;
+    }
+    pair.complete_done(shared);
+}
+
+/// A message's bytes are all in place.
+fn arrived(pair: &mut QueuePair, shared: &mut Shared, what: Arriving, length: u64) {
+    match what {
+        Arriving::Send { immediate } => {
+            pair.executed += 1;
+            pair.complete_receive(shared, Status::Success, CompletionKind::Receive, length, immediate);
+        }
+        Arriving::Write { immediate, held } => {
+            shared.memory.release(&held);
+            pair.executed += 1;
+            if immediate.is_some() {
+                let kind = CompletionKind::ReceiveWrite;
+                pair.complete_receive(shared, Status::Success, kind, length, immediate);
+            }
+        }
+        Arriving::ReadResponse => answered(pair, shared),
+    }
+}

@@ -1,0 +1,394 @@
+//! The io_uring, and all unsafe code of this crate.
+//!
+//! Whatever the kernel works on is owned by [`Ring`] from the push of an operation to its completion: staging buffers,
+//! scatter and gather lists, socket addresses, and through [`crate::buffers`] the mappings the lists point into. That
+//! is the whole safety argument: no other code can free or move it meanwhile, whatever mistakes it makes.
+
+use core::net::SocketAddr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+use crate::buffers::{ReceivePlan, SendBatch};
+use crate::error::TcpError;
+
+/// Submission queue entries; a full queue is submitted early.
+const ENTRIES: u32 = 1024;
+/// `IORING_RECVSEND_POLL_FIRST`: wait for readiness before the first attempt.
+const POLL_FIRST: u16 = 1;
+/// Kinds of operations a queue pair can have in flight, one of each.
+const KINDS: usize = 3;
+const SEND: usize = 0;
+const RECEIVE: usize = 1;
+const CONNECT: usize = 2;
+/// Completions that carry no operation.
+const WAKE: u64 = u64::MAX;
+const CANCEL: u64 = u64::MAX - 1;
+/// How long dropping waits for the kernel to let go, in rounds of 10 ms.
+const DROP_ROUNDS: u32 = 200;
+
+/// The most pieces of one scatter or gather list.
+pub(crate) const MAX_VECTORS: usize = 64;
+
+/// A scatter or gather list and the message header that points to it.
+pub(crate) struct Vectors {
+    header: libc::msghdr,
+    vectors: [libc::iovec; MAX_VECTORS],
+    used: usize,
+}
+
+// SAFETY: the pointers inside are addresses for the kernel; they are never dereferenced here and tied to no thread.
+unsafe impl Send for Vectors {}
+
+impl core::fmt::Debug for Vectors {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Vectors").field("used", &self.used).finish_non_exhaustive()
+    }
+}
+
+impl Vectors {
+    pub(crate) const fn new() -> Self {
+        // SAFETY: a `msghdr` of zero bytes is a valid one that names nothing.
+        let header = unsafe { core::mem::zeroed() };
+        let empty = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
+        Self { header, vectors: [empty; MAX_VECTORS], used: 0 }
+    }
+
+    pub(crate) const fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// Adds a piece; pieces beyond [`MAX_VECTORS`] are left out, and so not transferred.
+    pub(crate) fn push(&mut self, base: *mut u8, length: usize) {
+        if let Some(vector) = self.vectors.get_mut(self.used) {
+            *vector = libc::iovec { iov_base: base.cast(), iov_len: length };
+            self.used += 1;
+        }
+    }
+
+    /// The only piece, if it is the only one.
+    fn single(&self) -> Option<(*mut u8, u32)> {
+        let [vector] = self.vectors.get(..self.used)? else { return None };
+        Some((vector.iov_base.cast(), u32::try_from(vector.iov_len).ok()?))
+    }
+
+    /// The header, pointing to the list. Valid until `self` moves.
+    fn message(&mut self) -> *mut libc::msghdr {
+        self.header.msg_iov = self.vectors.as_mut_ptr();
+        self.header.msg_iovlen = self.used as _;
+        &raw mut self.header
+    }
+}
+
+/// A socket address as the kernel reads it.
+pub(crate) struct PeerAddress {
+    storage: Storage,
+}
+
+enum Storage {
+    V4(libc::sockaddr_in),
+    V6(libc::sockaddr_in6),
+}
+
+impl core::fmt::Debug for PeerAddress {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("PeerAddress")
+    }
+}
+
+impl PeerAddress {
+    pub(crate) fn new(address: SocketAddr) -> Self {
+        let storage = match address {
+            SocketAddr::V4(v4) => Storage::V4(libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                sin_zero: [0; 8],
+            }),
+            SocketAddr::V6(v6) => Storage::V6(libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            }),
+        };
+        Self { storage }
+    }
+
+    const fn raw(&self) -> (*const libc::sockaddr, libc::socklen_t) {
+        match &self.storage {
+            Storage::V4(v4) => ((&raw const *v4).cast(), size_of::<libc::sockaddr_in>() as libc::socklen_t),
+            Storage::V6(v6) => ((&raw const *v6).cast(), size_of::<libc::sockaddr_in6>() as libc::socklen_t),
+        }
+    }
+}
+
+/// What is in flight.
+#[derive(Debug)]
+enum Operation {
+    Send(Box<SendBatch>),
+    Receive(Box<ReceivePlan>),
+    Connect(#[expect(dead_code, reason = "kept alive for the kernel")] Box<PeerAddress>),
+}
+
+/// A finished operation. `queue_pair` is the number given when it was pushed, `result` what the system call returned
+/// (a count, or a negative `errno`).
+#[derive(Debug)]
+pub(crate) enum Event {
+    Sent {
+        queue_pair: u32,
+        batch: Box<SendBatch>,
+        result: i32,
+    },
+    Received {
+        queue_pair: u32,
+        plan: Box<ReceivePlan>,
+        result: i32,
+        more: bool,
+    },
+    Connected {
+        queue_pair: u32,
+        result: i32,
+    },
+    /// The wake descriptor became readable; `armed` says whether it stays watched.
+    Woken {
+        armed: bool,
+    },
+    /// Nothing for the caller.
+    Other,
+}
+
+/// The ring and what is in flight on it.
+pub(crate) struct Ring {
+    ring: IoUring,
+    /// Submissions are bound to the thread of the first one.
+    enabled: bool,
+    /// By queue pair index and kind.
+    flights: Vec<Option<Operation>>,
+    in_flight: usize,
+}
+
+impl core::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Ring").field("in_flight", &self.in_flight).finish_non_exhaustive()
+    }
+}
+
+/// The slot of an operation: the queue pair's index is the lower half of its number.
+const fn slot(queue_pair: u32, kind: usize) -> usize {
+    (queue_pair & 0xFFFF) as usize * KINDS + kind
+}
+
+const fn user_data(queue_pair: u32, kind: usize) -> u64 {
+    (kind as u64) << 32 | queue_pair as u64
+}
+
+impl Ring {
+    pub(crate) fn new() -> Result<Self, TcpError> {
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .setup_submit_all()
+            .setup_r_disabled()
+            .setup_cqsize(ENTRIES * 4)
+            .build(ENTRIES)
+            .map_err(|error| match error.raw_os_error() {
+                Some(libc::ENOSYS) => TcpError::NoIoUring,
+                Some(libc::EPERM | libc::EACCES) => TcpError::Forbidden,
+                Some(libc::EINVAL) => TcpError::TooOld,
+                Some(libc::ENOMEM) => TcpError::Memory,
+                other => TcpError::System { what: "an io_uring", errno: other.unwrap_or(0) },
+            })?;
+        Ok(Self { ring, enabled: false, flights: Vec::new(), in_flight: 0 })
+    }
+
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.ring.as_raw_fd()
+    }
+
+    /// Makes room for the operations of queue pairs up to this index.
+    pub(crate) fn reserve(&mut self, index: u16) {
+        let needed = (usize::from(index) + 1) * KINDS;
+        if self.flights.len() < needed {
+            self.flights.resize_with(needed, || None);
+        }
+    }
+
+    /// Whether a system call is needed: something is to be submitted, or the kernel has work to finish here.
+    pub(crate) fn needs_enter(&mut self) -> bool {
+        let queue = self.ring.submission();
+        !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
+    }
+
+    /// Whether completions can be taken.
+    pub(crate) fn has_completions(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    /// Submits what was pushed and lets the kernel finish what is ready.
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
+        if !self.enabled {
+            self.ring.submitter().register_enable_rings()?;
+            self.enabled = true;
+        }
+        loop {
+            match self.ring.submit() {
+                Ok(_) => return Ok(()),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    // The completion queue is full, or memory is short for the moment: take completions first.
+                    Some(libc::EAGAIN | libc::EBUSY) => return Ok(()),
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// Sends a batch. It comes back with [`Event::Sent`], or at once when the ring does not work.
+    pub(crate) fn send(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        queue_pair: u32,
+        mut batch: Box<SendBatch>,
+    ) -> Result<(), Box<SendBatch>> {
+        let fd = types::Fd(fd.as_raw_fd());
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let vectors = batch.vectors();
+        let entry = match vectors.single() {
+            Some((base, length)) => opcode::Send::new(fd, base, length).flags(flags).build(),
+            None => opcode::SendMsg::new(fd, vectors.message()).flags(flags as u32).build(),
+        };
+        match self.launch(entry, queue_pair, SEND, Operation::Send(batch)) {
+            Err(Operation::Send(batch)) => Err(batch),
+            _ => Ok(()),
+        }
+    }
+
+    /// Receives into a plan's places. `wait_first` says that nothing is expected to be there yet.
+    pub(crate) fn receive(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        queue_pair: u32,
+        mut plan: Box<ReceivePlan>,
+        wait_first: bool,
+    ) -> Result<(), Box<ReceivePlan>> {
+        let fd = types::Fd(fd.as_raw_fd());
+        let priority = if wait_first { POLL_FIRST } else { 0 };
+        let vectors = plan.vectors();
+        let entry = match vectors.single() {
+            Some((base, length)) => opcode::Recv::new(fd, base, length).ioprio(priority).build(),
+            None => opcode::RecvMsg::new(fd, vectors.message()).ioprio(priority).build(),
+        };
+        match self.launch(entry, queue_pair, RECEIVE, Operation::Receive(plan)) {
+            Err(Operation::Receive(plan)) => Err(plan),
+            _ => Ok(()),
+        }
+    }
+
+    /// Connects a socket; whether it could be pushed.
+    pub(crate) fn connect(&mut self, fd: BorrowedFd<'_>, queue_pair: u32, address: PeerAddress) -> bool {
+        let address = Box::new(address);
+        let (pointer, length) = address.raw();
+        let entry = opcode::Connect::new(types::Fd(fd.as_raw_fd()), pointer, length).build();
+        self.launch(entry, queue_pair, CONNECT, Operation::Connect(address)).is_ok()
+    }
+
+    /// Asks the kernel to give up what a queue pair has in flight; it completes as usual.
+    pub(crate) fn cancel(&mut self, queue_pair: u32) {
+        for kind in 0..KINDS {
+            if self.flights.get(slot(queue_pair, kind)).is_some_and(Option::is_some) {
+                let entry = opcode::AsyncCancel::new(user_data(queue_pair, kind)).build().user_data(CANCEL);
+                self.push(&entry);
+            }
+        }
+    }
+
+    /// Watches the wake descriptor.
+    pub(crate) fn watch(&mut self, fd: BorrowedFd<'_>) {
+        let entry = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).multi(true).build();
+        self.push(&entry.user_data(WAKE));
+    }
+
+    /// The next finished operation.
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        let entry = self.ring.completion().next()?;
+        let (user_data, result, flags) = (entry.user_data(), entry.result(), entry.flags());
+        if user_data == WAKE {
+            return Some(Event::Woken { armed: cqueue::more(flags) });
+        }
+        let queue_pair = user_data as u32;
+        let kind = usize::try_from(user_data >> 32).unwrap_or(usize::MAX);
+        if kind >= KINDS {
+            return Some(Event::Other);
+        }
+        let operation = self.flights.get_mut(slot(queue_pair, kind)).and_then(Option::take);
+        self.in_flight -= usize::from(operation.is_some());
+        Some(match operation {
+            Some(Operation::Send(batch)) => Event::Sent { queue_pair, batch, result },
+            Some(Operation::Receive(plan)) => {
+                Event::Received { queue_pair, plan, result, more: cqueue::sock_nonempty(flags) }
+            }
+            Some(Operation::Connect(_)) => Event::Connected { queue_pair, result },
+            None => Event::Other,
+        })
+    }
+
+    /// Takes ownership of an operation and pushes it.
+    fn launch(
+        &mut self,
+        entry: squeue::Entry,
+        queue_pair: u32,
+        kind: usize,
+        operation: Operation,
+    ) -> Result<(), Operation> {
+        let place = slot(queue_pair, kind);
+        if self.flights.get(place).is_none_or(Option::is_some) {
+            return Err(operation);
+        }
+        if !self.push(&entry.user_data(user_data(queue_pair, kind))) {
+            return Err(operation);
+        }
+        if let Some(flight) = self.flights.get_mut(place) {
+            *flight = Some(operation);
+            self.in_flight += 1;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> bool {
+        if self.ring.submission().is_full() && self.submit().is_err() {
+            return false;
+        }
+        // SAFETY: the entries made in this module name descriptors, and memory that is owned by an operation in
+        // `flights` (boxed, so it does not move with it) until the completion is taken; nothing is freed earlier,
+        // also when the ring is dropped.
+        unsafe { self.ring.submission().push(entry) }.is_ok()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if self.enabled {
+            // The device has shut its sockets down, which ends sends and receives; this ends the rest.
+            let everything = types::CancelBuilder::any().all();
+            self.push(&opcode::AsyncCancel2::new(everything).build().user_data(CANCEL));
+            for _ in 0..DROP_ROUNDS {
+                if self.in_flight == 0 {
+                    break;
+                }
+                let timeout = types::Timespec::new().nsec(10_000_000);
+                let arguments = types::SubmitArgs::new().timespec(&timeout);
+                let _ = self.ring.submitter().submit_with_args(1, &arguments);
+                while self.next().is_some() {}
+            }
+        }
+        if self.enabled && self.in_flight > 0 {
+            // The kernel may still read or write this memory: keep it for good.
+            #[expect(clippy::mem_forget, reason = "freeing it would be a use after free by the kernel")]
+            core::mem::forget(core::mem::take(&mut self.flights));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Two devices on loopback, each with a listener as the daemon's control thread would have one.
+#![expect(clippy::unwrap_used, reason = "the parts of a test")]
+
+use std::io::{ErrorKind, Read};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use ringway_sim::conformance::{Harness, Side};
+use ringway_tcp::{PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, parse_preface};
+use ringway_verbs::{Device, Endpoint, QueuePairConfig, Time};
+
+/// A stuck test ends after this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A listener and the connections whose preface is not complete yet.
+pub(crate) struct Listener {
+    listener: TcpListener,
+    acceptor: Option<TcpAcceptor>,
+    arriving: Vec<(TcpStream, Vec<u8>)>,
+}
+
+impl Listener {
+    pub(crate) fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Self { listener, acceptor: None, arriving: Vec::new() }
+    }
+
+    pub(crate) fn device(&mut self) -> TcpDevice {
+        let mut config = TcpConfig::new(self.listener.local_addr().unwrap());
+        config.source = Some("127.0.0.1".parse().unwrap());
+        let (device, acceptor) = TcpDevice::new(config).unwrap();
+        self.acceptor = Some(acceptor);
+        device
+    }
+
+    pub(crate) fn turn(&mut self) {
+        let Some(acceptor) = &self.acceptor else { return };
+        while let Ok((stream, _)) = self.listener.accept() {
+            stream.set_nonblocking(true).unwrap();
+            self.arriving.push((stream, Vec::new()));
+        }
+        self.arriving.retain_mut(|(stream, bytes)| {
+            let mut rest = [0; PREFACE_LENGTH];
+            match stream.read(&mut rest[bytes.len()..]) {
+                Ok(0) => return false,
+                Ok(count) => bytes.extend_from_slice(&rest[bytes.len()..bytes.len() + count]),
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+            let Some(preface) = bytes.first_chunk::<PREFACE_LENGTH>() else { return true };
+            if let Some(token) = parse_preface(preface) {
+                acceptor.offer(token, OwnedFd::from(stream.try_clone().unwrap())).unwrap();
+            }
+            false
+        });
+    }
+}
+
+/// Two devices.
+pub(crate) struct Loopback {
+    devices: [Option<TcpDevice>; 2],
+    pub(crate) listeners: [Listener; 2],
+    start: Instant,
+}
+
+impl Harness for Loopback {
+    type Device = TcpDevice;
+
+    fn new() -> Self {
+        let mut listeners = [Listener::new(), Listener::new()];
+        let devices = [Some(listeners[0].device()), Some(listeners[1].device())];
+        Self { devices, listeners, start: Instant::now() }
+    }
+
+    fn device(&mut self, side: Side) -> &mut TcpDevice {
+        self.devices[side as usize].as_mut().unwrap()
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap())
+    }
+
+    fn pause(&mut self, idle: bool) -> bool {
+        for listener in &mut self.listeners {
+            listener.turn();
+        }
+        if idle {
+            std::thread::yield_now();
+        }
+        self.start.elapsed() < PATIENCE
+    }
+
+    fn kill(&mut self, side: Side) {
+        self.devices[side as usize] = None;
+    }
+
+    fn unreachable_endpoint(&mut self) -> Endpoint {
+        // A port that was just free: nobody listens there.
+        let mut listener = Listener::new();
+        let mut device = listener.device();
+        let config = QueuePairConfig { send_depth: 1, receive_depth: 1 };
+        let queue_pair = device.create_queue_pair(config).unwrap();
+        device.endpoint(queue_pair).unwrap()
+    }
+}
