@@ -81,6 +81,7 @@ pub(crate) fn start_passive(pair: &mut QueuePair, shared: &mut Shared) {
 /// Frames may go both ways from here on.
 pub(crate) fn ready(pair: &mut QueuePair, shared: &mut Shared) {
     pair.phase = Phase::Ready;
+    shared.changed = true;
     pair.deadline = None;
     pair.mark(shared);
 }
@@ -108,6 +109,7 @@ pub(crate) fn refuse(pair: &mut QueuePair, shared: &mut Shared, status: Status) 
     pair.failure = Some(TcpFailure::RefusedHere(status));
     pair.first_status = Status::Flushed;
     pair.phase = Phase::Draining;
+    shared.changed = true;
     pair.refusal = Some(status);
     pair.incoming = Incoming::Discard;
     pair.flush_receives(shared);
@@ -142,6 +144,7 @@ pub(crate) fn fail(pair: &mut QueuePair, shared: &mut Shared, failure: TcpFailur
 
 fn close(pair: &mut QueuePair, shared: &mut Shared) {
     pair.phase = Phase::Closing;
+    shared.changed = true;
     pair.deadline = None;
     if pair.in_flight() {
         if let Some(socket) = &pair.socket {

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use ringway_mem::Mapping;
@@ -81,6 +81,8 @@ pub struct TcpDevice {
     /// Completions that all queue pairs together can have untaken.
     depth: usize,
     acceptor: TcpAcceptor,
+    /// Events signal the wake descriptor.
+    armed: bool,
 }
 
 impl TcpDevice {
@@ -101,18 +103,18 @@ impl TcpDevice {
         let wake = rustix::event::eventfd(0, flags)
             .map_err(|errno| TcpError::System { what: "an eventfd", errno: errno.raw_os_error() })?;
         let acceptor = TcpAcceptor::new(wake);
-        let mut ring = Ring::new()?;
-        ring.watch(acceptor.wake_descriptor().as_fd());
+        let ring = Ring::new(acceptor.wake_descriptor().as_fd())?;
         let shared = Shared {
             config,
             memory: Memory::new(config.max_regions),
             ring,
             completions: VecDeque::new(),
             dirty: VecDeque::new(),
+            changed: false,
             now: Time(0),
             next_deadline: None,
         };
-        let device = Self { shared, slots: Vec::new(), free: Vec::new(), depth: 0, acceptor };
+        let device = Self { shared, slots: Vec::new(), free: Vec::new(), depth: 0, acceptor, armed: false };
         let acceptor = device.acceptor.clone();
         Ok((device, acceptor))
     }
@@ -178,13 +180,6 @@ impl TcpDevice {
             Event::Connected { queue_pair, result } => {
                 if let Some((pair, shared)) = self.split(queue_pair) {
                     connected(pair, shared, result);
-                }
-            }
-            Event::Woken { armed } => {
-                let wake = self.acceptor.wake_descriptor();
-                let _ = rustix::io::read(wake, &mut [0; 8]);
-                if !armed {
-                    self.shared.ring.watch(wake.as_fd());
                 }
             }
             Event::Other => {}
@@ -405,6 +400,10 @@ impl Device for TcpDevice {
 
     fn poll(&mut self, now: Time, completions: &mut [Completion]) -> usize {
         self.shared.now = self.shared.now.max(now);
+        if self.armed {
+            self.armed = false;
+            self.shared.ring.signal(false);
+        }
         if !self.acceptor.is_empty() {
             self.take_offers();
         }
@@ -423,12 +422,19 @@ impl Device for TcpDevice {
     }
 
     fn event_descriptor(&self) -> Option<i32> {
-        Some(self.shared.ring.descriptor())
+        Some(self.acceptor.wake_descriptor().as_raw_fd())
     }
 
     fn arm(&mut self) -> bool {
+        if !self.armed {
+            self.armed = true;
+            self.shared.ring.signal(true);
+        }
+        // Signals from before are spent; what they were for is looked for below.
+        let _ = rustix::io::read(self.acceptor.wake_descriptor(), &mut [0; 8]);
         self.flush();
-        self.shared.completions.is_empty()
+        !core::mem::take(&mut self.shared.changed)
+            && self.shared.completions.is_empty()
             && self.shared.dirty.is_empty()
             && !self.shared.ring.has_completions()
             && !self.shared.ring.needs_enter()

@@ -94,6 +94,8 @@ pub(crate) struct Shared {
     pub(crate) completions: VecDeque<Completion>,
     /// Queue pairs with something to send or to receive into, by index.
     pub(crate) dirty: VecDeque<u16>,
+    /// A queue pair changed its state since the caller last asked to block: it gets another turn to see it.
+    pub(crate) changed: bool,
     pub(crate) now: Time,
     /// Not later than the earliest deadline of any queue pair.
     pub(crate) next_deadline: Option<Time>,

@@ -6,7 +6,7 @@
 
 use core::net::SocketAddr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
@@ -22,9 +22,8 @@ const KINDS: usize = 3;
 const SEND: usize = 0;
 const RECEIVE: usize = 1;
 const CONNECT: usize = 2;
-/// Completions that carry no operation.
-const WAKE: u64 = u64::MAX;
-const CANCEL: u64 = u64::MAX - 1;
+/// The user data of completions that carry no operation.
+const CANCEL: u64 = u64::MAX;
 /// How long dropping waits for the kernel to let go, in rounds of 10 ms.
 const DROP_ROUNDS: u32 = 200;
 
@@ -152,10 +151,6 @@ pub(crate) enum Event {
         queue_pair: u32,
         result: i32,
     },
-    /// The wake descriptor became readable; `armed` says whether it stays watched.
-    Woken {
-        armed: bool,
-    },
     /// Nothing for the caller.
     Other,
 }
@@ -186,8 +181,12 @@ const fn user_data(queue_pair: u32, kind: usize) -> u64 {
 }
 
 impl Ring {
-    pub(crate) fn new() -> Result<Self, TcpError> {
-        let ring = IoUring::builder()
+    /// Makes a ring that signals `wake` while [`Ring::signal`] says so.
+    ///
+    /// A ring's own descriptor does not become readable by work that was deferred to its thread, which is why there is
+    /// an eventfd; it is switched off while the caller polls, so that events cost no signal then.
+    pub(crate) fn new(wake: BorrowedFd<'_>) -> Result<Self, TcpError> {
+        let mut ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
@@ -202,11 +201,27 @@ impl Ring {
                 Some(libc::ENOMEM) => TcpError::Memory,
                 other => TcpError::System { what: "an io_uring", errno: other.unwrap_or(0) },
             })?;
+        ring.submitter().register_eventfd(wake.as_raw_fd()).map_err(|error| TcpError::System {
+            what: "to signal an eventfd from io_uring",
+            errno: error.raw_os_error().unwrap_or(0),
+        })?;
+        ring.completion().disable_eventfd();
         Ok(Self { ring, enabled: false, flights: Vec::new(), in_flight: 0 })
     }
 
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.ring.as_raw_fd()
+    /// Whether events signal the eventfd from now on. What happened before is seen by [`Ring::needs_enter`] and
+    /// [`Ring::has_completions`].
+    pub(crate) fn signal(&mut self, on: bool) {
+        let queue = self.ring.completion();
+        if on {
+            queue.enable_eventfd()
+        } else {
+            queue.disable_eventfd()
+        }
+        drop(queue);
+        // The kernel publishes an event and then looks whether to signal; this side says whether and then looks for
+        // events. Without the fence each could miss the other.
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     }
 
     /// Makes room for the operations of queue pairs up to this index.
@@ -306,19 +321,10 @@ impl Ring {
         }
     }
 
-    /// Watches the wake descriptor.
-    pub(crate) fn watch(&mut self, fd: BorrowedFd<'_>) {
-        let entry = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).multi(true).build();
-        self.push(&entry.user_data(WAKE));
-    }
-
     /// The next finished operation.
     pub(crate) fn next(&mut self) -> Option<Event> {
         let entry = self.ring.completion().next()?;
         let (user_data, result, flags) = (entry.user_data(), entry.result(), entry.flags());
-        if user_data == WAKE {
-            return Some(Event::Woken { armed: cqueue::more(flags) });
-        }
         let queue_pair = user_data as u32;
         let kind = usize::try_from(user_data >> 32).unwrap_or(usize::MAX);
         if kind >= KINDS {

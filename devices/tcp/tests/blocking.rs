@@ -1,0 +1,192 @@
+//! Callers that block on the event descriptor, devices that move to another thread, and devices dropped in use.
+#![expect(clippy::unwrap_used, reason = "the parts of a test")]
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringway_mem::Mapping;
+use ringway_tcp::{PREFACE_LENGTH, TcpConfig, TcpDevice, parse_preface};
+use ringway_verbs::{
+    Access, Completion, CompletionKind, Device, Endpoint, LocalSlice, Operation, QueuePairConfig,
+    QueuePairNumber, QueuePairState, ReceiveRequest, Role, Status, Time, WorkRequest,
+};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+/// Far beyond what a wake-up takes on a loaded machine.
+const TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+
+struct Node {
+    device: TcpDevice,
+    queue_pair: QueuePairNumber,
+    local: LocalSlice,
+    start: Instant,
+}
+
+impl Node {
+    fn new(length: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (mut device, acceptor) = TcpDevice::new(TcpConfig::new(listener.local_addr().unwrap())).unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut preface = [0; PREFACE_LENGTH];
+            stream.read_exact(&mut preface).unwrap();
+            // Give the device time to block before the offer.
+            thread::sleep(Duration::from_millis(50));
+            acceptor.offer(parse_preface(&preface).unwrap(), OwnedFd::from(stream)).unwrap();
+        });
+        let config = QueuePairConfig { send_depth: 16, receive_depth: 16 };
+        let queue_pair = device.create_queue_pair(config).unwrap();
+        let keys = device.register(Arc::new(Mapping::private(length).unwrap()), Access::ALL).unwrap();
+        let local = LocalSlice { key: keys.local, offset: 0, length: length as u64 };
+        Self { device, queue_pair, local, start: Instant::now() }
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        self.device.endpoint(self.queue_pair).unwrap()
+    }
+
+    /// Polls, and blocks on the descriptor whenever the device says that it may.
+    fn turn(&mut self) -> Option<Completion> {
+        let mut batch = [Completion::EMPTY; 1];
+        let now = Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap());
+        if self.device.poll(now, &mut batch) > 0 {
+            return Some(batch[0]);
+        }
+        if self.device.arm() {
+            // SAFETY: the descriptor belongs to the device, which lives longer than this call.
+            let fd = unsafe { BorrowedFd::borrow_raw(self.device.event_descriptor().unwrap()) };
+            let ready = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&TIMEOUT));
+            assert_eq!(ready, Ok(1), "the descriptor did not become readable");
+        }
+        None
+    }
+
+    fn connect(&mut self, peer: &Endpoint, role: Role) {
+        self.device.connect(self.queue_pair, peer, role).unwrap();
+        while self.device.state(self.queue_pair) != Some(QueuePairState::Ready) {
+            assert_eq!(self.turn(), None);
+        }
+    }
+
+    fn wait(&mut self, kind: CompletionKind) -> Completion {
+        loop {
+            if let Some(completion) = self.turn().filter(|completion| completion.kind == kind) {
+                return completion;
+            }
+        }
+    }
+
+    fn post_receive(&mut self) {
+        let request = ReceiveRequest { id: 0, local: self.local };
+        self.device.post_receive(self.queue_pair, &request).unwrap();
+    }
+
+    fn send(&mut self) {
+        let operation = Operation::Send { immediate: None };
+        let local = [self.local, LocalSlice::default()];
+        let request = WorkRequest { id: 1, operation, local, signalled: true, fence: false };
+        self.device.post_send(self.queue_pair, &request).unwrap();
+        self.device.flush();
+    }
+}
+
+#[test]
+fn blocked_callers_are_woken_by_offers_messages_and_acknowledgements() {
+    for length in [8, 1 << 20] {
+        let (mut one, mut two) = (Node::new(length), Node::new(length));
+        let (here, there) = (one.endpoint(), two.endpoint());
+        // Made here, used there: the first poll binds it.
+        let other = thread::spawn(move || {
+            two.connect(&here, Role::Passive);
+            for _ in 0..20 {
+                two.post_receive();
+                assert_eq!(two.wait(CompletionKind::Receive).status, Status::Success);
+                // The peer has gone to sleep over its receive by now.
+                thread::sleep(Duration::from_millis(2));
+                two.send();
+                assert_eq!(two.wait(CompletionKind::Send).status, Status::Success);
+            }
+        });
+        one.connect(&there, Role::Active);
+        for _ in 0..20 {
+            one.post_receive();
+            one.send();
+            assert_eq!(one.wait(CompletionKind::Send).status, Status::Success);
+            assert_eq!(one.wait(CompletionKind::Receive).status, Status::Success);
+        }
+        // The acknowledgement of the last message is still to be sent.
+        one.device.flush();
+        other.join().unwrap();
+        // The other device is gone with its thread: a blocked caller learns of it.
+        while one.device.state(one.queue_pair) == Some(QueuePairState::Ready) {
+            one.turn();
+        }
+    }
+}
+
+#[test]
+fn an_idle_device_lets_its_caller_block() {
+    let (mut one, mut two) = (Node::new(8), Node::new(8));
+    let (here, there) = (one.endpoint(), two.endpoint());
+    let (done, wait) = mpsc::channel::<()>();
+    let other = thread::spawn(move || {
+        two.connect(&here, Role::Passive);
+        let _ = wait.recv();
+    });
+    one.connect(&there, Role::Active);
+    // What connecting left to do is done after a few polls; from then on nothing wakes the caller.
+    let quiet = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    let mut batch = [Completion::EMPTY; 1];
+    let mut silent = 0;
+    for _ in 0..1000 {
+        assert_eq!(one.device.poll(Time(0), &mut batch), 0);
+        if !one.device.arm() {
+            continue;
+        }
+        // SAFETY: the descriptor belongs to the device, which lives longer than this call.
+        let fd = unsafe { BorrowedFd::borrow_raw(one.device.event_descriptor().unwrap()) };
+        let ready = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&quiet)).unwrap();
+        silent = if ready == 0 { silent + 1 } else { 0 };
+        if silent == 5 {
+            break;
+        }
+    }
+    assert_eq!(silent, 5, "an idle device keeps waking its caller");
+    done.send(()).unwrap();
+    other.join().unwrap();
+}
+
+#[test]
+fn a_device_can_be_dropped_in_the_middle_of_transfers() {
+    for round in 0..10 {
+        let (mut one, mut two) = (Node::new(8 << 20), Node::new(8 << 20));
+        let (here, there) = (one.endpoint(), two.endpoint());
+        let other = thread::spawn(move || {
+            two.post_receive();
+            two.post_receive();
+            two.connect(&here, Role::Passive);
+            two.send();
+            // Part of the message has come when the device goes.
+            for _ in 0..round {
+                two.device.poll(Time(0), &mut [Completion::EMPTY; 1]);
+                two.device.flush();
+            }
+        });
+        one.connect(&there, Role::Active);
+        one.post_receive();
+        one.send();
+        one.send();
+        other.join().unwrap();
+        let lost = loop {
+            let completion = one.wait(CompletionKind::Send);
+            if completion.status != Status::Success {
+                break completion;
+            }
+        };
+        assert_eq!(lost.status, Status::TransportLost);
+    }
+}

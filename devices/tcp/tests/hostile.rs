@@ -1,0 +1,337 @@
+//! Peers that are not devices: raw sockets that send what no device would.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "the parts of a test")]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use ringway_mem::Mapping;
+use ringway_tcp::frame::{Frame, HEADER_LENGTH, Header, MAX_READS, encode, parse};
+use ringway_tcp::{
+    DATA_MAGIC, PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpFailure, Token, parse_preface,
+};
+use ringway_verbs::{
+    Access, Completion, CompletionKind, Device, LocalSlice, MemoryKeys, Operation, QueuePairConfig,
+    QueuePairNumber, QueuePairState, ReceiveRequest, RemoteSlice, Role, Status, Time, WorkRequest,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A device under attack, its queue pair, a region open to peers and one that is not.
+struct Victim {
+    device: TcpDevice,
+    acceptor: TcpAcceptor,
+    queue_pair: QueuePairNumber,
+    open: (Arc<Mapping>, MemoryKeys),
+    closed: (Arc<Mapping>, MemoryKeys),
+    seen: Vec<Completion>,
+    start: Instant,
+}
+
+impl Victim {
+    fn new(config: TcpConfig) -> Self {
+        let (mut device, acceptor) = TcpDevice::new(config).unwrap();
+        let config = QueuePairConfig { send_depth: 8, receive_depth: 8 };
+        let queue_pair = device.create_queue_pair(config).unwrap();
+        let mut memory = |access| {
+            let mapping = Arc::new(Mapping::private(4096).unwrap());
+            let keys = device.register(Arc::clone(&mapping), access).unwrap();
+            (mapping, keys)
+        };
+        let (open, closed) = (memory(Access::ALL), memory(Access::LOCAL));
+        Self { device, acceptor, queue_pair, open, closed, seen: Vec::new(), start: Instant::now() }
+    }
+
+    /// The token, which only the intended peer would learn over the control channel.
+    fn token(&self) -> Token {
+        let endpoint = self.device.endpoint(self.queue_pair).unwrap();
+        let mut preface = [0; PREFACE_LENGTH];
+        preface[..8].copy_from_slice(&DATA_MAGIC);
+        preface[8] = 1;
+        preface[16..48].copy_from_slice(&endpoint.as_bytes()[24..56]);
+        parse_preface(&preface).unwrap()
+    }
+
+    /// A victim with two posted receives and the attacker's end of its connection.
+    fn attacked() -> (Self, TcpStream) {
+        let mut victim = Self::new(TcpConfig::new("127.0.0.1:1".parse().unwrap()));
+        let (stream, other) = sockets();
+        victim.acceptor.offer(victim.token(), OwnedFd::from(other)).unwrap();
+        for id in 0..2 {
+            let local = LocalSlice { key: victim.closed.1.local, offset: id * 64, length: 64 };
+            victim.device.post_receive(victim.queue_pair, &ReceiveRequest { id, local }).unwrap();
+        }
+        let own = victim.device.endpoint(victim.queue_pair).unwrap();
+        victim.device.connect(victim.queue_pair, &own, Role::Passive).unwrap();
+        victim.until("ready", |victim| victim.state() == QueuePairState::Ready);
+        (victim, stream)
+    }
+
+    fn state(&self) -> QueuePairState {
+        self.device.state(self.queue_pair).unwrap()
+    }
+
+    fn turn(&mut self) {
+        let mut batch = [Completion::EMPTY; 8];
+        let now = Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap());
+        let count = self.device.poll(now, &mut batch);
+        self.device.flush();
+        self.seen.extend_from_slice(&batch[..count]);
+    }
+
+    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        while !holds(self) {
+            assert!(self.start.elapsed() < PATIENCE, "waited too long until {what}: {:?}", self.seen);
+            self.turn();
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until both receives came back flushed and the memory is free, and returns why.
+    fn expect_failed(&mut self) -> TcpFailure {
+        self.until("both receives are done", |victim| victim.seen.len() >= 2);
+        assert_eq!(self.state(), QueuePairState::Error);
+        assert!(self.seen.iter().all(|completion| completion.status == Status::Flushed), "{:?}", self.seen);
+        self.device.deregister(self.open.1.local).expect("no longer in use");
+        self.device.deregister(self.closed.1.local).expect("no longer in use");
+        self.device.last_error(self.queue_pair).unwrap()
+    }
+}
+
+fn sockets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    (stream, listener.accept().unwrap().0)
+}
+
+fn header(frame: Frame) -> [u8; HEADER_LENGTH] {
+    encode(&Header { frame, executed: 0, receives: 0 })
+}
+
+fn remote(keys: MemoryKeys, offset: u64) -> RemoteSlice {
+    RemoteSlice { key: keys.remote, offset }
+}
+
+/// Sends bytes and expects the connection to be ended as a breach of the protocol.
+fn breaks_the_protocol(bytes: &[u8]) {
+    let (mut victim, mut stream) = Victim::attacked();
+    stream.write_all(bytes).unwrap();
+    let failure = victim.expect_failed();
+    assert!(matches!(failure, TcpFailure::Protocol(_)), "{failure}");
+    // The attacker sees the end as well, however it comes.
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+}
+
+#[test]
+fn garbage_ends_the_connection() {
+    breaks_the_protocol(&[0xA5; 200]);
+    breaks_the_protocol(&[0; HEADER_LENGTH]);
+    breaks_the_protocol(&DATA_MAGIC.repeat(20));
+}
+
+#[test]
+fn a_message_beyond_every_limit_ends_the_connection() {
+    let mut bytes = header(Frame::Send { length: 8, immediate: None });
+    bytes[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+    breaks_the_protocol(&bytes);
+}
+
+#[test]
+fn acknowledging_what_was_not_sent_ends_the_connection() {
+    breaks_the_protocol(&encode(&Header { frame: Frame::Acknowledge, executed: 1, receives: 0 }));
+}
+
+#[test]
+fn taking_receives_back_ends_the_connection() {
+    let mut bytes = encode(&Header { frame: Frame::Acknowledge, executed: 0, receives: 9 }).to_vec();
+    bytes.extend(encode(&Header { frame: Frame::Acknowledge, executed: 0, receives: 8 }));
+    breaks_the_protocol(&bytes);
+}
+
+#[test]
+fn responses_to_nothing_end_the_connection() {
+    breaks_the_protocol(&header(Frame::ReadResponse { length: 8 }));
+    breaks_the_protocol(&header(Frame::AtomicResponse { old: 8 }));
+}
+
+#[test]
+fn too_many_reads_at_once_end_the_connection() {
+    let (victim, _) = Victim::attacked();
+    let read = header(Frame::Read { length: 8, remote: remote(victim.open.1, 0) });
+    breaks_the_protocol(&read.repeat(MAX_READS + 1));
+}
+
+#[test]
+fn messages_without_a_receive_end_the_connection() {
+    let (mut victim, mut stream) = Victim::attacked();
+    stream.write_all(&header(Frame::Send { length: 0, immediate: None }).repeat(3)).unwrap();
+    victim.until("the failure", |victim| victim.state() == QueuePairState::Error);
+    let failure = victim.device.last_error(victim.queue_pair).unwrap();
+    assert!(matches!(failure, TcpFailure::Protocol(_)), "{failure}");
+    assert!(victim.seen.iter().all(|completion| completion.kind == CompletionKind::Receive));
+}
+
+#[test]
+fn a_half_header_and_then_the_end() {
+    let (mut victim, mut stream) = Victim::attacked();
+    stream.write_all(&header(Frame::Acknowledge)[..20]).unwrap();
+    drop(stream);
+    assert!(matches!(victim.expect_failed(), TcpFailure::Closed | TcpFailure::Reset));
+}
+
+#[test]
+fn half_a_write_and_then_the_end() {
+    for (announced, sent) in [(100, 50), (4096, 1), (4000, 3999)] {
+        let (mut victim, mut stream) = Victim::attacked();
+        let write = Frame::Write { length: announced, remote: remote(victim.open.1, 0), immediate: None };
+        stream.write_all(&header(write)).unwrap();
+        stream.write_all(&vec![7; sent]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert!(matches!(victim.expect_failed(), TcpFailure::Closed | TcpFailure::Reset));
+    }
+}
+
+#[test]
+fn refusals_reach_the_peer_and_say_why() {
+    let (mut victim, mut stream) = Victim::attacked();
+    stream
+        .write_all(&header(Frame::Write { length: 8, remote: remote(victim.closed.1, 0), immediate: None }))
+        .unwrap();
+    // More than the socket buffers hold follows: the refusal gets through all the same.
+    let writer = stream.try_clone().unwrap();
+    let flood = std::thread::spawn(move || {
+        let mut writer = writer;
+        for _ in 0..200 {
+            if writer.write_all(&[0; 1 << 16]).is_err() {
+                return;
+            }
+        }
+        let _ = writer.shutdown(Shutdown::Write);
+    });
+    assert_eq!(victim.expect_failed(), TcpFailure::RefusedHere(Status::RemoteAccess));
+    let answer = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        bytes
+    });
+    victim.until("the peer has read the answer", |_| answer.is_finished());
+    let bytes = answer.join().unwrap();
+    let last = bytes.last_chunk::<HEADER_LENGTH>().unwrap();
+    assert_eq!(parse(last).unwrap().frame, Frame::Refuse { status: Status::RemoteAccess });
+    victim.until("the flood is over", |_| flood.is_finished());
+    flood.join().unwrap();
+    assert!((0..4096).all(|at| {
+        let mut byte = [1];
+        victim.closed.0.window(at, 1).unwrap().read(&mut byte);
+        byte == [0]
+    }));
+}
+
+#[test]
+fn a_wrong_token_is_closed_and_harms_nobody() {
+    let mut victim = Victim::new(TcpConfig::new("127.0.0.1:1".parse().unwrap()));
+    let own = victim.device.endpoint(victim.queue_pair).unwrap();
+    victim.device.connect(victim.queue_pair, &own, Role::Passive).unwrap();
+    let (mut stream, other) = sockets();
+    let mut preface = [0; PREFACE_LENGTH];
+    preface[..8].copy_from_slice(&DATA_MAGIC);
+    preface[8] = 1;
+    victim.acceptor.offer(parse_preface(&preface).unwrap(), OwnedFd::from(other)).unwrap();
+    victim.turn();
+    assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "closed");
+    assert_eq!(victim.state(), QueuePairState::Connecting);
+    // A token works once.
+    let (_first, other) = sockets();
+    victim.acceptor.offer(victim.token(), OwnedFd::from(other)).unwrap();
+    victim.until("ready", |victim| victim.state() == QueuePairState::Ready);
+    let (mut second, other) = sockets();
+    victim.acceptor.offer(victim.token(), OwnedFd::from(other)).unwrap();
+    victim.turn();
+    assert_eq!(second.read(&mut [0; 8]).unwrap(), 0, "closed");
+    assert_eq!(victim.state(), QueuePairState::Ready);
+}
+
+#[test]
+fn a_peer_that_never_comes_or_never_speaks_is_given_up() {
+    let mut config = TcpConfig::new("127.0.0.1:1".parse().unwrap());
+    config.connect_timeout_ns = 100_000_000;
+    let mut victim = Victim::new(config);
+    let own = victim.device.endpoint(victim.queue_pair).unwrap();
+    victim.device.connect(victim.queue_pair, &own, Role::Passive).unwrap();
+    assert!(victim.device.deadline().is_some());
+    victim.until("the failure", |victim| victim.state() == QueuePairState::Error);
+    assert_eq!(victim.device.last_error(victim.queue_pair), Some(TcpFailure::TimedOut));
+
+    // Somebody listens and accepts, but is no device.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    config.advertised = listener.local_addr().unwrap();
+    let mut victim = Victim::new(config);
+    let there = victim.device.endpoint(victim.queue_pair).unwrap();
+    victim.device.connect(victim.queue_pair, &there, Role::Active).unwrap();
+    let request = WorkRequest {
+        id: 5,
+        operation: Operation::Send { immediate: None },
+        local: [LocalSlice::default(); 2],
+        signalled: true,
+        fence: false,
+    };
+    victim.device.post_send(victim.queue_pair, &request).unwrap();
+    victim.until("the failure", |victim| !victim.seen.is_empty());
+    assert_eq!((victim.seen[0].id, victim.seen[0].status), (5, Status::TransportLost));
+    assert_eq!(victim.device.last_error(victim.queue_pair), Some(TcpFailure::TimedOut));
+}
+
+#[test]
+fn nobody_listening_is_a_refusal() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut victim = Victim::new(TcpConfig::new(free));
+    let there = victim.device.endpoint(victim.queue_pair).unwrap();
+    victim.device.connect(victim.queue_pair, &there, Role::Active).unwrap();
+    victim.until("the failure", |victim| victim.state() == QueuePairState::Error);
+    assert_eq!(victim.device.last_error(victim.queue_pair), Some(TcpFailure::Refused));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Any bytes, some of them shaped like frames: no panic, nothing written where no peer may, and an end.
+    #[test]
+    fn any_bytes_are_survived(
+        parts in prop::collection::vec((0_u8..12, any::<[u8; 48]>(), 0_usize..300, any::<[bool; 4]>()), 1..20),
+    ) {
+        let (mut victim, mut stream) = Victim::attacked();
+        for (kind, mut bytes, payload, [plain, own_key, small, counts]) in parts {
+            bytes[0] = kind;
+            if plain {
+                bytes[1..4].fill(0);
+                bytes[32..40].fill(0);
+            }
+            if own_key {
+                bytes[4..8].copy_from_slice(&victim.open.1.remote.0.to_le_bytes());
+                bytes[16..24].fill(0);
+            }
+            if small {
+                bytes[8..16].copy_from_slice(&(payload as u64).to_le_bytes());
+            }
+            if counts {
+                bytes[40..48].fill(0);
+            }
+            let _ = stream.write_all(&bytes);
+            let _ = stream.write_all(&vec![0x5A; payload]);
+        }
+        drop(stream);
+        victim.until("the failure", |victim| victim.state() == QueuePairState::Error && victim.seen.len() >= 2);
+        // Receives got at most their own 64 bytes each; what lies behind is untouched.
+        let mut rest = vec![0; 4096 - 128];
+        victim.closed.0.window(128, 4096 - 128).unwrap().read(&mut rest);
+        prop_assert!(rest.iter().all(|byte| *byte == 0));
+        victim.device.deregister(victim.open.1.local).unwrap();
+        victim.device.deregister(victim.closed.1.local).unwrap();
+    }
+}
