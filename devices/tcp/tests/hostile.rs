@@ -96,8 +96,8 @@ impl Victim {
         self.until("both receives are done", |victim| victim.seen.len() >= 2);
         assert_eq!(self.state(), QueuePairState::Error);
         assert!(self.seen.iter().all(|completion| completion.status == Status::Flushed), "{:?}", self.seen);
-        self.device.deregister(self.open.1.local).expect("no longer in use");
-        self.device.deregister(self.closed.1.local).expect("no longer in use");
+        self.device.deregister(self.open.1.local).unwrap();
+        self.device.deregister(self.closed.1.local).unwrap();
         self.device.last_error(self.queue_pair).unwrap()
     }
 }
