@@ -6,6 +6,7 @@
 //! cargo build --release --examples
 //! target/release/ringway run -n 4 --nodes 2 -- target/release/examples/train_digits
 //! ```
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::{error::Error, io::Read as _};
 

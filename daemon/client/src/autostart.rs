@@ -161,7 +161,7 @@ fn spawn(program: &Path, socket: &Path, log: &Path) -> Result<Child, StartError>
     Command::new(program)
         .arg("--socket")
         .arg(socket)
-        .arg("--idle-exit")
+        .arg("--idle-exit-s")
         .arg(IDLE_EXIT.as_secs().to_string())
         .current_dir("/")
         .stdin(Stdio::null())

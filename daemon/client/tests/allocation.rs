@@ -1,0 +1,79 @@
+//! Operations allocate nothing once they have run a few times.
+
+mod common;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+use common::Daemon;
+use ringway_client::{Communicator, Error, Reduction};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counting per thread: the daemon in this process counts on its own threads.
+struct Counting;
+
+// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // During the end of a thread there is nothing to count with.
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A call of each kind, in buffers and in slices; buffers are kept from round to round.
+fn round(world: &Communicator, kept: &mut Kept) -> Result<(), Error> {
+    let peer = 1 - world.rank();
+    let (a, b) = (kept.a.take().expect("kept"), kept.b.take().expect("kept"));
+    let (a, b) = world.allreduce(a, b, Reduction::Sum)?.wait()?;
+    let (a, received) = world.send_recv((a, peer, 1), (b, peer, 1))?.wait()?;
+    let first = world.allreduce_in_place(a, Reduction::Max)?;
+    let second = world.broadcast_in_place(received.buffer, 0)?;
+    let (a, b) = (first.wait()?, second.wait()?);
+    let (a, b) = world.all_to_all_v(a, b, &kept.counts, &kept.counts)?.wait()?;
+    let (a, b) = world.group(|g| Ok((g.send(a, peer, 2)?, g.recv(b, peer, 2)?)))?;
+    (kept.a, kept.b) = (Some(a.wait()?), Some(b.wait()?.buffer));
+    world.blocking().allreduce_in_place(&mut kept.values, Reduction::Sum)?;
+    world.blocking().send_recv((&kept.values, peer, 3), (&mut kept.other, peer, 3))?;
+    world.blocking().barrier()
+}
+
+struct Kept {
+    a: Option<ringway_client::Buffer<u64>>,
+    b: Option<ringway_client::Buffer<u64>>,
+    counts: [u64; 2],
+    values: [u32; 100],
+    other: [u32; 100],
+}
+
+#[test]
+fn nothing_is_allocated_after_warm_up() {
+    let daemon = Daemon::start();
+    daemon.world(2, |world| {
+        let arena = world.client().arena(1 << 16).expect("arena");
+        let buffer = || Some(arena.buffer::<u64>(100).expect("buffer"));
+        let mut kept = Kept { a: buffer(), b: buffer(), counts: [50, 50], values: [0; 100], other: [0; 100] };
+        for _ in 0..10 {
+            round(world, &mut kept).expect("warm-up");
+        }
+        let before = ALLOCATIONS.get();
+        for _ in 0..1000 {
+            round(world, &mut kept).expect("round");
+        }
+        assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in a thousand rounds");
+    });
+}
