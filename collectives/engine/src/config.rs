@@ -5,7 +5,7 @@ use ringway_verbs::MemoryKeys;
 use thiserror::Error;
 
 use crate::RegionId;
-use crate::link::SLOT;
+use crate::link::{SLOT, link_bytes};
 
 /// Daemon-private memory, registered with the device: send and receive buffers, the message pool and the scratch
 /// memory of plans.
@@ -105,6 +105,14 @@ impl EngineConfig {
             late_after_ms: 5_000,
             drain_ms: 50,
         }
+    }
+
+    /// Bytes of the workspace that each peer node of each communicator takes for its send slots and receive buffers.
+    /// The rest is scratch memory, of which a collective takes up to a quarter, or one chunk's at least (see
+    /// `ringway_plan::Plan::shape`).
+    #[must_use]
+    pub fn link_bytes(&self) -> u64 {
+        link_bytes(self)
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {

@@ -18,6 +18,8 @@ const PLACE_BITS: u32 = 20;
 const KEY_MASK: u32 = 0x7fff_ffff;
 /// Operations looked at in one visit.
 const BATCH: usize = 32;
+/// Bytes touched for them after which the rest waits for the next visit.
+const QUANTUM: u64 = 64 << 10;
 
 /// Tells the notice of a written point-to-point message from that of a collective.
 pub(crate) const POINT_IMMEDIATE: u32 = 1 << 31;
@@ -191,6 +193,9 @@ impl Point {
     ) -> Result<(u64, bool), Failure> {
         let mut bytes = 0;
         for _ in 0..BATCH {
+            if bytes >= QUANTUM {
+                break;
+            }
             let Some(key) = self.incoming.pop_front() else { break };
             bytes += 64 + self.begin(key, place, turn)?;
         }
@@ -302,8 +307,8 @@ impl Point {
     /// The operation that has waited longest: since when, whose, for whom, whether it sends, and
     /// how many bytes.
     pub(crate) fn oldest(&self) -> Option<(Time, u32, Option<u32>, bool, u64)> {
-        self.ops
-            .iter()
+        let ops = if self.outstanding() > 0 { self.ops.as_slice() } else { &[] };
+        ops.iter()
             .filter(|op| op.state != State::Free)
             .map(|op| (op.since, op.local, op.peer, op.kind == Kind::Send, op.buffer.length))
             .min()

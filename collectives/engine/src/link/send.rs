@@ -1,0 +1,262 @@
+//! What is sent over a link, and in which order: control messages first, then point-to-point messages, then pieces of
+//! long messages in turn.
+
+use ringway_verbs::{Device, LocalSlice, Operation, PostError, RemoteSlice, WorkRequest};
+
+use super::{
+    ANNOUNCEMENTS, Class, Event, INLINE, Link, Purpose, Queued, RESERVED, SEGMENT, SEND_DEPTH, SLOT, Sent,
+    Taken, Transfer, WINDOW,
+};
+use crate::message::{Credits, Exchange, FAILURE, HEADER, Message, emit_failure};
+use crate::turn::Turn;
+use crate::{BufferRef, Failure};
+
+impl Link {
+    /// Whether an eager message of the class has a receive buffer waiting for it.
+    pub(crate) fn has_credit(&self, class: Class) -> bool {
+        match class {
+            Class::Collective => self.credits.collective > 0,
+            Class::Point => self.credits.point > 0,
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.outbox.is_empty() && self.sent.len() + RESERVED < SEND_DEPTH as usize
+    }
+
+    /// Sends an eager message of a collective; the caller has seen a credit.
+    pub(crate) fn send_data<D: Device + ?Sized>(
+        &mut self,
+        exchange: Exchange,
+        from: BufferRef,
+        purpose: Purpose,
+        turn: &mut Turn<'_, D>,
+    ) -> Taken {
+        if !self.has_room() {
+            return Taken::No;
+        }
+        let message = Message::Data { exchange, length: from.length, credits: self.owed };
+        let taken = self.send_eager(&message, from, purpose, turn);
+        if taken != Taken::No {
+            self.owed = Credits::default();
+            self.credits.collective -= 1;
+        }
+        taken
+    }
+
+    fn send_eager<D: Device + ?Sized>(
+        &mut self,
+        message: &Message,
+        from: BufferRef,
+        purpose: Purpose,
+        turn: &mut Turn<'_, D>,
+    ) -> Taken {
+        let slot = self.slot();
+        let mut header = self.write_header(slot, message, turn);
+        if from.length <= INLINE {
+            if from.length > 0 {
+                let into = turn.shared.workspace.buffer(slot + HEADER as u64, from.length);
+                turn.memory.copy(from, &[into]);
+                header.length += from.length;
+            }
+            let posted = self.post(send(), [header, LocalSlice::default()], Purpose::Control, false, turn);
+            return if posted { Taken::Copied } else { Taken::No };
+        }
+        let Some(key) = turn.shared.local_key(from.region) else { return Taken::No };
+        let payload = LocalSlice { key, offset: from.offset, length: from.length };
+        if self.post(send(), [header, payload], purpose, true, turn) { Taken::Posted } else { Taken::No }
+    }
+
+    /// Sends a message without payload, now or as soon as there is room.
+    pub(crate) fn control<D: Device + ?Sized>(&mut self, message: Message, turn: &mut Turn<'_, D>) {
+        if self.outbox.is_empty() && self.post_control(&message, turn) {
+            return;
+        }
+        // One sign of life is enough, however often a peer asks for it.
+        if message != Message::Pong || !self.outbox.contains(&message) {
+            self.outbox.push_back(message);
+        }
+    }
+
+    fn post_control<D: Device + ?Sized>(&mut self, message: &Message, turn: &mut Turn<'_, D>) -> bool {
+        if self.sent.len() >= SEND_DEPTH as usize {
+            return false;
+        }
+        let header = self.write_header(self.slot(), message, turn);
+        self.post(send(), [header, LocalSlice::default()], Purpose::Control, false, turn)
+    }
+
+    /// Tells the peer of a failure. What waited to be sent is dropped. `false` when there is no room yet.
+    pub(crate) fn abort<D: Device + ?Sized>(&mut self, failure: &Failure, turn: &mut Turn<'_, D>) -> bool {
+        self.outbox.clear();
+        self.queue.clear();
+        self.transfers.clear();
+        if self.sent.len() >= SEND_DEPTH as usize {
+            return false;
+        }
+        let slot = self.slot();
+        let mut header = self.write_header(slot, &Message::Abort, turn);
+        let into = turn.shared.workspace.buffer(slot + HEADER as u64, FAILURE as u64);
+        turn.memory.write(into, &emit_failure(failure));
+        header.length += FAILURE as u64;
+        self.post(send(), [header, LocalSlice::default()], Purpose::Control, true, turn)
+    }
+
+    /// Writes a long message where the peer has granted it.
+    pub(crate) fn transfer<D: Device + ?Sized>(
+        &mut self,
+        from: BufferRef,
+        target: RemoteSlice,
+        immediate: u32,
+        purpose: Purpose,
+        turn: &mut Turn<'_, D>,
+    ) {
+        if from.length == 0 {
+            self.control(Message::Written { immediate }, turn);
+            self.events.push_back(Event::Sent(purpose));
+        } else if let Some(key) = turn.shared.local_key(from.region) {
+            self.transfers.push_back(Transfer { from, key, target, immediate, purpose });
+            self.pump(turn);
+        } else {
+            self.broken = Some(turn.now);
+        }
+    }
+
+    /// Sends what waits, as far as there is room.
+    pub(crate) fn pump<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
+        while let Some(message) = self.outbox.front().copied() {
+            if !self.post_control(&message, turn) {
+                return;
+            }
+            self.outbox.pop_front();
+        }
+        while self.has_room() && self.pump_queued(turn) {}
+        while self.has_room() && self.in_flight < WINDOW && self.pump_transfer(turn) {}
+    }
+
+    fn pump_queued<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) -> bool {
+        let Some(Queued { key, envelope, buffer }) = self.queue.front().copied() else { return false };
+        if envelope.length <= self.eager_max && self.credits.point > 0 {
+            let message = Message::PointData { envelope, credits: self.owed };
+            match self.send_eager(&message, buffer, Purpose::Point { key }, turn) {
+                Taken::No => return false,
+                Taken::Posted => {}
+                Taken::Copied => self.events.push_back(Event::Sent(Purpose::Point { key })),
+            }
+            self.owed = Credits::default();
+            self.credits.point -= 1;
+        } else if self.announced < ANNOUNCEMENTS {
+            self.announced += 1;
+            self.control(Message::PointAnnounce { envelope, slot: key }, turn);
+            self.events.push_back(Event::Announced { key });
+        } else {
+            return false;
+        }
+        self.queue.pop_front();
+        true
+    }
+
+    /// A point-to-point message of the peer has to wait. `false` when there are more than a correct peer can send.
+    pub(crate) fn hold(&mut self) -> bool {
+        self.held += 1;
+        self.held <= ANNOUNCEMENTS + u32::from(self.credits_each)
+    }
+
+    /// An announced point-to-point message was granted.
+    pub(crate) fn granted(&mut self) {
+        self.announced = self.announced.saturating_sub(1);
+    }
+
+    fn pump_transfer<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) -> bool {
+        let Some(transfer) = self.transfers.pop_front() else { return false };
+        let length = transfer.from.length.min(SEGMENT).min(self.max_message);
+        let local = LocalSlice { key: transfer.key, offset: transfer.from.offset, length };
+        let last = length == transfer.from.length;
+        let (operation, purpose) = if last {
+            let (remote, immediate) = (transfer.target, transfer.immediate);
+            (Operation::WriteWithImmediate { remote, immediate }, transfer.purpose)
+        } else {
+            (Operation::Write { remote: transfer.target }, Purpose::Control)
+        };
+        if !self.post(operation, [local, LocalSlice::default()], purpose, true, turn) {
+            self.transfers.push_front(transfer);
+            return false;
+        }
+        if let Some(sent) = self.sent.back_mut() {
+            sent.bytes = length;
+        }
+        self.in_flight += length;
+        if !last {
+            let mut rest = transfer;
+            rest.from.offset += length;
+            rest.from.length -= length;
+            rest.target.offset = rest.target.offset.saturating_add(length);
+            self.transfers.push_back(rest);
+        }
+        true
+    }
+
+    fn slot(&self) -> u64 {
+        self.memory + u64::from(self.next % SEND_DEPTH) * SLOT
+    }
+
+    fn write_header<D: ?Sized>(&self, slot: u64, message: &Message, turn: &mut Turn<'_, D>) -> LocalSlice {
+        let workspace = &turn.shared.workspace;
+        turn.memory.write(workspace.buffer(slot, HEADER as u64), &message.emit(self.check));
+        LocalSlice { key: workspace.keys().local, offset: slot, length: HEADER as u64 }
+    }
+
+    fn post<D: Device + ?Sized>(
+        &mut self,
+        operation: Operation,
+        local: [LocalSlice; 2],
+        purpose: Purpose,
+        wanted: bool,
+        turn: &mut Turn<'_, D>,
+    ) -> bool {
+        if self.broken.is_some() || self.destroyed {
+            return false;
+        }
+        let signalled = wanted || self.unsignalled + 1 >= SEND_DEPTH / 4;
+        let id = self.id | u64::from(self.next & 0x7fff_ffff);
+        let request = WorkRequest { id, operation, local, signalled, fence: false };
+        match turn.device.post_send(self.queue_pair, &request) {
+            Ok(()) => {
+                self.sent.push_back(Sent { purpose, bytes: 0 });
+                self.next = self.next.wrapping_add(1);
+                self.unsignalled = if signalled { 0 } else { self.unsignalled + 1 };
+                turn.shared.unflushed = true;
+                true
+            }
+            Err(PostError::Full) => false,
+            Err(_) => {
+                self.broken = Some(turn.now);
+                false
+            }
+        }
+    }
+
+    /// A send-queue request and all before it are done.
+    pub(crate) fn sent(&mut self, number: u32) {
+        let first = self.next.wrapping_sub(u32::try_from(self.sent.len()).unwrap_or(0));
+        let count = (number.wrapping_sub(first) & 0x7fff_ffff).wrapping_add(1) as usize;
+        if count > self.sent.len() {
+            return;
+        }
+        for sent in self.sent.drain(..count) {
+            self.in_flight = self.in_flight.saturating_sub(sent.bytes);
+            if sent.purpose != Purpose::Control {
+                self.events.push_back(Event::Sent(sent.purpose));
+            }
+        }
+    }
+
+    /// Whether everything that was signalled is done, so that only requests nobody waits for remain.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.outbox.is_empty() && self.sent.len() <= self.unsignalled as usize
+    }
+}
+
+const fn send() -> Operation {
+    Operation::Send { immediate: None }
+}
