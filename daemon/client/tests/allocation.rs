@@ -1,4 +1,5 @@
 //! Operations allocate nothing once they have run a few times.
+#![allow(clippy::expect_used, clippy::panic, clippy::too_many_lines, reason = "these are tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Joining, splitting, several communicators and threads at once.
+#![allow(clippy::expect_used, clippy::panic, clippy::too_many_lines, reason = "these are tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Calls that are wrong, ranks that disagree, daemons that go.
+#![allow(clippy::expect_used, clippy::panic, clippy::too_many_lines, reason = "these are tests")]
 
 mod common;
 

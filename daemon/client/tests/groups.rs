@@ -1,4 +1,5 @@
 //! Groups, many operations at once, a full ring, pending operations in every state.
+#![allow(clippy::expect_used, clippy::panic, clippy::too_many_lines, reason = "these are tests")]
 
 mod common;
 

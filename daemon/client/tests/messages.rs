@@ -1,4 +1,5 @@
 //! Messages between two ranks: order, sources, lengths.
+#![allow(clippy::expect_used, clippy::panic, clippy::too_many_lines, reason = "these are tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Every collective, in and out of place, blocking and not, against what it should give.
+#![allow(clippy::expect_used, clippy::panic, clippy::too_many_lines, reason = "these are tests")]
 
 mod common;
 

@@ -1,5 +1,12 @@
 //! A daemon in this process, and ranks as threads.
 #![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    missing_debug_implementations,
+    reason = "these are tests"
+)]
 #![allow(unreachable_pub, reason = "it is a module of each test program")]
 
 use std::{
