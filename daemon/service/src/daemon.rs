@@ -2,9 +2,12 @@
 
 use std::time::Instant;
 
+use ringway_tcp::{TcpConfig, TcpDevice};
+
 use crate::{
     Config, DeviceChoice, ServiceError, Stop,
     control::{Control, Listener, Parts},
+    door::TcpDoor,
     engine_thread::{EngineThread, Lane, NoDevice, NodeDevice},
     membership::{Membership, PeersConfig},
     peers::{DataDoor, Times},
@@ -47,14 +50,23 @@ type Made = (NodeDevice, Option<Box<dyn DataDoor>>, &'static str);
 
 /// The device between nodes; one line in the log says why it is this one.
 fn make_device(config: &Config) -> Result<Made, ServiceError> {
-    if config.network.is_some() {
-        let reason = "this build serves one node only; start it without cluster_key_file".to_owned();
-        return Err(ServiceError::Device { device: "tcp", reason });
+    let Some(network) = &config.network else {
+        if config.device == DeviceChoice::Tcp {
+            tracing::info!(
+                "device `tcp` is not used: without cluster_key_file this daemon serves one node only"
+            );
+        }
+        return Ok((Box::new(NoDevice::default()), None, "none"));
+    };
+    if config.device == DeviceChoice::Auto {
+        tracing::info!("device `tcp` is used: it is the only kind this version has");
     }
-    if config.device == DeviceChoice::Tcp {
-        tracing::info!("device `tcp` is not used: without cluster_key_file this daemon serves one node only");
-    }
-    Ok((Box::new(NoDevice::default()), None, "none"))
+    let mut tcp = TcpConfig::new(network.advertise);
+    tcp.source = Some(network.listen.ip()).filter(|ip| !ip.is_unspecified());
+    tcp.max_regions = u32::from(u16::MAX);
+    let (device, acceptor) = TcpDevice::new(tcp)
+        .map_err(|error| ServiceError::Device { device: "tcp", reason: error.to_string() })?;
+    Ok((Box::new(device), Some(Box::new(TcpDoor(acceptor))), "tcp"))
 }
 
 fn peers_config(config: &Config, device: &str) -> PeersConfig {

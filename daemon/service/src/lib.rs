@@ -9,10 +9,10 @@
 mod config;
 mod control;
 mod daemon;
+mod door;
 mod engine_thread;
 mod error;
 mod membership;
-#[allow(dead_code, unused_imports, reason = "what the device between nodes and the tests use")]
 mod peers;
 mod poller;
 mod polling;

@@ -246,6 +246,11 @@ impl Membership {
         (self.member.forming(), self.root.rendezvous())
     }
 
+    /// Connections with other daemons, proved or not.
+    pub(crate) fn connections(&self) -> usize {
+        self.peers.connections()
+    }
+
     fn observe(&mut self, now: Instant) {
         self.now = self.now.max(now);
     }

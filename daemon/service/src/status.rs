@@ -31,6 +31,8 @@ pub struct DaemonStatus {
     pub forming_here: u32,
     /// Communicators being formed whose root is this daemon.
     pub forming_rooted: u32,
+    /// Control connections with other daemons.
+    pub peers: u32,
     /// What happened since it started.
     pub counters: Counters,
 }

@@ -64,6 +64,7 @@ impl Control {
             joining: joining.collect(),
             forming_here: count(forming_here),
             forming_rooted: count(forming_rooted),
+            peers: count(self.membership.connections()),
             counters,
         }
     }
