@@ -1,0 +1,267 @@
+//! Ranks and daemons as processes: this program runs itself again in other roles.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::too_many_lines, reason = "these are tests")]
+
+mod common;
+
+use std::{
+    env, fs,
+    os::unix::{
+        fs::PermissionsExt,
+        process::{CommandExt, ExitStatusExt},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{TIMEOUT, folder, settings};
+use ringway_client::{Client, Communicator, Error, OperationError, Reduction, Status};
+
+/// Starts this program again to play a role, which is one of the tests below that only run so.
+fn role(name: &str, variables: &[(&str, &str)]) -> Child {
+    command(name, variables).spawn().expect("this program runs again")
+}
+
+fn command(name: &str, variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env::current_exe().expect("this program"));
+    command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.envs(variables.iter().copied()).stdout(Stdio::null());
+    command
+}
+
+/// The user `nobody`, who plays the roles for which root is not an ordinary user.
+const NOBODY: u32 = 65534;
+
+/// As `role`, never as root: root's own daemon is the system's.
+fn ordinary_role(name: &str, variables: &[(&str, &str)]) -> Child {
+    let mut command = command(name, variables);
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command.spawn().expect("this program runs again")
+}
+
+/// A folder of the user who plays ordinary roles.
+fn ordinary_folder() -> PathBuf {
+    let folder = folder();
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY)).expect("chown");
+    }
+    folder
+}
+
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("{name} is set for this role"))
+}
+
+/// A daemon in a process of its own, which can be killed.
+struct DaemonProcess {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl DaemonProcess {
+    fn start() -> Self {
+        let folder = folder();
+        let socket = folder.join("daemon.sock");
+        let child = role("play_daemon", &[("TEST_SOCKET", &socket.display().to_string())]);
+        let daemon = Self { child, folder };
+        let started = Instant::now();
+        while Client::builder().socket(&socket).connect().is_err() {
+            assert!(started.elapsed() < TIMEOUT, "the daemon does not listen");
+            thread::sleep(Duration::from_millis(5));
+        }
+        daemon
+    }
+
+    fn socket(&self) -> String {
+        self.folder.join("daemon.sock").display().to_string()
+    }
+
+    /// A rank's process, with the environment that `ringway run` would give it.
+    fn rank(&self, name: &str, rank: u32, size: u32, end: &str) -> Child {
+        let (rank, size) = (rank.to_string(), size.to_string());
+        role(
+            name,
+            &[
+                ("RINGWAY_SOCKET", &self.socket()),
+                ("RINGWAY_RANK", &rank),
+                ("RINGWAY_WORLD_SIZE", &size),
+                ("RINGWAY_ID", "a job of this test"),
+                ("TEST_END", end),
+                ("RINGWAY_TIMEOUT_MS", "60000"),
+            ],
+        )
+    }
+}
+
+impl Drop for DaemonProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+#[ignore = "a role that other tests start"]
+fn play_daemon() {
+    let mut settings = settings(Path::new(&variable("TEST_SOCKET")));
+    settings.idle_exit_s = env::var("TEST_IDLE_EXIT").ok().map(|s| s.parse().expect("seconds"));
+    let (stop, stopped) = ringway_service::stop_pair().expect("stop");
+    ringway_service::run(settings.resolve().expect("settings"), stopped).expect("the daemon runs");
+    drop(stop);
+}
+
+fn world() -> Result<Communicator, Error> {
+    Communicator::from_env(&Client::connect()?)
+}
+
+#[test]
+#[ignore = "a role that other tests start"]
+fn play_rank() {
+    let world = world().expect("join");
+    for length in [1_usize, 1000, 100_000] {
+        let mut values = vec![1_u32; length];
+        world.blocking().allreduce_in_place(&mut values, Reduction::Sum).expect("sum");
+        assert!(values.iter().all(|v| *v == world.size()));
+    }
+}
+
+#[test]
+#[ignore = "a role that other tests start"]
+fn play_rank_that_never_ends() {
+    let world = world().expect("join");
+    loop {
+        let mut values = vec![1_u32; 50_000];
+        if let Err(error) = world.blocking().allreduce_in_place(&mut values, Reduction::Sum) {
+            let Error::Operation(error) = error else { panic!("{error}") };
+            match variable("TEST_END").as_str() {
+                "rank" => {
+                    assert_eq!(error.status(), Some(Status::RankFailed), "{error}");
+                    assert!(error.to_string().contains("rank 1"), "{error}");
+                }
+                _ => assert_eq!(error, OperationError::DaemonLost),
+            }
+            return;
+        }
+    }
+}
+
+fn succeed(mut ranks: Vec<Child>) {
+    for rank in &mut ranks {
+        assert!(rank.wait().expect("wait").success());
+    }
+}
+
+#[test]
+fn processes_form_a_communicator_from_their_environment() {
+    let daemon = DaemonProcess::start();
+    succeed((0..3).map(|rank| daemon.rank("play_rank", rank, 3, "")).collect());
+}
+
+/// Runs ranks until they are under way.
+fn under_way(daemon: &DaemonProcess, end: &str) -> Vec<Child> {
+    let ranks = (0..3).map(|rank| daemon.rank("play_rank_that_never_ends", rank, 3, end)).collect();
+    let client = Client::builder().socket(daemon.socket()).connect().expect("connect");
+    let started = Instant::now();
+    // Once it is formed, the communicator stands in the daemon's status.
+    while !client.status().expect("status").replace(' ', "").contains("\"ranks\":3") {
+        assert!(started.elapsed() < TIMEOUT, "the ranks do not come");
+        thread::sleep(Duration::from_millis(10));
+    }
+    thread::sleep(Duration::from_millis(50));
+    ranks
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_to_the_others() {
+    let daemon = DaemonProcess::start();
+    let mut ranks = under_way(&daemon, "rank");
+    ranks[1].kill().expect("kill");
+    assert_eq!(ranks[1].wait().expect("wait").signal(), Some(9));
+    ranks.remove(1);
+    succeed(ranks);
+}
+
+#[test]
+fn a_daemon_that_is_killed_ends_every_operation() {
+    let mut daemon = DaemonProcess::start();
+    let ranks = under_way(&daemon, "daemon");
+    daemon.child.kill().expect("kill");
+    succeed(ranks);
+}
+
+/// Connects as a client that finds no daemon and may start one.
+#[test]
+#[ignore = "a role that other tests start"]
+fn play_newcomer() {
+    let world = world().expect("a daemon was started, and the others are there");
+    let mut values = [1_u64];
+    world.blocking().allreduce_in_place(&mut values, Reduction::Sum).expect("sum");
+    assert_eq!(values, [4]);
+}
+
+#[test]
+fn many_processes_at_once_start_one_daemon() {
+    let folder = ordinary_folder();
+    // What `ringwayd --socket PATH --idle-exit-s N` would do, counting its starts.
+    let program = folder.join("ringwayd");
+    let this = env::current_exe().expect("this program");
+    let script = format!(
+        "#!/bin/sh\necho started >> {starts}\nTEST_SOCKET=$2 TEST_IDLE_EXIT=1 exec {this} play_daemon --exact --ignored \
+         --nocapture\n",
+        starts = folder.join("starts").display(),
+        this = this.display(),
+    );
+    fs::write(&program, script).expect("script");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("mode");
+    let folder_text = folder.display().to_string();
+    let ranks = (0..4_u32)
+        .map(|rank| {
+            let rank = rank.to_string();
+            ordinary_role(
+                "play_newcomer",
+                &[
+                    ("XDG_RUNTIME_DIR", &folder_text),
+                    ("RINGWAY_SOCKET", ""),
+                    ("RINGWAY_DAEMON", &program.display().to_string()),
+                    ("RINGWAY_RANK", &rank),
+                    ("RINGWAY_WORLD_SIZE", "4"),
+                    ("RINGWAY_ID", "newcomers"),
+                ],
+            )
+        })
+        .collect();
+    succeed(ranks);
+    let starts = fs::read_to_string(folder.join("starts")).expect("a daemon was started");
+    assert_eq!(starts.lines().count(), 1, "one daemon was started");
+    fs::remove_dir_all(&folder).expect("remove");
+}
+
+#[test]
+#[ignore = "a role that other tests start"]
+fn play_unlucky() {
+    let error = Client::connect().expect_err("the daemon does not start").to_string();
+    assert!(error.contains("ended with exit status: 3") && error.contains("bad luck"), "{error}");
+}
+
+#[test]
+fn a_daemon_that_does_not_start_is_quoted() {
+    let folder = ordinary_folder();
+    let program = folder.join("ringwayd");
+    fs::write(&program, "#!/bin/sh\necho bad luck >&2\nexit 3\n").expect("script");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("mode");
+    let child = ordinary_role(
+        "play_unlucky",
+        &[
+            ("XDG_RUNTIME_DIR", &folder.display().to_string()),
+            ("RINGWAY_SOCKET", ""),
+            ("RINGWAY_DAEMON", &program.display().to_string()),
+        ],
+    );
+    succeed(vec![child]);
+    fs::remove_dir_all(&folder).expect("remove");
+}
