@@ -2,6 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod daemon;
+pub mod demo;
 pub mod local;
 mod output;
+pub mod perf;
 pub mod run;
+pub mod status;

@@ -3,11 +3,7 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use ringway::{
-    daemon::{self, DaemonArgs},
-    local::process,
-    run,
-};
+use ringway::{daemon, demo, local::process, perf, run, status};
 
 /// Collectives between processes, through one daemon per node.
 #[derive(Debug, Parser)]
@@ -18,9 +14,13 @@ struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one value of it, for a moment")]
 enum Command {
+    Demo(demo::DemoArgs),
     Run(run::RunArgs),
-    Daemon(DaemonArgs),
+    Perf(perf::PerfArgs),
+    Status(status::StatusArgs),
+    Daemon(daemon::DaemonArgs),
 }
 
 fn main() -> ExitCode {
@@ -30,8 +30,16 @@ fn main() -> ExitCode {
     {
         return fail(&process::run_helper(rest));
     }
+    if let [first, spec] = raw.as_slice()
+        && first == perf::RANK
+    {
+        return perf::run_rank(&spec.to_string_lossy()).unwrap_or_else(|message| fail(&message));
+    }
     let result = match Arguments::parse().command {
+        Command::Demo(args) => demo::demo(args),
         Command::Run(args) => run::run(args),
+        Command::Perf(args) => perf::perf(args),
+        Command::Status(args) => status::status(&args),
         Command::Daemon(args) => daemon::daemon(args),
     };
     result.unwrap_or_else(|message| fail(&message))

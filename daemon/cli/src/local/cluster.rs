@@ -45,7 +45,7 @@ pub(crate) struct ClusterOptions {
 pub(crate) struct Node {
     pub(crate) socket: PathBuf,
     pub(crate) namespace: Option<Namespace>,
-    daemon: Child,
+    daemon: Option<Child>,
     log: PathBuf,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Cluster {
     pub(crate) root: Option<SocketAddr>,
     /// How the nodes are joined, for people.
     pub(crate) description: String,
-    folder: PathBuf,
+    folder: Option<PathBuf>,
     _hub: Option<Namespace>,
 }
 
@@ -69,12 +69,14 @@ impl Cluster {
     pub(crate) fn start(options: &ClusterOptions) -> io::Result<Self> {
         let (mut namespaces, hub, description) = join_nodes(options)?;
         let folder = private_folder()?;
-        let mut cluster = Self { nodes: Vec::new(), root: None, description, folder, _hub: hub };
+        let mut cluster =
+            Self { nodes: Vec::new(), root: None, description, folder: Some(folder.clone()), _hub: hub };
+        let key_file = folder.join("cluster.key");
         fs::OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(cluster.key_file())
+            .open(&key_file)
             .and_then(|mut file| io::Write::write_all(&mut file, random_hex()?.as_bytes()))?;
         for index in 0..options.nodes {
             let namespace = namespaces.get_mut(index).and_then(Option::take);
@@ -82,7 +84,7 @@ impl Cluster {
             if options.nodes > 1 && index == 0 {
                 cluster.root = Some(address);
             }
-            let node = cluster.start_daemon(index, namespace, address, options)?;
+            let node = start_daemon(&folder, index, namespace, address, options)?;
             cluster.nodes.push(node);
         }
         for node in &mut cluster.nodes {
@@ -91,41 +93,44 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn key_file(&self) -> PathBuf {
-        self.folder.join("cluster.key")
+    /// A daemon that someone else started, as a cluster of one node.
+    pub(crate) fn running(socket: PathBuf) -> Self {
+        let node = Node { socket, namespace: None, daemon: None, log: PathBuf::new() };
+        let description = "one node, a running daemon".to_owned();
+        Self { nodes: vec![node], root: None, description, folder: None, _hub: None }
     }
+}
 
-    fn start_daemon(
-        &self,
-        index: usize,
-        namespace: Option<Namespace>,
-        address: SocketAddr,
-        options: &ClusterOptions,
-    ) -> io::Result<Node> {
-        let socket = self.folder.join(format!("node{index}.sock"));
-        let log = self.folder.join(format!("node{index}.log"));
-        let program = std::env::current_exe()?;
-        let mut arguments: Vec<std::ffi::OsString> =
-            vec!["daemon".into(), "--socket".into(), socket.clone().into()];
-        if options.nodes > 1 {
-            arguments.extend(["--listen".into(), address.to_string().into()]);
-            arguments.extend(["--cluster-key-file".into(), self.key_file().into()]);
-            arguments.extend(["--device".into(), options.device.clone().into()]);
-        }
-        arguments.extend(options.daemon_arguments.iter().map(Into::into));
-        let output = fs::File::create(&log)?;
-        let mut command = helper_command(namespace.as_ref(), program, arguments)?;
-        command.stdout(Stdio::from(output.try_clone()?)).stderr(Stdio::from(output)).process_group(0);
-        let daemon = command.spawn()?;
-        Ok(Node { socket, namespace, daemon, log })
+fn start_daemon(
+    folder: &Path,
+    index: usize,
+    namespace: Option<Namespace>,
+    address: SocketAddr,
+    options: &ClusterOptions,
+) -> io::Result<Node> {
+    let socket = folder.join(format!("node{index}.sock"));
+    let log = folder.join(format!("node{index}.log"));
+    let program = std::env::current_exe()?;
+    let mut arguments: Vec<std::ffi::OsString> =
+        vec!["daemon".into(), "--socket".into(), socket.clone().into()];
+    if options.nodes > 1 {
+        arguments.extend(["--listen".into(), address.to_string().into()]);
+        arguments.extend(["--cluster-key-file".into(), folder.join("cluster.key").into()]);
+        arguments.extend(["--device".into(), options.device.clone().into()]);
     }
+    arguments.extend(options.daemon_arguments.iter().map(Into::into));
+    let output = fs::File::create(&log)?;
+    let mut command = helper_command(namespace.as_ref(), program, arguments)?;
+    command.stdout(Stdio::from(output.try_clone()?)).stderr(Stdio::from(output)).process_group(0);
+    let daemon = command.spawn()?;
+    Ok(Node { socket, namespace, daemon: Some(daemon), log })
 }
 
 impl Node {
     fn wait_until_serving(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !serves(&self.socket) {
-            let ended = self.daemon.try_wait()?;
+            let ended = self.daemon.as_mut().map(Child::try_wait).transpose()?.flatten();
             if ended.is_some() || Instant::now() > deadline {
                 let log = fs::read_to_string(&self.log).unwrap_or_default();
                 let tail: Vec<&str> = log.lines().rev().take(5).collect();
@@ -139,9 +144,9 @@ impl Node {
         Ok(())
     }
 
-    /// The daemon's process id.
-    pub(crate) fn daemon_pid(&self) -> u32 {
-        self.daemon.id()
+    /// The daemon's process id, when it was started here.
+    pub(crate) fn daemon_pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Child::id)
     }
 }
 
@@ -154,18 +159,20 @@ fn serves(socket: &Path) -> bool {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for node in &self.nodes {
-            signal_group(node.daemon.id(), Signal::TERM);
+        for pid in self.nodes.iter().filter_map(Node::daemon_pid) {
+            signal_group(pid, Signal::TERM);
         }
         let deadline = Instant::now() + Duration::from_secs(5);
-        for node in &mut self.nodes {
-            while matches!(node.daemon.try_wait(), Ok(None)) && Instant::now() < deadline {
+        for daemon in self.nodes.iter_mut().filter_map(|node| node.daemon.as_mut()) {
+            while matches!(daemon.try_wait(), Ok(None)) && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(2));
             }
-            signal_group(node.daemon.id(), Signal::KILL);
-            let _ = node.daemon.wait();
+            signal_group(daemon.id(), Signal::KILL);
+            let _ = daemon.wait();
         }
-        let _ = fs::remove_dir_all(&self.folder);
+        if let Some(folder) = &self.folder {
+            let _ = fs::remove_dir_all(folder);
+        }
     }
 }
 

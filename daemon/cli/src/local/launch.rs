@@ -89,11 +89,6 @@ impl RunningJob {
         Ok(running)
     }
 
-    /// The process ids of the ranks.
-    pub(crate) fn pids(&self) -> &[u32] {
-        &self.pids
-    }
-
     /// The next thing that happens; `None` when every rank has ended and everything was told.
     pub(crate) fn next(&mut self) -> Option<JobEvent> {
         self.next_until(None)

@@ -1,0 +1,266 @@
+//! One rank's call of an operation, with its buffers.
+
+use ringway_client::{Arena, Buffer, Communicator, Error, Reduce};
+use ringway_types::Reduction;
+
+use super::{
+    pattern::{Case, Sample, scalar},
+    spec::Measured,
+};
+
+/// The buffers of a call, owned by the caller between calls.
+#[derive(Debug)]
+pub(crate) struct Buffers<T: Sample> {
+    /// `None` in place, and where the rank has no input.
+    pub(crate) input: Option<Buffer<T>>,
+    /// In place, the one buffer. `None` where the rank has no output.
+    pub(crate) output: Option<Buffer<T>>,
+}
+
+/// A call that can be repeated.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) world: &'a Communicator,
+    pub(crate) what: Measured,
+    pub(crate) case: Case,
+    pub(crate) in_place: bool,
+    /// On ordinary slices rather than registered buffers.
+    pub(crate) blocking: bool,
+    /// Elements of every rank's block, for operations with counts.
+    counts: Vec<u64>,
+    sends: Vec<u64>,
+    receives: Vec<u64>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(
+        world: &'a Communicator,
+        what: Measured,
+        case: Case,
+        in_place: bool,
+        blocking: bool,
+    ) -> Self {
+        let ranks = 0..case.ranks;
+        let rank = world.rank();
+        Self {
+            world,
+            what,
+            case,
+            in_place,
+            blocking,
+            counts: ranks.clone().map(|r| case.block(r)).collect(),
+            sends: ranks.clone().map(|r| case.pair(rank, r)).collect(),
+            receives: ranks.map(|r| case.pair(r, rank)).collect(),
+        }
+    }
+
+    /// Whether the operation has an in-place form; fewer have one on ordinary slices.
+    pub(crate) const fn has_in_place(what: Measured, blocking: bool) -> bool {
+        use Measured as M;
+        if blocking {
+            return matches!(what, M::Allreduce | M::Reduce | M::Broadcast | M::Scan | M::Exscan);
+        }
+        !matches!(what, M::Barrier | M::SendRecv | M::AllToAllV)
+    }
+
+    fn is_root(&self) -> bool {
+        self.world.rank() == self.case.root
+    }
+
+    /// Elements of this rank's input and output; `None` where it has none.
+    pub(crate) fn lengths(&self) -> (Option<u64>, Option<u64>) {
+        use Measured as M;
+        let own = self.case.block(self.world.rank());
+        let total: u64 = self.counts.iter().sum();
+        let at_root = |n: u64| self.is_root().then_some(n);
+        match self.what {
+            M::Allreduce | M::Scan | M::Exscan | M::SendRecv => (Some(own), Some(own)),
+            M::Reduce => (Some(own), at_root(own)),
+            M::Broadcast => (at_root(own), Some(own)),
+            M::AllGather | M::AllGatherV => (Some(own), Some(total)),
+            M::ReduceScatter | M::ReduceScatterV => (Some(total), Some(own)),
+            M::Gather | M::GatherV => (Some(own), at_root(total)),
+            M::Scatter | M::ScatterV => (at_root(total), Some(own)),
+            M::AllToAll | M::AllToAllV => (Some(self.sends.iter().sum()), Some(self.receives.iter().sum())),
+            M::Barrier => (None, None),
+        }
+    }
+
+    /// Where, in place, the input and the output lie in the one buffer, in elements: first and length of each.
+    pub(crate) fn places(&self) -> ((u64, u64), (u64, u64)) {
+        use Measured as M;
+        let (input, output) = self.lengths();
+        let (input, output) = (input.unwrap_or(0), output.unwrap_or(0));
+        let rank = self.world.rank();
+        let before: u64 = self.counts.iter().take(rank as usize).sum();
+        match self.what {
+            M::AllGather | M::AllGatherV => ((before, input), (0, output)),
+            M::Gather | M::GatherV if self.is_root() => ((before, input), (0, output)),
+            M::ReduceScatter | M::ReduceScatterV => ((0, input), (before, output)),
+            M::Scatter | M::ScatterV if self.is_root() => ((0, input), (before, output)),
+            _ => ((0, input), (0, output)),
+        }
+    }
+
+    /// Fresh buffers for the call.
+    pub(crate) fn buffers<T: Sample>(&self, arena: &Arena) -> Result<Buffers<T>, String> {
+        let make = |elements: u64| arena.buffer::<T>(elements as usize).map_err(|e| e.to_string());
+        let (input, output) = self.lengths();
+        if self.in_place {
+            let one = input.unwrap_or(0).max(output.unwrap_or(0));
+            return Ok(Buffers { input: None, output: Some(make(one)?) });
+        }
+        Ok(Buffers { input: input.map(make).transpose()?, output: output.map(make).transpose()? })
+    }
+
+    fn reduce<T: Sample>(&self) -> Reduce<T> {
+        match self.case.reduction {
+            Some(Reduction::PremulSum) => T::premul(scalar(self.world.rank())),
+            other => other.unwrap_or(Reduction::Sum).into(),
+        }
+    }
+
+    /// Makes the call and waits for it.
+    pub(crate) fn run<T: Sample>(&self, mut buffers: Buffers<T>) -> Result<Buffers<T>, String> {
+        let result = match (self.blocking, self.in_place) {
+            (true, in_place) => {
+                let Buffers { input, output } = &mut buffers;
+                let (input, output) = (input.as_deref(), output.as_deref_mut());
+                let ended = if in_place { self.slices_in_place(output) } else { self.slices(input, output) };
+                ended.map(|()| buffers)
+            }
+            (false, true) => self.run_in_place(buffers),
+            (false, false) => self.run_apart(buffers),
+        };
+        result.map_err(|e| e.to_string())
+    }
+
+    fn run_apart<T: Sample>(&self, buffers: Buffers<T>) -> Result<Buffers<T>, Error> {
+        use Measured as M;
+        let (world, root) = (self.world, self.case.root);
+        let (input, output) = match (self.what, buffers.input, buffers.output) {
+            (M::Barrier, input, output) => {
+                world.barrier()?.wait()?;
+                return Ok(Buffers { input, output });
+            }
+            (M::Broadcast | M::Scatter | M::ScatterV, input, Some(output)) => {
+                let (input, output) = match self.what {
+                    M::Broadcast => world.broadcast(input, output, root)?.wait()?,
+                    M::Scatter => world.scatter(input, output, root)?.wait()?,
+                    _ => world.scatter_v(input, output, &self.counts, root)?.wait()?,
+                };
+                return Ok(Buffers { input, output: Some(output) });
+            }
+            (M::Reduce | M::Gather | M::GatherV, Some(input), output) => {
+                let (input, output) = match self.what {
+                    M::Reduce => world.reduce(input, output, root, self.reduce())?.wait()?,
+                    M::Gather => world.gather(input, output, root)?.wait()?,
+                    _ => world.gather_v(input, output, &self.counts, root)?.wait()?,
+                };
+                return Ok(Buffers { input: Some(input), output });
+            }
+            (_, Some(input), Some(output)) => (input, output),
+            (_, input, output) => return Ok(Buffers { input, output }),
+        };
+        let (input, output) = match self.what {
+            M::Scan => world.scan(input, output, self.reduce())?.wait()?,
+            M::Exscan => world.exscan(input, output, self.reduce())?.wait()?,
+            M::AllGather => world.all_gather(input, output)?.wait()?,
+            M::AllGatherV => world.all_gather_v(input, output, &self.counts)?.wait()?,
+            M::ReduceScatter => world.reduce_scatter(input, output, self.reduce())?.wait()?,
+            M::ReduceScatterV => {
+                world.reduce_scatter_v(input, output, &self.counts, self.reduce())?.wait()?
+            }
+            M::AllToAll => world.all_to_all(input, output)?.wait()?,
+            M::AllToAllV => world.all_to_all_v(input, output, &self.sends, &self.receives)?.wait()?,
+            M::SendRecv => {
+                let (next, before) = self.neighbours();
+                let (sent, received) = world.send_recv((input, next, 1), (output, before, 1))?.wait()?;
+                (sent, received.buffer)
+            }
+            _ => world.allreduce(input, output, self.reduce())?.wait()?,
+        };
+        Ok(Buffers { input: Some(input), output: Some(output) })
+    }
+
+    /// The next rank, which a message goes to, and the one before, which one comes from.
+    pub(crate) fn neighbours(&self) -> (u32, u32) {
+        let (rank, size) = (self.world.rank(), self.world.size());
+        ((rank + 1) % size, (rank + size - 1) % size)
+    }
+
+    fn run_in_place<T: Sample>(&self, buffers: Buffers<T>) -> Result<Buffers<T>, Error> {
+        use Measured as M;
+        let (world, root) = (self.world, self.case.root);
+        let Some(buffer) = buffers.output else { return Ok(buffers) };
+        let submitted = match self.what {
+            M::Scan => world.scan_in_place(buffer, self.reduce()),
+            M::Exscan => world.exscan_in_place(buffer, self.reduce()),
+            M::Reduce => world.reduce_in_place(buffer, root, self.reduce()),
+            M::Broadcast => world.broadcast_in_place(buffer, root),
+            M::AllGather => world.all_gather_in_place(buffer),
+            M::AllGatherV => world.all_gather_v_in_place(buffer, &self.counts),
+            M::ReduceScatter => world.reduce_scatter_in_place(buffer, self.reduce()),
+            M::ReduceScatterV => world.reduce_scatter_v_in_place(buffer, &self.counts, self.reduce()),
+            M::Gather => world.gather_in_place(buffer, root),
+            M::GatherV => world.gather_v_in_place(buffer, &self.counts, root),
+            M::Scatter => world.scatter_in_place(buffer, root),
+            M::ScatterV => world.scatter_v_in_place(buffer, &self.counts, root),
+            M::AllToAll => world.all_to_all_in_place(buffer),
+            // Barrier, send_recv and all_to_all_v have no such form and are never asked for one.
+            _ => world.allreduce_in_place(buffer, self.reduce()),
+        };
+        Ok(Buffers { input: None, output: Some(submitted?.wait()?) })
+    }
+
+    fn slices<T: Sample>(&self, input: Option<&[T]>, output: Option<&mut [T]>) -> Result<(), Error> {
+        use Measured as M;
+        let (world, root) = (self.world.blocking(), self.case.root);
+        match (self.what, input, output) {
+            (M::Barrier, ..) => world.barrier(),
+            (M::Broadcast, input, Some(output)) => {
+                if let Some(input) = input {
+                    output.copy_from_slice(input);
+                }
+                world.broadcast(output, root)
+            }
+            (M::Scatter, input, Some(output)) => world.scatter(input, output, root),
+            (M::ScatterV, input, Some(output)) => world.scatter_v(input, output, &self.counts, root),
+            (M::Reduce, Some(input), output) => world.reduce(input, output, root, self.reduce()),
+            (M::Gather, Some(input), output) => world.gather(input, output, root),
+            (M::GatherV, Some(input), output) => world.gather_v(input, output, &self.counts, root),
+            (M::Scan, Some(input), Some(output)) => world.scan(input, output, self.reduce()),
+            (M::Exscan, Some(input), Some(output)) => world.exscan(input, output, self.reduce()),
+            (M::AllGather, Some(input), Some(output)) => world.all_gather(input, output),
+            (M::AllGatherV, Some(input), Some(output)) => world.all_gather_v(input, output, &self.counts),
+            (M::ReduceScatter, Some(input), Some(output)) => {
+                world.reduce_scatter(input, output, self.reduce())
+            }
+            (M::ReduceScatterV, Some(input), Some(output)) => {
+                world.reduce_scatter_v(input, output, &self.counts, self.reduce())
+            }
+            (M::AllToAll, Some(input), Some(output)) => world.all_to_all(input, output),
+            (M::AllToAllV, Some(input), Some(output)) => {
+                world.all_to_all_v(input, output, &self.sends, &self.receives)
+            }
+            (M::SendRecv, Some(input), Some(output)) => {
+                let (next, before) = self.neighbours();
+                world.send_recv((input, next, 1), (output, before, 1)).map(|_| ())
+            }
+            (_, Some(input), Some(output)) => world.allreduce(input, output, self.reduce()),
+            _ => Ok(()),
+        }
+    }
+
+    fn slices_in_place<T: Sample>(&self, values: Option<&mut [T]>) -> Result<(), Error> {
+        let (world, root) = (self.world.blocking(), self.case.root);
+        let Some(values) = values else { return Ok(()) };
+        match self.what {
+            Measured::Scan => world.scan_in_place(values, self.reduce()),
+            Measured::Exscan => world.exscan_in_place(values, self.reduce()),
+            Measured::Reduce => world.reduce_in_place(values, root, self.reduce()),
+            Measured::Broadcast => world.broadcast(values, root),
+            _ => world.allreduce_in_place(values, self.reduce()),
+        }
+    }
+}

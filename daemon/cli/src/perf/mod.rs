@@ -1,0 +1,126 @@
+//! `ringway perf`: time one operation over sizes, in the manner of nccl-tests.
+
+mod call;
+mod check;
+mod parent;
+mod pattern;
+mod rank;
+mod report;
+mod spec;
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+use ringway_types::{DataType, Reduction};
+
+pub use parent::perf;
+pub use rank::{RANK, run_rank};
+pub use spec::Measured;
+
+pub(crate) use parent::{Campaign, measure};
+pub(crate) use report::{Row, header, line};
+pub(crate) use spec::{Spec, sizes};
+
+use spec::parse_bytes;
+
+use crate::local::cluster::Network;
+
+/// Measure an operation's time and bandwidth, and check its results.
+///
+/// Starts daemons and ranks on this machine (or uses a running daemon with --socket), runs the operation over a series
+/// of sizes and prints one row for each. The columns and the meaning of algbw and busbw are those of nccl-tests; each
+/// iteration counts with its slowest rank's time; buffers are written and read by their owners between iterations.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  ringway perf allreduce --ranks 2\n  ringway perf all_to_all --ranks 4 --nodes 2 -b 1K -e 1M -c 1\n  \
+    ringway perf allreduce -t all -o all -b 1000 -e 1000 -n 1 -c 1    check every type and reduction\n\n\
+    The size is one rank's vector; for all_gather, reduce_scatter, all_to_all, gather and scatter it is the total over\n\
+    all ranks. time is the median; algbw = size / time; busbw is what the slowest link must carry."
+)]
+pub struct PerfArgs {
+    /// What to measure.
+    #[arg(value_enum, value_name = "OPERATION")]
+    operation: Measured,
+    /// Ranks in all.
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    ranks: u16,
+    /// Nodes the ranks are divided over.
+    #[arg(long, default_value_t = 1, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=250))]
+    nodes: u16,
+    /// Smallest size: bytes, or with K, M, G.
+    #[arg(short = 'b', long, default_value = "8", value_parser = parse_bytes)]
+    begin: u64,
+    /// Largest size.
+    #[arg(short = 'e', long, default_value = "64M", value_parser = parse_bytes)]
+    end: u64,
+    /// Each size is this many times the one before.
+    #[arg(short = 'f', long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
+    factor: u64,
+    /// Iterations at each size; fewer at large sizes unless given.
+    #[arg(short = 'n', long)]
+    iterations: Option<u32>,
+    /// Iterations before the clock starts.
+    #[arg(short = 'w', long, default_value_t = 5)]
+    warmup: u32,
+    /// Check the results (1) or not (0).
+    #[arg(short = 'c', long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    check: u8,
+    /// Type of the elements, or `all`.
+    #[arg(short = 't', long = "type", default_value = "f32", value_parser = parse_datatypes, action = ArgAction::Set)]
+    datatype: Choice<DataType>,
+    /// Reduction, or `all`.
+    #[arg(short = 'o', long = "op", default_value = "sum", value_parser = parse_reductions, action = ArgAction::Set)]
+    reduction: Choice<Reduction>,
+    /// Root of operations that have one.
+    #[arg(short = 'r', long, default_value_t = 0)]
+    root: u32,
+    /// Device between nodes.
+    #[arg(long, default_value = "auto", value_name = "D")]
+    device: String,
+    /// How the nodes reach each other.
+    #[arg(long, value_enum, default_value_t = Network::Auto)]
+    network: Network,
+    /// Use ordinary slices and blocking calls, which copy each way, instead of registered buffers.
+    #[arg(long)]
+    blocking: bool,
+    /// Give the same memory as input and output.
+    #[arg(long)]
+    in_place: bool,
+    /// Polling of the daemons started: spin, adaptive or block.
+    #[arg(long, default_value = "adaptive", value_name = "MODE")]
+    polling: String,
+    /// Use the daemon that listens on this socket instead of starting one; ranks then share this node.
+    #[arg(long, value_name = "PATH", conflicts_with = "nodes")]
+    socket: Option<PathBuf>,
+    /// Print one JSON object per row instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One value or all of them.
+#[derive(Debug, Clone)]
+struct Choice<T>(Vec<T>);
+
+fn parse_datatypes(text: &str) -> Result<Choice<DataType>, String> {
+    choose(text, DataType::ALL, DataType::from_name, |t| t.name())
+}
+
+fn parse_reductions(text: &str) -> Result<Choice<Reduction>, String> {
+    choose(text, Reduction::ALL, Reduction::from_name, |r| r.name())
+}
+
+fn choose<T: Copy>(
+    text: &str,
+    all: &[T],
+    from_name: fn(&str) -> Option<T>,
+    name: fn(T) -> &'static str,
+) -> Result<Choice<T>, String> {
+    if text == "all" {
+        return Ok(Choice(all.to_vec()));
+    }
+    let names = || all.iter().map(|v| name(*v)).collect::<Vec<_>>().join(", ");
+    text.split(',')
+        .map(|one| from_name(one).ok_or_else(|| format!("`{one}` is not one of {}, all", names())))
+        .collect::<Result<_, _>>()
+        .map(Choice)
+}

@@ -1,0 +1,187 @@
+//! The parent: starts daemons and ranks, follows them, prints their rows.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    process::ExitCode,
+};
+
+use ringway_types::Reduction;
+
+use super::{
+    PerfArgs, rank,
+    report::{Row, header, line},
+    spec::{Spec, sizes},
+};
+use crate::{
+    local::{
+        cluster::{Cluster, ClusterOptions},
+        launch::{Job, JobEvent, RunningJob},
+    },
+    output,
+};
+
+/// Measures as the arguments say and prints the rows. The exit code tells whether every result was right.
+///
+/// # Errors
+/// When the daemons or ranks cannot be started or fail, as a sentence.
+pub fn perf(args: PerfArgs) -> Result<ExitCode, String> {
+    if args.nodes > args.ranks {
+        return Err(format!(
+            "{} nodes need at least as many ranks, and there are {}",
+            args.nodes, args.ranks
+        ));
+    }
+    if args.root >= u32::from(args.ranks) {
+        return Err(format!("root {} is not one of the {} ranks", args.root, args.ranks));
+    }
+    let spec = spec(&args)?;
+    let options = ClusterOptions {
+        nodes: usize::from(args.nodes),
+        device: args.device.clone(),
+        network: args.network,
+        daemon_arguments: vec!["--polling".to_owned(), args.polling.clone()],
+    };
+    let cluster = match &args.socket {
+        Some(socket) => Cluster::running(socket.clone()),
+        None => Cluster::start(&options).map_err(|e| e.to_string())?,
+    };
+    let mut printer = Printer { json: args.json, rows: 0, wrong: 0, unchecked: false, bus_bandwidth: 0.0 };
+    if !args.json {
+        output::line(&format!(
+            "# ringway perf {}, {} ranks, {}",
+            args.operation.name(),
+            args.ranks,
+            cluster.description
+        ));
+        output::line(&header());
+    }
+    let campaign = Campaign { ranks: usize::from(args.ranks), spec, show_progress: !args.json };
+    measure(&cluster, &campaign, |row| printer.print(row))?;
+    Ok(printer.finish())
+}
+
+fn spec(args: &PerfArgs) -> Result<Spec, String> {
+    let operation = args.operation.operation();
+    let reductions = if operation.reduces() { args.reduction.0.clone() } else { vec![Reduction::Sum] };
+    let defined = args.datatype.0.iter().any(|t| reductions.iter().any(|r| t.supports(*r)));
+    if operation.reduces() && !defined {
+        return Err("this reduction is not defined for this type: bitwise reductions are for integers only"
+            .to_owned());
+    }
+    let list = if args.operation == super::Measured::Barrier {
+        vec![0]
+    } else {
+        sizes(args.begin, args.end, args.factor)
+    };
+    if list.is_empty() {
+        return Err(format!("no size lies between {} and {}; give -b at most -e", args.begin, args.end));
+    }
+    Ok(Spec {
+        operations: vec![args.operation],
+        datatypes: args.datatype.0.clone(),
+        reductions,
+        sizes: list,
+        root: args.root,
+        iterations: args.iterations.unwrap_or(0),
+        warmup: args.warmup,
+        check: args.check == 1,
+        blocking: args.blocking,
+        in_place: vec![args.in_place],
+        nodes: usize::from(args.nodes),
+    })
+}
+
+/// A spec and who runs it.
+#[derive(Debug)]
+pub(crate) struct Campaign {
+    pub(crate) ranks: usize,
+    pub(crate) spec: Spec,
+    pub(crate) show_progress: bool,
+}
+
+/// Runs the campaign's ranks on the cluster and gives every row as it comes.
+pub(crate) fn measure(
+    cluster: &Cluster,
+    campaign: &Campaign,
+    mut row: impl FnMut(&Row),
+) -> Result<(), String> {
+    let spec = serde_json::to_string(&campaign.spec).map_err(|e| e.to_string())?;
+    let job = Job {
+        ranks: campaign.ranks,
+        program: std::env::current_exe().map_err(|e| e.to_string())?.into(),
+        arguments: vec![rank::RANK.into(), spec.into()],
+        environment: Vec::new(),
+    };
+    let mut running = RunningJob::start(cluster, &job).map_err(|e| e.to_string())?;
+    let terminal = campaign.show_progress && io::stderr().is_terminal();
+    let mut complaints = Vec::new();
+    let mut failed = None;
+    while let Some(event) = running.next() {
+        match event {
+            JobEvent::Line { rank: 0, error_stream: false, text } => match serde_json::from_str::<Row>(&text)
+            {
+                Ok(measured) => {
+                    progress(terminal, "");
+                    row(&measured);
+                }
+                Err(_) => progress(terminal, &text),
+            },
+            JobEvent::Line { rank, text, .. } => complaints.push(format!("[{rank}] {text}")),
+            JobEvent::Ended { status: 0, .. } => {}
+            JobEvent::Ended { rank, status } => {
+                failed = Some(format!("rank {rank} ended with status {status}"));
+                running.end(|rank, _, text| complaints.push(format!("[{rank}] {text}")));
+            }
+            JobEvent::Interrupted => {
+                failed = Some("interrupted".to_owned());
+                running.end(|_, _, _| {});
+            }
+        }
+    }
+    progress(terminal, "");
+    failed.map_or(Ok(()), |why| Err(format!("{why}\n{}", complaints.join("\n")).trim_end().to_owned()))
+}
+
+/// One line on a terminal that the next one replaces.
+fn progress(terminal: bool, text: &str) {
+    if terminal {
+        let _ = write!(io::stderr().lock(), "\r\x1b[2K{text}");
+    }
+}
+
+#[derive(Debug)]
+struct Printer {
+    json: bool,
+    rows: u32,
+    wrong: u64,
+    unchecked: bool,
+    bus_bandwidth: f64,
+}
+
+impl Printer {
+    fn print(&mut self, row: &Row) {
+        self.rows += 1;
+        self.wrong += row.errors.unwrap_or(0);
+        self.unchecked |= row.errors.is_none();
+        self.bus_bandwidth += row.busbw_GBps;
+        let text = if self.json { serde_json::to_string(row).unwrap_or_default() } else { line(row) };
+        output::line(&text);
+    }
+
+    fn finish(&self) -> ExitCode {
+        let right = self.wrong == 0 && self.rows > 0;
+        if !self.json {
+            let verdict = match (right, self.unchecked) {
+                (true, false) => "OK",
+                (true, true) => "not checked",
+                (false, _) => "FAILED",
+            };
+            output::line(&format!("# wrong elements: {} {verdict}", self.wrong));
+            output::line(&format!(
+                "# average bus bandwidth: {:.3} GB/s",
+                self.bus_bandwidth / f64::from(self.rows.max(1))
+            ));
+        }
+        if right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}

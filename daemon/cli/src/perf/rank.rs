@@ -1,0 +1,254 @@
+//! What each rank of `ringway perf` does: the first one tells the parent, a JSON object per row.
+
+use std::{hint::black_box, process::ExitCode, time::Instant};
+
+use half::{bf16, f16};
+use ringway_client::{Arena, Buffer, Client, Communicator};
+use ringway_service::status::DaemonStatus;
+use ringway_types::{DataType, Reduction};
+
+use super::{
+    call::{Buffers, Call},
+    check::wrong_elements,
+    pattern::{Case, Sample},
+    report::{Row, Times, round},
+    spec::{Measured, Spec},
+};
+use crate::output;
+
+/// The hidden first argument under which this program is a rank; the second is a [`Spec`] as JSON.
+pub const RANK: &str = "internal-perf-rank";
+
+/// Operations faster than this are timed in blocks, as reading the clock would be a part of the result.
+const BLOCK_BELOW_NS: f64 = 2000.0;
+const BLOCK: u32 = 64;
+/// Buffers of this many bytes are touched long enough that the ranks must be aligned again before the clock starts.
+const ALIGN_FROM_BYTES: u64 = 64 << 10;
+
+/// Runs a rank.
+///
+/// # Errors
+/// As a sentence; the parent prints it.
+pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
+    let spec: Spec = serde_json::from_str(spec).map_err(|e| e.to_string())?;
+    let client = Client::connect().map_err(|e| e.to_string())?;
+    let world = Communicator::from_env(&client).map_err(|e| e.to_string())?;
+    let largest = spec.sizes.iter().copied().max().unwrap_or(0);
+    // Two buffers of the largest size, with room for uneven blocks and a stagger between buffers.
+    let room = 2 * largest + u64::from(world.size()).pow(2) * 64 + (1 << 16);
+    let arena = client.arena(room as usize).map_err(|e| e.to_string())?;
+    let bench = Bench { spec: &spec, client: &client, world: &world, arena: &arena };
+    for point in bench.points() {
+        bench.run(point)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug)]
+struct Bench<'a> {
+    spec: &'a Spec,
+    client: &'a Client,
+    world: &'a Communicator,
+    arena: &'a Arena,
+}
+
+/// One row to be.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    what: Measured,
+    datatype: DataType,
+    reduction: Option<Reduction>,
+    in_place: bool,
+    size: u64,
+}
+
+impl Bench<'_> {
+    /// Every combination that is defined.
+    fn points(&self) -> Vec<Point> {
+        let mut points = Vec::new();
+        for &what in &self.spec.operations {
+            let reduces = what.operation().reduces();
+            let reductions: Vec<Option<Reduction>> =
+                if reduces { self.spec.reductions.iter().copied().map(Some).collect() } else { vec![None] };
+            let bare = what == Measured::Barrier;
+            let datatypes = if bare { &[DataType::U8][..] } else { &self.spec.datatypes };
+            let sizes = if bare { &[0][..] } else { &self.spec.sizes };
+            for &datatype in datatypes {
+                for &reduction in reductions.iter().filter(|r| r.is_none_or(|r| datatype.supports(r))) {
+                    let forms: Vec<bool> = self
+                        .spec
+                        .in_place
+                        .iter()
+                        .copied()
+                        .filter(|i| !i || Call::has_in_place(what, self.spec.blocking))
+                        .collect();
+                    // An operation without an in-place form is measured as it is.
+                    let forms = if forms.is_empty() { vec![false] } else { forms };
+                    for in_place in forms {
+                        points.extend(sizes.iter().map(|&size| Point {
+                            what,
+                            datatype,
+                            reduction,
+                            in_place,
+                            size,
+                        }));
+                    }
+                }
+            }
+        }
+        points
+    }
+
+    fn run(&self, point: Point) -> Result<(), String> {
+        match point.datatype {
+            DataType::I8 => self.measure::<i8>(point),
+            DataType::U8 => self.measure::<u8>(point),
+            DataType::I32 => self.measure::<i32>(point),
+            DataType::U32 => self.measure::<u32>(point),
+            DataType::I64 => self.measure::<i64>(point),
+            DataType::U64 => self.measure::<u64>(point),
+            DataType::F16 => self.measure::<f16>(point),
+            DataType::Bf16 => self.measure::<bf16>(point),
+            DataType::F32 => self.measure::<f32>(point),
+            DataType::F64 => self.measure::<f64>(point),
+        }
+    }
+
+    fn measure<T: Sample>(&self, point: Point) -> Result<(), String> {
+        let ranks = self.world.size();
+        let (count, bytes) = point.what.count(point.size, point.datatype, u64::from(ranks));
+        let case = Case {
+            operation: point.what.operation(),
+            reduction: point.reduction,
+            ranks,
+            root: self.spec.root.min(ranks - 1),
+            count,
+        };
+        let call = Call::new(self.world, point.what, case, point.in_place, self.spec.blocking);
+        let wrong =
+            if self.spec.check { Some(self.total(wrong_elements::<T>(&call, self.arena)?)?) } else { None };
+        let nanoseconds = self.time::<T>(&call, bytes)?;
+        let slowest = self.slowest(&nanoseconds)?;
+        if self.world.rank() == 0 {
+            let row = self.row(point, &case, bytes, slowest, wrong);
+            output::line(&serde_json::to_string(&row).map_err(|e| e.to_string())?);
+        }
+        Ok(())
+    }
+
+    fn row(&self, point: Point, case: &Case, bytes: u64, nanoseconds: Vec<f64>, errors: Option<u64>) -> Row {
+        let iterations = nanoseconds.len() as u64;
+        let time_us = Times::of(nanoseconds);
+        let algbw = if time_us.p50 > 0.0 { bytes as f64 / time_us.p50 / 1e3 } else { 0.0 };
+        let combines = point.reduction.map_or("none", Reduction::name);
+        Row {
+            operation: point.what.name().to_owned(),
+            bytes,
+            count: case.count,
+            datatype: point.datatype.name().to_owned(),
+            reduction: combines.to_owned(),
+            root: if case.operation.has_root() { i64::from(case.root) } else { -1 },
+            ranks: self.world.size(),
+            nodes: self.world.nodes(),
+            device: if self.world.nodes() > 1 { self.world.device().to_owned() } else { "none".to_owned() },
+            path: "engine".to_owned(),
+            algorithm: self.algorithm(),
+            in_place: point.in_place,
+            blocking: self.spec.blocking,
+            iterations,
+            time_us,
+            algbw_GBps: round(algbw, 3),
+            busbw_GBps: round(algbw * point.what.bus_factor(self.world.size()), 3),
+            errors,
+        }
+    }
+
+    /// The algorithm of the last collective, as the daemon tells it.
+    fn algorithm(&self) -> String {
+        let status =
+            self.client.status().ok().and_then(|text| serde_json::from_str::<DaemonStatus>(&text).ok());
+        let communicators = status.map(|s| s.communicators).unwrap_or_default();
+        let of_size = communicators.into_iter().filter(|c| c.ranks == self.world.size());
+        of_size.last().map(|c| c.algorithm).unwrap_or_default()
+    }
+
+    /// Iterations at this size: as asked for, else fewer the longer one takes.
+    fn iterations(&self, bytes: u64) -> u32 {
+        match (self.spec.iterations, bytes) {
+            (0, ..=0xffff) => 500,
+            (0, ..=0xf_ffff) => 100,
+            (0, ..=0xff_ffff) => 20,
+            (0, _) => 8,
+            (given, _) => given,
+        }
+    }
+
+    /// Nanoseconds of each iteration on this rank.
+    fn time<T: Sample>(&self, call: &Call<'_>, bytes: u64) -> Result<Vec<f64>, String> {
+        let mut buffers = call.buffers::<T>(self.arena)?;
+        let begun = Instant::now();
+        for _ in 0..self.spec.warmup {
+            touch(&mut buffers);
+            buffers = call.run(buffers)?;
+        }
+        let each = begun.elapsed().as_nanos() as f64 / f64::from(self.spec.warmup.max(1));
+        let iterations = self.iterations(bytes);
+        // All ranks must decide alike, or they would call different numbers of operations.
+        let fast = self.spec.warmup > 0 && iterations >= BLOCK && self.agreed_maximum(each)? < BLOCK_BELOW_NS;
+        let block = if fast { BLOCK } else { 1 };
+        let mut times = Vec::with_capacity(iterations as usize);
+        for _ in 0..iterations.div_ceil(block) {
+            touch(&mut buffers);
+            if bytes >= ALIGN_FROM_BYTES {
+                barrier(self.world)?;
+            }
+            let begun = Instant::now();
+            for _ in 0..block {
+                buffers = call.run(buffers)?;
+            }
+            let each = begun.elapsed().as_nanos() as f64 / f64::from(block);
+            times.extend(std::iter::repeat_n(each, block as usize));
+        }
+        Ok(times)
+    }
+
+    /// The slowest rank's time of every iteration.
+    fn slowest(&self, mine: &[f64]) -> Result<Vec<f64>, String> {
+        let mut buffer = self.arena.buffer::<f64>(mine.len()).map_err(|e| e.to_string())?;
+        buffer.copy_from_slice(mine);
+        self.combine(buffer, Reduction::Max).map(|b| b.to_vec())
+    }
+
+    fn agreed_maximum(&self, value: f64) -> Result<f64, String> {
+        Ok(self.slowest(&[value])?.first().copied().unwrap_or(value))
+    }
+
+    fn total(&self, value: u64) -> Result<u64, String> {
+        let mut buffer = self.arena.buffer::<u64>(1).map_err(|e| e.to_string())?;
+        buffer.fill(value);
+        self.combine(buffer, Reduction::Sum).map(|b| b.first().copied().unwrap_or(0))
+    }
+
+    fn combine<T: Sample>(&self, buffer: Buffer<T>, reduction: Reduction) -> Result<Buffer<T>, String> {
+        let submitted = self.world.allreduce_in_place(buffer, reduction).map_err(|e| e.error.to_string())?;
+        submitted.wait().map_err(|e| e.error.to_string())
+    }
+}
+
+fn barrier(world: &Communicator) -> Result<(), String> {
+    world.barrier().map_err(|e| e.error.to_string())?.wait().map_err(|e| e.error.to_string())
+}
+
+/// What an application does between operations: it writes what it sends and reads what it got.
+fn touch<T: Sample>(buffers: &mut Buffers<T>) {
+    let Buffers { input, output } = buffers;
+    if let Some(output) = output.as_deref() {
+        let stride = (64 / size_of::<T>()).max(1);
+        for value in output.iter().step_by(stride) {
+            black_box(*value);
+        }
+    }
+    if let Some(written) = input.as_deref_mut().or(output.as_deref_mut()) {
+        written.fill(T::of(1));
+    }
+}

@@ -1,0 +1,130 @@
+//! Rows of results, as a table for people and as JSON for machines.
+
+use serde::{Deserialize, Serialize};
+
+/// One measured point. The names are those of the JSON form.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(non_snake_case, reason = "units keep their case in the JSON form")]
+pub(crate) struct Row {
+    pub(crate) operation: String,
+    pub(crate) bytes: u64,
+    pub(crate) count: u64,
+    pub(crate) datatype: String,
+    pub(crate) reduction: String,
+    pub(crate) root: i64,
+    pub(crate) ranks: u32,
+    pub(crate) nodes: u32,
+    pub(crate) device: String,
+    pub(crate) path: String,
+    pub(crate) algorithm: String,
+    pub(crate) in_place: bool,
+    pub(crate) blocking: bool,
+    pub(crate) iterations: u64,
+    pub(crate) time_us: Times,
+    pub(crate) algbw_GBps: f64,
+    pub(crate) busbw_GBps: f64,
+    /// Wrong elements; `None` when results were not checked.
+    pub(crate) errors: Option<u64>,
+}
+
+/// Microseconds of one operation: over iterations, each the slowest rank's.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Times {
+    pub(crate) min: f64,
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
+}
+
+impl Times {
+    /// The percentiles of these nanoseconds.
+    pub(crate) fn of(mut nanoseconds: Vec<f64>) -> Self {
+        nanoseconds.sort_by(f64::total_cmp);
+        let at = |quantile: f64| {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "an index within the list"
+            )]
+            let index = ((nanoseconds.len() as f64 * quantile).ceil() as usize).saturating_sub(1);
+            nanoseconds.get(index).or(nanoseconds.last()).map_or(0.0, |ns| round(ns / 1e3, 3))
+        };
+        Self { min: at(0.0), p50: at(0.5), p99: at(0.99), max: at(1.0) }
+    }
+}
+
+/// Rounds to `digits` decimals, so that JSON stays readable.
+pub(crate) fn round(value: f64, digits: i32) -> f64 {
+    let scale = 10_f64.powi(digits);
+    (value * scale).round() / scale
+}
+
+/// The table's head: the columns of nccl-tests and the percentiles.
+pub(crate) fn header() -> String {
+    let names = format!(
+        "{:>12} {:>12} {:>6} {:>9} {:>5} {:>3} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8} {:>7}",
+        "size",
+        "count",
+        "type",
+        "redop",
+        "root",
+        "ip",
+        "min",
+        "time",
+        "p99",
+        "max",
+        "algbw",
+        "busbw",
+        "#wrong"
+    );
+    let units = format!(
+        "{:>12} {:>12} {:>6} {:>9} {:>5} {:>3} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8} {:>7}",
+        "(B)", "(elements)", "", "", "", "", "(us)", "(us, p50)", "(us)", "(us)", "(GB/s)", "(GB/s)", ""
+    );
+    format!("# {names}\n# {units}")
+}
+
+/// One line of the table.
+pub(crate) fn line(row: &Row) -> String {
+    let wrong = row.errors.map_or("N/A".to_owned(), |e| e.to_string());
+    let root = if row.root < 0 { "-1".to_owned() } else { row.root.to_string() };
+    format!(
+        "  {:>12} {:>12} {:>6} {:>9} {:>5} {:>3} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8} {:>7}",
+        row.bytes,
+        row.count,
+        row.datatype,
+        row.reduction,
+        root,
+        if row.in_place { "in" } else { "out" },
+        significant(row.time_us.min),
+        significant(row.time_us.p50),
+        significant(row.time_us.p99),
+        significant(row.time_us.max),
+        format!("{:.3}", row.algbw_GBps),
+        format!("{:.3}", row.busbw_GBps),
+        wrong
+    )
+}
+
+/// A number with about four significant digits.
+pub(crate) fn significant(value: f64) -> String {
+    match value {
+        v if v >= 1000.0 => format!("{v:.0}"),
+        v if v >= 100.0 => format!("{v:.1}"),
+        v if v >= 10.0 => format!("{v:.2}"),
+        v => format!("{v:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_a_hundred_values() {
+        let times = Times::of((1..=100).map(|n| f64::from(n) * 1000.0).collect());
+        assert_eq!((times.min, times.p50, times.p99, times.max), (1.0, 50.0, 99.0, 100.0));
+        let none = Times::of(Vec::new());
+        assert_eq!((none.min, none.max), (0.0, 0.0));
+    }
+}
