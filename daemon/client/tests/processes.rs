@@ -180,9 +180,9 @@ fn under_way(daemon: &DaemonProcess, end: &str) -> Vec<Child> {
 fn a_rank_that_is_killed_is_named_to_the_others() {
     let daemon = DaemonProcess::start();
     let mut ranks = under_way(&daemon, "rank");
-    ranks[1].kill().expect("kill");
-    assert_eq!(ranks[1].wait().expect("wait").signal(), Some(9));
-    ranks.remove(1);
+    let mut killed = ranks.remove(1);
+    killed.kill().expect("kill");
+    assert_eq!(killed.wait().expect("wait").signal(), Some(9));
     succeed(ranks);
 }
 
