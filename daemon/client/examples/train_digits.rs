@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for batch in order.chunks_exact(BATCH) {
             let share = share(batch, &world);
             let forward = network.forward(&train, share);
-            loss += forward.loss;
+            loss += forward.loss * (BATCH as f32 / train.len() as f32);
 
             network.second_gradient(&forward, &mut second_bucket);
             let pending_second = world.allreduce_in_place(second_bucket, Reduction::Avg)?;
