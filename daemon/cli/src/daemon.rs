@@ -7,11 +7,14 @@ use ringway_service::{Config, LogFormat, QuotaSettings, Settings, stop_pair};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::{EnvFilter, fmt};
 
-/// Serve the processes of this node: collectives and messages through shared memory, and to other nodes.
+/// Serve the processes of this node: collectives and messages, here and with other nodes.
 ///
-/// Each setting can stand in the configuration file under the same name (`--spin-us` is `spin_us`); flags win over
-/// the file. Without any the daemon serves this node only, on a socket where clients look for it:
-/// /run/ringway/ringwayd.sock for root, else $XDG_RUNTIME_DIR/ringway/ringwayd.sock or /tmp/ringway-UID/ringwayd.sock.
+/// Each setting can stand in the configuration file as well: `--spin-us` is `spin_us` there,
+/// `--quota-regions` is `regions` under `[quotas]`. Flags win over the file. Without any the
+/// daemon serves this node only, on a socket where clients look for it:
+///
+///   root          /run/ringway/ringwayd.sock
+///   other users   $XDG_RUNTIME_DIR/ringway/ringwayd.sock, else /tmp/ringway-UID/ringwayd.sock
 ///
 /// To work with other nodes, give every node the same key file:
 ///

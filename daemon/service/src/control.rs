@@ -42,6 +42,9 @@ const SESSIONS: u64 = 16;
 /// Messages taken from one client before the others get their turn.
 const MESSAGES_PER_TURN: usize = 16;
 
+/// How long no client is accepted after the system had no descriptor for one.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// How long a retry waits when the engine thread's queue is full.
 const RETRY: Duration = Duration::from_millis(1);
 
@@ -67,6 +70,8 @@ pub(crate) struct Control {
     groups: BTreeMap<GroupKey, Group>,
     next_session: u64,
     idle_since: Instant,
+    /// When clients are accepted again, after the system had no descriptors for them.
+    accept_again: Option<Instant>,
     counters: Counters,
     buffer: Box<[u8]>,
 }
@@ -126,6 +131,7 @@ impl Control {
             groups: BTreeMap::new(),
             next_session: 1,
             idle_since: now,
+            accept_again: None,
             counters: Counters::default(),
             buffer: vec![0; MAX_CONTROL_BYTES].into_boxed_slice(),
         })
@@ -150,6 +156,10 @@ impl Control {
             for token in ready.tokens() {
                 self.dispatch(*token, now);
             }
+            if self.accept_again.is_some_and(|at| at <= now) {
+                self.accept_again = None;
+                let _ = self.poller.add(&self.listener, LISTENER, Interest::Read);
+            }
             if self.membership.deadline().is_some_and(|deadline| deadline <= now) {
                 self.membership.tick(now);
             }
@@ -165,7 +175,7 @@ impl Control {
 
     fn dispatch(&mut self, token: u64, now: Instant) {
         match token {
-            LISTENER => self.accept(),
+            LISTENER => self.accept(now),
             STOP => {}
             ENGINE => self.engine.events().quiet(),
             token if token >= MEMBERSHIP_TOKENS => self.membership.handle_event(token, now),
@@ -205,7 +215,8 @@ impl Control {
     fn timeout(&self, now: Instant) -> Option<Duration> {
         let idle = self.config.idle_exit.filter(|_| self.is_idle()).map(|limit| self.idle_since + limit);
         let retry = self.engine.is_backlogged().then(|| now + RETRY);
-        let next = [self.membership.deadline(), idle, retry].into_iter().flatten().min()?;
+        let next =
+            [self.membership.deadline(), idle, retry, self.accept_again].into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))
     }
 

@@ -27,15 +27,16 @@ fn tokens(key: SessionKey) -> (u64, u64) {
 
 impl Control {
     /// Takes the clients that wait.
-    pub(super) fn accept(&mut self) {
+    pub(super) fn accept(&mut self, now: Instant) {
         for _ in 0..MESSAGES_PER_TURN {
             match self.listener.accept() {
                 Ok(Some(socket)) => self.admit(socket),
                 Ok(None) => return,
                 Err(errno) => {
-                    // Out of descriptors: the client stays in the backlog, and this must not become a busy loop.
-                    tracing::warn!(%errno, "cannot accept a client");
-                    std::thread::sleep(super::RETRY);
+                    // Out of descriptors: clients stay in the backlog, and this must not become a busy loop.
+                    tracing::warn!(%errno, "cannot accept a client; raise the limit on open files");
+                    self.poller.remove(&self.listener);
+                    self.accept_again = Some(now + super::ACCEPT_PAUSE);
                     return;
                 }
             }
