@@ -5,25 +5,54 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+
+use super::allowed_cpus;
 
 const ROUNDS: usize = 16;
 const BOUND: Duration = Duration::from_millis(5);
-const LEAST: Duration = Duration::from_micros(2);
+/// Spinning for less saves nothing: a client that computes between two operations takes longer than a busy core.
+const LEAST: Duration = Duration::from_micros(50);
 const MOST: Duration = Duration::from_micros(200);
 
-/// Measures how long it takes from waking a sleeping thread until it runs: the median of a few hand-overs through
-/// eventfds, within 5 ms, held to a sensible range. A host that cannot tell counts as a slow one.
+/// Measures how long it takes from waking a sleeping thread on another core until it runs: the median of a few
+/// hand-overs through eventfds, within 5 ms, held to a sensible range. A host that cannot tell counts as a slow one.
 pub(crate) fn wake_up_cost() -> Duration {
-    measure().unwrap_or(MOST).clamp(LEAST, MOST)
+    // Left to itself the scheduler puts both ends on one core as often as not, where a wake-up is a mere switch.
+    let cpus = allowed_cpus();
+    let before = sched_getaffinity(None);
+    let other = match cpus.as_slice() {
+        [own, other, ..] => {
+            stay_on(*own);
+            Some(*other)
+        }
+        _ => None,
+    };
+    let cost = measure(other);
+    if let Ok(before) = before {
+        // It was in force a moment ago, so it is allowed.
+        let _ = sched_setaffinity(None, &before);
+    }
+    cost.unwrap_or(MOST).clamp(LEAST, MOST)
 }
 
-fn measure() -> Option<Duration> {
+fn stay_on(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    // A CPU that went offline meanwhile makes the measurement worse, not wrong.
+    let _ = sched_setaffinity(None, &set);
+}
+
+fn measure(other: Option<usize>) -> Option<Duration> {
     let there = eventfd(0, EventfdFlags::CLOEXEC).ok()?;
     let back = eventfd(0, EventfdFlags::CLOEXEC).ok()?;
     std::thread::scope(|scope| {
         let (to, from) = (there.as_fd(), back.as_fd());
         let echo = move || {
+            other.into_iter().for_each(stay_on);
             for _ in 0..ROUNDS {
                 let mut count = [0; 8];
                 if rustix::io::read(to, &mut count).is_err() || count != 1_u64.to_ne_bytes() {
