@@ -12,6 +12,9 @@ const SPIN: Duration = Duration::from_micros(50);
 const POLL: Duration = Duration::from_micros(200);
 /// How long to block before looking whether the daemon is still there.
 const BLOCK: Duration = Duration::from_millis(50);
+/// The least polls before blocking. On a busy machine handing over once may take longer than [`POLL`], without a chance
+/// for the daemon to run or for this thread to see what it did; as little of this thread's own time has passed then.
+const POLLS_LEAST: u32 = 64;
 /// Polls between two looks at the clock, which costs as much as a few of them.
 const POLLS_PER_CLOCK: u32 = 16;
 
@@ -55,7 +58,7 @@ impl Waiting {
         let started = Instant::now();
         let mut polls: u32 = 0;
         let mut waited = Duration::ZERO;
-        while waited < POLL {
+        while waited < POLL || polls < POLLS_LEAST {
             if waited < self.spin {
                 hint::spin_loop();
             } else {
@@ -64,9 +67,13 @@ impl Waiting {
             if look(queue) {
                 return Ok(());
             }
-            polls = polls.wrapping_add(1);
-            if waited >= self.spin || polls.is_multiple_of(POLLS_PER_CLOCK) {
-                waited = started.elapsed();
+            polls = polls.saturating_add(1);
+            if polls.is_multiple_of(POLLS_PER_CLOCK) {
+                let now = Instant::now();
+                waited = now.saturating_duration_since(started);
+                if deadline.is_some_and(|deadline| now >= deadline) {
+                    break;
+                }
             }
         }
         loop {
