@@ -70,6 +70,21 @@ fn ranks_reduce_meet_and_exchange_messages() {
 }
 
 #[test]
+fn every_polling_mode_serves() {
+    for polling in ["spin", "adaptive", "block"] {
+        let daemon = Daemon::with(|s| s.polling = Some(polling.to_owned()));
+        let mut ranks = ranks(&daemon.socket, 2);
+        for token in 0..200 {
+            ranks.iter_mut().for_each(|(_, rank)| rank.submit(&barrier(token)));
+            for (_, rank) in &mut ranks {
+                assert_eq!(rank.wait(), (token, Some(Status::Success)), "{polling}");
+            }
+        }
+        assert_eq!(ranks[0].0.status().polling, polling);
+    }
+}
+
+#[test]
 fn a_wrong_request_is_completed_with_its_reason_and_nothing_else_happens() {
     let daemon = Daemon::start();
     let mut client = Client::connect(&daemon.socket);
