@@ -221,7 +221,7 @@ impl EngineThread {
                 return;
             }
             let outstanding = self.engine.has_work() || self.is_tending();
-            let pollers = self.rings.waited_for().saturating_add(1);
+            let pollers = self.rings.runnable().saturating_add(1);
             match self.polling.after_turn(now.0, (worked, self.published), outstanding, pollers) {
                 Next::Turn => {}
                 Next::Spin => core::hint::spin_loop(),

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::output;
 
-/// The hidden first argument under which this program is a rank; the second is a [`Spec`] as JSON.
+/// The hidden first argument under which this program is a rank; the second is what to measure, as JSON.
 pub const RANK: &str = "internal-perf-rank";
 
 /// Operations faster than this are timed in blocks, as reading the clock would be a part of the result.

@@ -263,9 +263,4 @@ impl Ring {
         let front = self.whole > 0 && self.stall.is_none();
         self.life == Life::Serving && (front || (room && self.rings.is_ready()))
     }
-
-    /// Whether the client surely waits for something.
-    pub(super) fn is_waited_for(&self) -> bool {
-        self.life == Life::Serving && self.in_flight > 0
-    }
 }

@@ -96,9 +96,9 @@ impl Rings {
         })
     }
 
-    /// How many clients surely wait for something.
-    pub(super) fn waited_for(&self) -> u32 {
-        let count = self.iter().filter(|(_, ring)| ring.is_waited_for()).count();
-        u32::try_from(count).unwrap_or(u32::MAX)
+    /// How many ranks may want a CPU besides this thread: each of them computes or polls until it says otherwise by
+    /// sleeping, which cannot be seen from here.
+    pub(super) fn runnable(&self) -> u32 {
+        u32::try_from(self.order.len()).unwrap_or(u32::MAX)
     }
 }
