@@ -6,7 +6,7 @@ use std::{hint, num::NonZero, thread, time::Instant};
 use crate::queue::Queue;
 
 /// How long to poll without giving the processor away, when there is one for everybody who polls.
-const SPIN: Duration = Duration::from_micros(50);
+const SPIN: Duration = Duration::from_micros(4);
 /// How long to poll in all before blocking. Handing over costs 1 to 2 us, waking a blocked thread on another core about
 /// 80 us, so that blocking only pays for waits that are longer than that.
 const POLL: Duration = Duration::from_micros(200);

@@ -22,6 +22,11 @@ const OUTSTANDING_FACTOR: u32 = 16;
 /// A bound on spinning while operations are outstanding: a rank that computes for longer is worth a wake-up.
 const OUTSTANDING_MAX: Duration = Duration::from_millis(2);
 
+/// How long to spin before giving the CPU away between turns, where every known poller has one: threads of others may
+/// want it too (another daemon on this host, a rank of a communicator that is still being formed), and where nobody
+/// does, giving it away costs a fraction of a microsecond.
+const SPIN_ALONE: Duration = Duration::from_micros(4);
+
 /// What to do after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -83,12 +88,14 @@ impl Polling {
             // A client that waits for what it was just told needs a CPU to see it.
             return if told && self.crowded(pollers) { Next::HandOver } else { Next::Turn };
         }
-        let wait = if self.crowded(pollers) { Next::HandOver } else { Next::Spin };
+        let waited_ns = now_ns.saturating_sub(self.last_work_ns);
+        let alone = !self.crowded(pollers) && u128::from(waited_ns) < SPIN_ALONE.as_nanos();
+        let wait = if alone { Next::Spin } else { Next::HandOver };
         let budget = if outstanding { self.outstanding_budget_ns } else { self.idle_budget_ns };
         match self.mode {
             PollingMode::Spin => wait,
             PollingMode::Block => Next::Sleep,
-            PollingMode::Adaptive if now_ns.saturating_sub(self.last_work_ns) < budget => wait,
+            PollingMode::Adaptive if waited_ns < budget => wait,
             PollingMode::Adaptive => Next::Sleep,
         }
     }
@@ -112,12 +119,22 @@ mod tests {
         let spin = Duration::from_micros(10);
         let mut adaptive = Polling::new(PollingMode::Adaptive, spin, 2);
         assert_eq!(adaptive.after_turn(1_000, (true, true), true, 2), Next::Turn);
-        assert_eq!(adaptive.after_turn(10_000, (false, false), false, 2), Next::Spin);
+        assert_eq!(adaptive.after_turn(4_999, (false, false), false, 2), Next::Spin);
+        assert_eq!(
+            adaptive.after_turn(10_000, (false, false), false, 2),
+            Next::HandOver,
+            "others may want the CPU"
+        );
         assert_eq!(adaptive.after_turn(11_000, (false, false), false, 2), Next::Sleep);
-        assert_eq!(adaptive.after_turn(11_000, (false, false), true, 2), Next::Spin, "work is outstanding");
+        assert_eq!(
+            adaptive.after_turn(11_000, (false, false), true, 2),
+            Next::HandOver,
+            "work is outstanding"
+        );
         assert_eq!(adaptive.after_turn(10_000_000, (false, false), true, 2), Next::Sleep, "but not for ever");
         let mut spinning = Polling::new(PollingMode::Spin, spin, 2);
-        assert_eq!(spinning.after_turn(u64::MAX, (false, false), false, 1), Next::Spin);
+        assert_eq!(spinning.after_turn(3_999, (false, false), false, 1), Next::Spin);
+        assert_eq!(spinning.after_turn(u64::MAX, (false, false), false, 1), Next::HandOver);
         let mut blocking = Polling::new(PollingMode::Block, spin, 2);
         assert_eq!(blocking.after_turn(5, (false, false), true, 1), Next::Sleep);
     }
