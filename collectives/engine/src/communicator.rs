@@ -315,6 +315,11 @@ impl Communicator {
         Ok(())
     }
 
+    /// The rank of this node that called the collective first; any of them when all have.
+    pub(crate) fn caller(&self, sequence: u64) -> u32 {
+        rank_of(&self.layout, self.node, self.queue.first(sequence))
+    }
+
     /// Fails when another node called something else as the same collective.
     pub(crate) fn compare(
         &self,
@@ -326,7 +331,8 @@ impl Communicator {
         if ours == theirs {
             return Ok(());
         }
-        Err(Failure::Mismatch { rank: self.rank, call: *ours, other_rank, other: *theirs, sequence })
+        let rank = self.caller(sequence);
+        Err(Failure::Mismatch { rank, call: *ours, other_rank, other: *theirs, sequence })
     }
 
     fn finish_collective(&mut self, shared: &mut Shared) {

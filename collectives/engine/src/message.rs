@@ -10,10 +10,11 @@
 //! | 24..32 | length of the message in bytes |
 //! | 32..40 | count of the call |
 //! | 40..48 | offset in the receiver's memory; credits given back |
+//! | 16..48 | in an answer to a sign of life: the ranks that have not come, a bit each |
 //! | 48..52 | tag within the chunk; sending rank |
 //! | 52..56 | root of the call; receiving rank |
 //! | 56..60 | remote key |
-//! | 60..64 | slot, or immediate to answer with |
+//! | 60..64 | slot, or immediate to answer with; in a sign of life the rank that called first |
 
 use ringway_types::{DataType, Operation, Reduction};
 use ringway_verbs::{RemoteKey, RemoteSlice};
@@ -50,6 +51,32 @@ pub(crate) struct Credits {
     pub(crate) point: u16,
 }
 
+/// The ranks of a node that have not called a collective, so that others can name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Absent {
+    pub(crate) sequence: u64,
+    /// One bit for each of the node's ranks, in ascending order; a node's further ranks are not told.
+    pub(crate) locals: [u64; 4],
+}
+
+impl Absent {
+    /// Those local ranks of which `is_absent` says so.
+    pub(crate) fn of(sequence: u64, ranks: u32, is_absent: impl Fn(u32) -> bool) -> Self {
+        let mut locals = [0; 4];
+        for (word, first) in locals.iter_mut().zip((0_u32..).step_by(64)) {
+            *word = (first..ranks.min(first + 64))
+                .filter(|local| is_absent(*local))
+                .fold(0, |bits, local| bits | (1_u64 << (local - first)));
+        }
+        Self { sequence, locals }
+    }
+
+    /// Whether the local rank is one of them.
+    pub(crate) fn has(&self, local: usize) -> bool {
+        self.locals.get(local / 64).is_some_and(|word| (word >> (local % 64)) & 1 == 1)
+    }
+}
+
 /// One message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
@@ -69,10 +96,10 @@ pub(crate) enum Message {
     Written { immediate: u32 },
     /// Receive buffers are free again.
     Credit { credits: Credits },
-    /// Are you there? And the collective that is waited for, if there is one.
-    Ping { sequence: u64, signature: Option<Signature> },
-    /// Yes.
-    Pong,
+    /// Are you there? And the collective that is waited for, if there is one, with the rank that called it first.
+    Ping { sequence: u64, signature: Option<Signature>, rank: u32 },
+    /// Yes, and who is missing in the collective that was asked about.
+    Pong { absent: Absent },
     /// A rank has left after that many collectives; `last` when it was the node's last.
     Left { rank: u32, sequence: u64, last: bool },
     /// The communicator has failed; the failure follows.
@@ -126,14 +153,17 @@ impl Message {
             }
             Self::Written { immediate } => (raw.kind, raw.slot) = (7, immediate),
             Self::Credit { credits } => (raw.kind, raw.offset) = (8, credits.pack()),
-            Self::Ping { sequence, signature } => {
-                (raw.kind, raw.sequence) = (9, sequence);
+            Self::Ping { sequence, signature, rank } => {
+                (raw.kind, raw.sequence, raw.slot) = (9, sequence, rank);
                 if let Some(signature) = signature {
                     raw.tag = 1;
                     raw.sign(signature);
                 }
             }
-            Self::Pong => raw.kind = 10,
+            Self::Pong { absent } => {
+                (raw.kind, raw.sequence) = (10, absent.sequence);
+                [raw.chunk, raw.length, raw.count, raw.offset] = absent.locals;
+            }
             Self::Left { rank, sequence, last } => {
                 (raw.kind, raw.sequence, raw.tag, raw.slot) = (11, sequence, rank, u32::from(last));
             }
@@ -162,8 +192,12 @@ impl Message {
             9 => Self::Ping {
                 sequence: raw.sequence,
                 signature: if raw.tag == 1 { Some(raw.signature()?) } else { None },
+                rank: raw.slot,
             },
-            10 => Self::Pong,
+            10 => {
+                let locals = [raw.chunk, raw.length, raw.count, raw.offset];
+                Self::Pong { absent: Absent { sequence: raw.sequence, locals } }
+            }
             11 => Self::Left { rank: raw.tag, sequence: raw.sequence, last: raw.slot == 1 },
             12 => Self::Abort,
             _ => return None,
@@ -461,12 +495,21 @@ mod tests {
                 5 => Message::PointGrant { slot: e, length: c, target, immediate: u32::from(g) },
                 6 => Message::Written { immediate: e },
                 7 => Message::Credit { credits },
-                8 => Message::Ping { sequence: a, signature: (g > 9).then_some(signature) },
-                9 => Message::Pong,
+                8 => Message::Ping { sequence: a, signature: (g > 9).then_some(signature), rank: e },
+                9 => Message::Pong { absent: Absent { sequence: a, locals: [a, b, c, d] } },
                 10 => Message::Left { rank: e, sequence: a, last: g > 9 },
                 _ => Message::Abort,
             }
         })
+    }
+
+    #[test]
+    fn absent_ranks_come_back() {
+        let absent = Absent::of(7, 300, |local| local % 3 == 1);
+        for local in 0..300 {
+            assert_eq!(absent.has(local as usize), local % 3 == 1 && local < 256, "{local}");
+        }
+        assert_eq!(Absent::of(7, 0, |_| true).locals, [0; 4]);
     }
 
     proptest! {

@@ -221,12 +221,13 @@ impl Communicator {
                 link.credit(credits);
                 self.run.unblock();
             }
-            Message::Ping { sequence, signature } => {
-                link.control(Message::Pong, turn);
+            Message::Ping { sequence, signature, rank } => {
+                link.control(Message::Pong { absent: self.queue.absent(sequence) }, turn);
                 if let Some(theirs) = signature.filter(|_| matches!(self.state, State::Running)) {
-                    return self.check_ping(at, sequence, &theirs);
+                    return self.check_ping(at, sequence, rank, &theirs);
                 }
             }
+            Message::Pong { absent } => link.absent = Some(absent),
             Message::Left { rank, sequence, last } => {
                 link.ended |= last;
                 if link.left.is_none_or(|(_, before)| sequence < before) {
@@ -239,10 +240,12 @@ impl Communicator {
         Ok(())
     }
 
-    /// The peer says which collective it waits in.
-    fn check_ping(&self, at: usize, sequence: u64, theirs: &Signature) -> Result<(), Failure> {
+    /// The peer says which collective it waits in, and which of its ranks called it.
+    fn check_ping(&self, at: usize, sequence: u64, rank: u32, theirs: &Signature) -> Result<(), Failure> {
         let ours = self.queue.signature(sequence).or_else(|| self.queue.past(sequence));
-        let rank = self.peers.links.get(at).map_or(0, |link| link.rank);
+        let Some(link) = self.peers.links.get(at) else { return Ok(()) };
+        // A rank that is not the peer's would blame somebody else.
+        let rank = if self.layout.local(link.node).contains(&rank) { rank } else { link.rank };
         ours.map_or(Ok(()), |ours| self.compare(sequence, &ours, rank, theirs))
     }
 

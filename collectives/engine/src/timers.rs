@@ -64,9 +64,10 @@ impl Communicator {
     /// Asks the peers that are to be asked for a sign of life.
     pub(crate) fn ping<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
         let (sequence, signature) = (self.queue.head, self.queue.signature(self.queue.head));
+        let rank = self.caller(sequence);
         for link in self.peers.links.iter_mut().filter(|link| link.ping_due) {
             link.ping_due = false;
-            link.control(Message::Ping { sequence, signature }, turn);
+            link.control(Message::Ping { sequence, signature, rank }, turn);
         }
     }
 
@@ -76,13 +77,25 @@ impl Communicator {
             self.queue.missing().map(|local| rank_of(&self.layout, self.node, local)).collect();
         if missing.is_empty() {
             for (at, link) in self.peers.links.iter().enumerate() {
-                if self.run.waits_for(|other| other == at).is_some() {
-                    missing.extend_from_slice(self.layout.local(link.node));
+                if self.run.waits_for(|other| other == at).is_none() {
+                    continue;
                 }
+                // What the node said about this collective; until it has, none of its ranks is known to have come.
+                let told = link.absent.filter(|absent| absent.sequence == self.queue.head);
+                let ranks = self.layout.local(link.node).iter().enumerate();
+                let absent = ranks.filter(|(local, _)| told.is_none_or(|told| told.has(*local)));
+                missing.extend(absent.map(|(_, rank)| *rank));
             }
             missing.sort_unstable();
         }
         missing
+    }
+
+    /// A rank of a node that something is still expected from.
+    fn waited_for(&self) -> u32 {
+        let mut links = self.peers.links.iter().enumerate();
+        let link = links.find(|(at, _)| self.run.waits_for(|other| other == *at).is_some());
+        link.map_or(self.rank, |(_, link)| link.rank)
     }
 
     fn report_late(&mut self, now: Time, shared: &mut Shared) {
@@ -107,7 +120,7 @@ impl Communicator {
             let waited_ms = elapsed_ms(slot.since, now);
             if waited_ms >= timeout_ms {
                 let missing = self.missing();
-                let (rank, others) = name(&missing, self.rank);
+                let (rank, others) = name(&missing, self.waited_for());
                 return Some(Failure::TimedOut { call, rank, waited_ms, others });
             }
         }

@@ -4,6 +4,7 @@ use ringway_plan::{Blocks, Call, Layout, View};
 use ringway_types::Operation;
 use ringway_verbs::Time;
 
+use crate::message::Absent;
 use crate::{BufferRef, Collective, Failure, Refused, RegionId, Signature, Token};
 
 /// One local rank's call.
@@ -107,6 +108,11 @@ impl Queue {
         self.slot(sequence)?.signature
     }
 
+    /// The local rank that called it first.
+    pub(crate) fn first(&self, sequence: u64) -> u32 {
+        self.slot(sequence).filter(|slot| slot.signature.is_some()).map_or(0, |slot| slot.first)
+    }
+
     /// What was called as a collective that has finished, as far back as is remembered.
     pub(crate) fn past(&self, sequence: u64) -> Option<Signature> {
         let (number, signature) = self.slots.get(self.index(sequence))?.past?;
@@ -121,6 +127,11 @@ impl Queue {
     /// How many collectives the local rank has called.
     pub(crate) fn called(&self, local: u32) -> u64 {
         self.called.get(local as usize).copied().unwrap_or(0)
+    }
+
+    /// The local ranks that have not called the collective of this number.
+    pub(crate) fn absent(&self, sequence: u64) -> Absent {
+        Absent::of(sequence, self.locals, |local| self.called(local) < sequence)
     }
 
     /// How many collectives have been called by any.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use ringway_verbs::{Device, LocalKey, QueuePairConfig, QueuePairError, QueuePairNumber, RemoteSlice, Time};
 
-use crate::message::{Credits, Envelope, Exchange, HEADER, Message};
+use crate::message::{Absent, Credits, Envelope, Exchange, HEADER, Message};
 use crate::turn::Shared;
 use crate::{BufferRef, EngineConfig};
 
@@ -142,6 +142,8 @@ pub(crate) struct Link {
     /// When it was asked last, and whether it is to be asked now.
     pub(crate) pinged: Time,
     pub(crate) ping_due: bool,
+    /// What the node said last about ranks that have not come.
+    pub(crate) absent: Option<Absent>,
     /// A rank of the node that has left, and after how many collectives.
     pub(crate) left: Option<(u32, u64)>,
     /// The node's last rank has left.
@@ -214,6 +216,7 @@ impl Link {
             heard: Time(0),
             pinged: Time(0),
             ping_due: false,
+            absent: None,
             left: None,
             ended: false,
             broken: None,

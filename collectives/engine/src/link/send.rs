@@ -72,9 +72,11 @@ impl Link {
         if self.outbox.is_empty() && self.post_control(&message, turn) {
             return;
         }
-        // One sign of life is enough, however often a peer asks for it.
-        if message != Message::Pong || !self.outbox.contains(&message) {
-            self.outbox.push_back(message);
+        // One sign of life is enough, the latest, however often a peer asks for it.
+        let is_answer = |message: &Message| matches!(message, Message::Pong { .. });
+        match self.outbox.iter_mut().find(|waiting| is_answer(&message) && is_answer(waiting)) {
+            Some(waiting) => *waiting = message,
+            None => self.outbox.push_back(message),
         }
     }
 
