@@ -214,7 +214,13 @@ fn greet(connected: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, ConnectError
         let waited_ms = u64::try_from(GREETING.as_millis()).unwrap_or(u64::MAX);
         return Err(ConnectError::Silent { socket: path.to_owned(), waited_ms });
     }
-    let received = passing::receive(connected, &mut bytes, 1).map_err(|error| match error {
+    let received = match passing::receive(connected, &mut bytes, 1) {
+        // A daemon that hung up before it read our greeting resets the connection, which is told first; what it said
+        // before is still there.
+        Err(ReceiveError::Closed) => passing::receive(connected, &mut bytes, 1),
+        received => received,
+    };
+    let received = received.map_err(|error| match error {
         ReceiveError::Closed | ReceiveError::TooLong(_) => stranger(),
         other => failed(other.to_string()),
     })?;
@@ -229,7 +235,7 @@ fn greet(connected: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, ConnectError
             return Err(ConnectError::Version { socket: path.to_owned(), theirs, ours });
         }
         handshake::TOO_MANY_CLIENTS => {
-            "it has as many clients as it may (`max_clients` in its configuration)"
+            "this user has as many connections as it may (`quotas.sessions` in its configuration)"
         }
         handshake::WRONG_USER => {
             "it does not serve this user (see its configuration, or start your own daemon)"
