@@ -1,0 +1,22 @@
+//! The programs and the library as users meet them: real daemons, real processes, real sockets. Every wait is bounded,
+//! and everything started is ended with its test.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test panics when something is wrong, and says what it measured"
+)]
+
+mod harness;
+mod rank;
+
+mod autostart;
+mod calls;
+mod daemon;
+mod formation;
+mod lateness;
+mod limits;
+mod loss;
+mod programs;
+mod requests;
+mod running;

@@ -1,0 +1,212 @@
+//! `ringway demo`, `perf`, `status` and the help of everything.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{Daemon, Program, assert_mentions, form, ringway, run_ringway};
+
+#[test]
+fn the_demonstration_succeeds_with_a_verdict() {
+    // Some 450 cases: without optimisation this takes minutes on a busy machine.
+    let demo = Program::start(&mut ringway(&["demo", "--network", "loopback"]));
+    let out = demo.end_within(Duration::from_secs(900)).success().out;
+    let verdict = out.lines().last().unwrap_or_default();
+    assert!(verdict.starts_with("OK: "), "{out}");
+    assert_mentions(verdict, &["2 nodes", "4 ranks", "exact"]);
+    assert_mentions(&out, &["allreduce", "all_to_all", "barrier", "send_recv", "busbw"]);
+    assert!(!out.contains("WRONG") && !out.contains("FAILED"), "{out}");
+}
+
+/// Everything that a line of `--json` has, in the order of the README.
+const KEYS: [&str; 16] = [
+    "operation",
+    "bytes",
+    "datatype",
+    "reduction",
+    "ranks",
+    "nodes",
+    "device",
+    "path",
+    "algorithm",
+    "in_place",
+    "blocking",
+    "iterations",
+    "time_us",
+    "algbw_GBps",
+    "busbw_GBps",
+    "errors",
+];
+
+fn rows(arguments: &[&str]) -> Vec<Value> {
+    let out = run_ringway(&[&["perf"], arguments, &["--json"]].concat()).success().out;
+    out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+#[test]
+fn perf_prints_one_json_object_for_each_size() {
+    let rows = rows(&["allreduce", "--ranks", "2", "-b", "8", "-e", "64K", "-f", "8", "-n", "20", "-w", "2"]);
+    let sizes: Vec<u64> = rows.iter().map(|r| r["bytes"].as_u64().expect("bytes")).collect();
+    assert_eq!(sizes, [8, 64, 512, 4096, 32_768]);
+    for row in &rows {
+        for key in KEYS {
+            assert!(!row[key].is_null(), "{key} is missing in {row}");
+        }
+        assert_eq!(row["errors"], 0);
+        assert_eq!((&row["ranks"], &row["nodes"], &row["iterations"]), (&2.into(), &1.into(), &20.into()));
+        assert_eq!(row["path"], "engine");
+        let time = |key: &str| row["time_us"][key].as_f64().expect("a time");
+        let order = [0.0, time("min"), time("p50"), time("p99"), time("max")];
+        assert!(order.is_sorted() && time("max") > 0.0, "{row}");
+        let (algorithm, bus) = (row["algbw_GBps"].as_f64(), row["busbw_GBps"].as_f64());
+        // With two ranks an allreduce's bus bandwidth is 2 (2 - 1) / 2 times its algorithm bandwidth.
+        assert!((algorithm.expect("number") - bus.expect("number")).abs() < 0.002, "{row}");
+    }
+}
+
+#[test]
+fn perf_over_two_nodes_names_device_and_algorithm() {
+    let rows = rows(&[
+        "all_gather",
+        "--ranks",
+        "3",
+        "--nodes",
+        "2",
+        "--network",
+        "loopback",
+        "-b",
+        "3000",
+        "-e",
+        "3000",
+        "-n",
+        "5",
+        "--in-place",
+        "-t",
+        "bf16",
+    ]);
+    let [row] = rows.as_slice() else { panic!("one size: {rows:?}") };
+    assert_eq!((&row["device"], &row["nodes"], &row["errors"]), (&"tcp".into(), &2.into(), &0.into()));
+    assert_eq!((&row["in_place"], &row["datatype"]), (&true.into(), &"bf16".into()));
+    assert!(!row["algorithm"].as_str().expect("a name").is_empty());
+}
+
+#[test]
+fn perf_prints_a_table_for_people() {
+    let out = run_ringway(&["perf", "reduce", "-b", "64", "-e", "128", "-n", "5", "-r", "1"]).success().out;
+    assert_mentions(&out, &["size", "count", "type", "redop", "root", "algbw", "busbw", "#wrong", "(GB/s)"]);
+    let rows: Vec<Vec<&str>> =
+        out.lines().filter(|l| !l.starts_with('#')).map(|l| l.split_whitespace().collect()).collect();
+    let of_size =
+        |size: &str| rows.iter().find(|r| r.first() == Some(&size)).unwrap_or_else(|| panic!("{out}"));
+    for (size, count) in [("64", "16"), ("128", "32")] {
+        let row = of_size(size);
+        assert_eq!(row[1..5], [count, "f32", "sum", "1"], "{out}");
+        assert_eq!(row.last(), Some(&"0"), "{out}");
+    }
+}
+
+#[test]
+fn perf_uses_a_daemon_that_runs() {
+    let daemon = Daemon::start("");
+    let socket = daemon.socket.display().to_string();
+    let before = daemon.status()["counters"]["finished"].as_u64().expect("a count");
+    let rows = rows(&[
+        "broadcast",
+        "--ranks",
+        "2",
+        "--socket",
+        &socket,
+        "-b",
+        "8",
+        "-e",
+        "8",
+        "-n",
+        "7",
+        "--blocking",
+    ]);
+    assert_eq!((&rows[0]["blocking"], &rows[0]["errors"]), (&true.into(), &0.into()));
+    assert!(daemon.status()["counters"]["finished"].as_u64().expect("a count") > before);
+}
+
+#[test]
+fn perf_refuses_what_makes_no_sense() {
+    let cases: [(&[&str], &[&str]); 5] = [
+        (&["all_reduce"], &["all_reduce", "allreduce"]),
+        (&["allreduce", "-b", "8x"], &["8x", "size"]),
+        (&["allreduce", "-t", "f8"], &["f8", "bf16"]),
+        (&["allreduce", "-o", "mean"], &["mean", "avg"]),
+        (&["allreduce", "--ranks", "0"], &["0"]),
+    ];
+    for (arguments, parts) in cases {
+        let ended = run_ringway(&[&["perf"], arguments].concat()).failure();
+        assert_mentions(&ended.err, parts);
+    }
+}
+
+#[test]
+fn status_shows_clients_communicators_and_counters() {
+    let daemon = Daemon::start("");
+    let mut ranks = form(std::slice::from_ref(&daemon), 2, "");
+    crate::harness::tell_all(&mut ranks, "call allreduce f32 sum 1000 0");
+    assert!(ranks.iter_mut().all(|r| r.answer().is_ok()));
+    let socket = daemon.socket.display().to_string();
+    let text = run_ringway(&["status", "--json", "--socket", &socket]).success().out;
+    let status: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(status["pid"], daemon.process.pid());
+    assert_eq!(status["socket"], socket.as_str());
+    let communicator = &status["communicators"][0];
+    assert_eq!((&communicator["ranks"], &communicator["sequence"]), (&2.into(), &1.into()));
+    let pids: Vec<_> = status["sessions"].as_array().expect("a list").iter().map(|s| &s["pid"]).collect();
+    for rank in &ranks {
+        assert!(pids.contains(&&rank.process.pid().into()), "{status}");
+    }
+    let of_rank = status["sessions"].as_array().expect("a list").iter().find(|s| s["regions"] == 1);
+    assert_eq!(of_rank.expect("a rank")["region_bytes"], 64 << 20);
+    assert!(status["counters"]["finished"].as_u64() >= Some(2), "{status}");
+    let table = run_ringway(&["status", "--socket", &socket]).success().out;
+    let pid = daemon.process.pid().to_string();
+    assert_mentions(&table, &[&pid, &socket, "communicator", "clients", "64.0"]);
+}
+
+#[test]
+fn every_command_explains_its_flags() {
+    let cases: [(&[&str], &[&str]); 7] = [
+        (&["--help"], &["demo", "run", "perf", "status", "daemon"]),
+        (&["demo", "--help"], &["--device", "--network"]),
+        (&["run", "--help"], &["-n", "--nodes", "--device", "PROGRAM", "RINGWAY_RANK", "RINGWAY_SOCKET"]),
+        (
+            &["perf", "--help"],
+            &[
+                "-b",
+                "-e",
+                "-f",
+                "-n",
+                "-w",
+                "-c",
+                "-t",
+                "-o",
+                "--ranks",
+                "--nodes",
+                "--device",
+                "--blocking",
+                "--in-place",
+                "--json",
+                "--socket",
+                "busbw",
+                "allreduce",
+                "send_recv",
+                "exscan",
+            ],
+        ),
+        (&["status", "--help"], &["--json", "--socket"]),
+        (
+            &["daemon", "--help"],
+            &["--config", "--print-config", "--socket", "--polling", "--cluster-key-file"],
+        ),
+        (&["--version"], &[env!("CARGO_PKG_VERSION")]),
+    ];
+    for (arguments, parts) in cases {
+        let ended = Program::start(&mut ringway(arguments)).end().success();
+        assert_mentions(&ended.out, parts);
+    }
+}
