@@ -13,6 +13,7 @@ pub mod configuration;
 pub mod engine;
 pub mod group;
 pub mod ring;
+pub mod tcp;
 
 /// One target.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +39,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "group_root", run: group::root, samples: group::root_samples },
     Target { name: "ring_consumer", run: ring::consumer, samples: ring::consumer_samples },
     Target { name: "ring_producer", run: ring::producer, samples: ring::producer_samples },
+    Target { name: "tcp_header", run: tcp::header, samples: tcp::header_samples },
+    Target { name: "tcp_preface", run: tcp::data_preface, samples: tcp::data_preface_samples },
     Target { name: "configuration", run: configuration::file, samples: configuration::file_samples },
 ];
 
