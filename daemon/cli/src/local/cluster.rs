@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ringway_client::Client;
 use rustix::process::Signal;
 
 use super::{
@@ -93,11 +94,26 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A daemon that someone else started, as a cluster of one node.
-    pub(crate) fn running(socket: PathBuf) -> Self {
-        let node = Node { socket, namespace: None, daemon: None, log: PathBuf::new() };
-        let description = "one node, a running daemon".to_owned();
-        Self { nodes: vec![node], root: None, description, folder: None, _hub: None }
+    /// Daemons that someone else started, each a node.
+    ///
+    /// # Errors
+    /// When the first one, which is to be the root, does not answer or does not serve several nodes.
+    pub(crate) fn running(sockets: &[PathBuf]) -> io::Result<Self> {
+        let mut root = None;
+        if let [first, _, ..] = sockets {
+            let client =
+                Client::builder().autostart(false).socket(first).connect().map_err(io::Error::other)?;
+            root = client.unique_id(true).map_err(io::Error::other)?.root;
+        }
+        let description =
+            format!("{} running daemon{}", sockets.len(), if sockets.len() == 1 { "" } else { "s" });
+        let node = |socket: &PathBuf| Node {
+            socket: socket.clone(),
+            namespace: None,
+            daemon: None,
+            log: PathBuf::new(),
+        };
+        Ok(Self { nodes: sockets.iter().map(node).collect(), root, description, folder: None, _hub: None })
     }
 }
 

@@ -89,9 +89,10 @@ pub struct PerfArgs {
     /// Polling of the daemons started: spin, adaptive or block.
     #[arg(long, default_value = "adaptive", value_name = "MODE")]
     polling: String,
-    /// Use the daemon that listens on this socket instead of starting one; ranks then share this node.
-    #[arg(long, value_name = "PATH", conflicts_with = "nodes")]
-    socket: Option<PathBuf>,
+    /// Use the running daemon that listens on this socket instead of starting one; several times for several nodes,
+    /// whose daemons then run on this machine.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["nodes", "network", "device", "polling"])]
+    socket: Vec<PathBuf>,
     /// Print one JSON object per row instead of the table.
     #[arg(long)]
     json: bool,

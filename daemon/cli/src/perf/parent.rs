@@ -41,10 +41,9 @@ pub fn perf(args: PerfArgs) -> Result<ExitCode, String> {
         network: args.network,
         daemon_arguments: vec!["--polling".to_owned(), args.polling.clone()],
     };
-    let cluster = match &args.socket {
-        Some(socket) => Cluster::running(socket.clone()),
-        None => Cluster::start(&options).map_err(|e| e.to_string())?,
-    };
+    let cluster =
+        if args.socket.is_empty() { Cluster::start(&options) } else { Cluster::running(&args.socket) };
+    let cluster = cluster.map_err(|e| e.to_string())?;
     let mut printer = Printer { json: args.json, rows: 0, wrong: 0, unchecked: false, bus_bandwidth: 0.0 };
     if !args.json {
         output::line(&format!(
@@ -87,7 +86,7 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
         check: args.check == 1,
         blocking: args.blocking,
         in_place: vec![args.in_place],
-        nodes: usize::from(args.nodes),
+        nodes: args.socket.len().max(usize::from(args.nodes)),
     })
 }
 
