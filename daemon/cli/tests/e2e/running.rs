@@ -153,7 +153,7 @@ fn even_a_killed_run_leaves_no_process() {
 #[test]
 fn a_program_that_is_not_there_is_named() {
     let ended = run_ringway(&["run", "-n", "2", "--", "no-such-program-here"]).failure();
-    assert_mentions(&ended.err, &["no-such-program-here", "No such file"]);
+    assert_mentions(&ended.err, &["cannot run `no-such-program-here`", "path of an executable file"]);
     let folder = Folder::new();
     let plain = folder.write("plain", "text").display().to_string();
     let ended = run_ringway(&["run", "-n", "1", "--", &plain]).failure();
