@@ -7,7 +7,8 @@ use core::{
 };
 use std::os::fd::BorrowedFd;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::mm::Advice;
 use thiserror::Error;
 
 use crate::sigbus::{self, MAX_FOREIGN, RegisterError, Registration};
@@ -49,17 +50,12 @@ pub enum MapError {
 /// shared.
 #[derive(Debug)]
 pub struct Mapping {
-    base: NonNull<u8>,
-    length: usize,
-    protection: Protection,
-    /// Present when another process owns the memory and may take pages away.
+    /// Present when another process owns the memory and may take pages away. Dropped before the range is unmapped, or
+    /// the handler could cover what another mapping gets at this address.
     foreign: Option<Registration>,
+    protection: Protection,
+    raw: MmapRaw,
 }
-
-// SAFETY: a mapping is an address range owned by this value; it is tied to no thread.
-unsafe impl Send for Mapping {}
-// SAFETY: shared access only hands out raw pointers and volatile copies, which tolerate concurrent change by design.
-unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `length` bytes of a file descriptor, shared with whoever else maps it, from the file's start.
@@ -67,16 +63,12 @@ impl Mapping {
     /// # Errors
     /// [`MapError`] when `length` is zero or the kernel refuses.
     pub fn shared(fd: BorrowedFd<'_>, length: usize, protection: Protection) -> Result<Self, MapError> {
-        if length == 0 {
-            return Err(MapError::Empty);
-        }
-        let flags = match protection {
-            Protection::Read => ProtFlags::READ,
-            Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
-        };
-        // SAFETY: the kernel chooses a fresh address range, so no existing memory is affected.
-        let base = unsafe { rustix::mm::mmap(core::ptr::null_mut(), length, flags, MapFlags::SHARED, fd, 0) };
-        Self::from_kernel(base, length, protection)
+        let mut options = MmapOptions::new();
+        options.len(length);
+        Self::from_kernel(length, protection, || match protection {
+            Protection::Read => options.map_raw_read_only(&fd),
+            Protection::ReadWrite => options.map_raw(&fd),
+        })
     }
 
     /// Maps `length` bytes of zeroed memory private to this process, populated.
@@ -84,23 +76,25 @@ impl Mapping {
     /// # Errors
     /// [`MapError`] when `length` is zero or the kernel refuses.
     pub fn private(length: usize) -> Result<Self, MapError> {
-        if length == 0 {
-            return Err(MapError::Empty);
-        }
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
-        // SAFETY: the kernel chooses a fresh address range, so no existing memory is affected.
-        let base = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), length, prot, flags) };
-        Self::from_kernel(base, length, Protection::ReadWrite)
+        Self::from_kernel(length, Protection::ReadWrite, || {
+            MmapOptions::new().len(length).populate().map_anon().map(MmapRaw::from)
+        })
     }
 
     fn from_kernel(
-        base: rustix::io::Result<*mut core::ffi::c_void>,
         length: usize,
         protection: Protection,
+        map: impl FnOnce() -> std::io::Result<MmapRaw>,
     ) -> Result<Self, MapError> {
-        let base = base.map_err(|errno| MapError::Kernel { length, errno })?;
-        let base = NonNull::new(base.cast()).ok_or(MapError::Empty)?;
-        Ok(Self { base, length, protection, foreign: None })
+        if length == 0 {
+            return Err(MapError::Empty);
+        }
+        let raw = map().map_err(|error| {
+            // The library refuses lengths beyond the address space itself, without a number.
+            let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::NOMEM);
+            MapError::Kernel { length, errno }
+        })?;
+        Ok(Self { foreign: None, protection, raw })
     }
 
     /// Maps memory that another process owns and may take pages away from, by punching holes or running out of its
@@ -111,7 +105,7 @@ impl Mapping {
     /// [`MapError`] when `length` is zero, the kernel refuses, or there are too many such mappings.
     pub fn foreign(fd: BorrowedFd<'_>, length: usize, protection: Protection) -> Result<Self, MapError> {
         let mut mapping = Self::shared(fd, length, protection)?;
-        let registered = sigbus::register(mapping.base.as_ptr().addr(), length, protection);
+        let registered = sigbus::register(mapping.raw.as_ptr().addr(), length, protection);
         mapping.foreign = Some(registered.map_err(|error| match error {
             RegisterError::Full => MapError::TooManyForeign,
             RegisterError::Handler(errno) => MapError::FaultHandler(errno),
@@ -136,7 +130,7 @@ impl Mapping {
             Protection::Read => Advice::LinuxPopulateRead,
         };
         // SAFETY: the advice changes no contents.
-        match unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.length, advice) } {
+        match unsafe { rustix::mm::madvise(self.raw.as_mut_ptr().cast(), self.length(), advice) } {
             // Linux before 5.14 does not know it.
             Err(rustix::io::Errno::INVAL) => {
                 self.touch();
@@ -148,11 +142,11 @@ impl Mapping {
 
     /// Touches every page, in the way the protection allows.
     fn touch(&self) {
-        for offset in (0..self.length).step_by(rustix::param::page_size()) {
+        for offset in (0..self.length()).step_by(rustix::param::page_size()) {
             // SAFETY: `offset` is below the length, so the result is inside the mapping.
-            let byte = unsafe { self.base.add(offset) };
+            let byte = unsafe { self.raw.as_mut_ptr().add(offset) };
             // SAFETY: the byte is inside the mapping and only ever reached through atomics and raw copies.
-            let byte = unsafe { AtomicU8::from_ptr(byte.as_ptr()) };
+            let byte = unsafe { AtomicU8::from_ptr(byte) };
             match self.protection {
                 // Adding nothing is a write that keeps what another process may just have written.
                 Protection::ReadWrite => _ = byte.fetch_add(0, Ordering::Relaxed),
@@ -167,13 +161,13 @@ impl Mapping {
     /// The kernel's reason.
     pub fn exclude_from_fork(&self) -> rustix::io::Result<()> {
         // SAFETY: the advice concerns children only, in which whoever uses the range faults.
-        unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.length, Advice::LinuxDontFork) }
+        unsafe { rustix::mm::madvise(self.raw.as_mut_ptr().cast(), self.length(), Advice::LinuxDontFork) }
     }
 
     /// Bytes mapped.
     #[must_use]
-    pub const fn length(&self) -> usize {
-        self.length
+    pub fn length(&self) -> usize {
+        self.raw.len()
     }
 
     /// What the mapping may be used for.
@@ -186,28 +180,20 @@ impl Mapping {
     #[must_use]
     pub fn window(&self, offset: u64, length: u64) -> Option<Window<'_>> {
         let end = offset.checked_add(length)?;
-        if end > self.length as u64 {
+        if end > self.length() as u64 {
             return None;
         }
         let offset = usize::try_from(offset).ok()?;
         let length = usize::try_from(length).ok()?;
-        // SAFETY: `offset` is at most `self.length`, so the result is inside the mapping or one past its end.
-        let base = unsafe { self.base.add(offset) };
+        let first = NonNull::new(self.raw.as_mut_ptr())?;
+        // SAFETY: `offset` is at most the length, so the result is inside the mapping or one past its end.
+        let base = unsafe { first.add(offset) };
         Some(Window {
             base,
             length,
             writable: self.protection == Protection::ReadWrite,
             mapping: PhantomData,
         })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // Forgotten before it is unmapped, or the handler could cover what another mapping gets at this address.
-        drop(self.foreign.take());
-        // SAFETY: the range was mapped by this value and every window into it borrows this value, so nothing uses it.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) };
     }
 }
 
