@@ -64,6 +64,7 @@ pub struct Submission {
 
 impl Submission {
     /// The words to put into the ring.
+    #[inline]
     #[must_use]
     pub fn encode(&self) -> [u64; SUBMISSION_WORDS] {
         let reduction = self.reduction.map_or(0, |r| r.code().saturating_add(1));
@@ -89,6 +90,7 @@ impl Submission {
     ///
     /// # Errors
     /// The status to complete the token with, when a field means nothing.
+    #[inline]
     pub fn parse(words: &[u64; SUBMISSION_WORDS]) -> Result<Self, (u32, Status)> {
         let [head, argument, input, input_offset, output, output_offset, count, tail] = *words;
         let (_, token) = split(tail);
@@ -134,12 +136,14 @@ impl Submission {
 }
 
 /// Joins two halves into a word, the low one first.
+#[inline]
 #[must_use]
 pub const fn join(low: u32, high: u32) -> u64 {
     (low as u64) | ((high as u64) << 32)
 }
 
 /// The low and the high half of a word.
+#[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "each half is taken on purpose")]
 pub const fn split(word: u64) -> (u32, u32) {
@@ -161,12 +165,14 @@ pub struct Completion {
 
 impl Completion {
     /// The words to put into the ring.
+    #[inline]
     #[must_use]
     pub const fn encode(&self) -> [u64; COMPLETION_WORDS] {
         [join(self.token, self.status as u32), self.rank as u64, self.bytes, 0]
     }
 
     /// Reads a private copy of a completion.
+    #[inline]
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the status is the low 16 bits of its half")]
     pub const fn parse(words: &[u64; COMPLETION_WORDS]) -> Self {

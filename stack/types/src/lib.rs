@@ -20,16 +20,19 @@ macro_rules! coded {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// The code used in shared memory and on the wire.
+            #[inline]
             #[must_use]
             pub const fn code(self) -> u8 { self as u8 }
 
             /// The value with this code, if there is one.
+            #[inline]
             #[must_use]
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code { $($code => Some(Self::$variant),)* _ => None }
             }
 
             /// The name used in configuration, on the command line and in messages.
+            #[inline]
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
@@ -149,6 +152,7 @@ coded! {
 
 impl DataType {
     /// Bytes of one element.
+    #[inline]
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -160,12 +164,14 @@ impl DataType {
     }
 
     /// Whether this is a floating-point type.
+    #[inline]
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
     }
 
     /// The type-by-reduction table: every pair is defined but the bitwise reductions of floats.
+    #[inline]
     #[must_use]
     pub const fn supports(self, reduction: Reduction) -> bool {
         !(self.is_float() && reduction.is_bitwise())
@@ -174,6 +180,7 @@ impl DataType {
 
 impl Reduction {
     /// Whether this works on the bits of integers.
+    #[inline]
     #[must_use]
     pub const fn is_bitwise(self) -> bool {
         matches!(self, Self::BitAnd | Self::BitOr | Self::BitXor)
@@ -182,6 +189,7 @@ impl Reduction {
 
 impl Operation {
     /// Whether the operation combines values, so that its type and reduction matter.
+    #[inline]
     #[must_use]
     pub const fn reduces(self) -> bool {
         matches!(
@@ -196,6 +204,7 @@ impl Operation {
     }
 
     /// Whether one rank, the root, has a part of its own.
+    #[inline]
     #[must_use]
     pub const fn has_root(self) -> bool {
         matches!(
@@ -205,6 +214,7 @@ impl Operation {
     }
 
     /// Whether the call carries a list of counts.
+    #[inline]
     #[must_use]
     pub const fn has_counts(self) -> bool {
         matches!(
@@ -214,6 +224,7 @@ impl Operation {
     }
 
     /// Whether every rank of the communicator takes part; the others are messages between two ranks.
+    #[inline]
     #[must_use]
     pub const fn is_collective(self) -> bool {
         !matches!(self, Self::Send | Self::Receive)
