@@ -124,6 +124,10 @@ impl Bench<'_> {
             root: self.spec.root.min(ranks - 1),
             count,
         };
+        if self.world.rank() == 0 {
+            // Not a row: the parent shows it on a terminal until the row comes.
+            output::line(&format!("measuring {} {} {bytes} B ...", point.what.name(), point.datatype));
+        }
         let call = Call::new(self.world, point.what, case, point.in_place, self.spec.blocking);
         let wrong =
             if self.spec.check { Some(self.total(wrong_elements::<T>(&call, self.arena)?)?) } else { None };
