@@ -62,13 +62,23 @@ struct Op {
 }
 
 /// What one local rank has posted and what has come for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inbox {
     posted: VecDeque<u32>,
     unexpected: VecDeque<Unexpected>,
     buffered: u32,
     outstanding: u32,
     left: bool,
+}
+
+impl Inbox {
+    /// With room for as much as one sender may have outstanding. More, when many send to a rank that does not receive,
+    /// makes it grow once.
+    fn new(limit: u32) -> Self {
+        let room = limit as usize;
+        let (posted, unexpected) = (VecDeque::with_capacity(room), VecDeque::with_capacity(room));
+        Self { posted, unexpected, buffered: 0, outstanding: 0, left: false }
+    }
 }
 
 /// Point-to-point operations of one communicator on this node.
@@ -114,7 +124,7 @@ impl Point {
             limit,
             ops: places.clone().map(|key| Op { key, ..free }).collect(),
             free: places.rev().collect(),
-            inboxes: (0..locals).map(|_| Inbox::default()).collect(),
+            inboxes: (0..locals).map(|_| Inbox::new(limit)).collect(),
             incoming: VecDeque::with_capacity(entries),
             copies: VecDeque::with_capacity(64),
             bytes: 0,
