@@ -54,6 +54,12 @@ pub enum Request {
     },
     /// The daemon's state. Reply: [`Reply::Done`] with one descriptor, a memfd holding JSON text.
     Status,
+    /// Whether a region of this many bytes could be registered now, so that nobody pays for memory that would be refused.
+    /// Reply: [`Reply::Done`], or a refusal that names the limit.
+    MayRegister {
+        /// The region's bytes.
+        bytes: u64,
+    },
 }
 
 /// A request to join a communicator.

@@ -6,7 +6,7 @@ use clap::Args;
 use ringway_types::{DataType, Reduction};
 
 use crate::{
-    local::cluster::{Cluster, ClusterOptions, Network},
+    local::cluster::{Cluster, ClusterOptions, DEVICES, Network},
     output,
     perf::{Campaign, Measured, Row, Spec, header, line, measure, sizes},
 };
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// Device between the nodes.
-    #[arg(long, default_value = "auto", value_name = "D")]
+    #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICES)]
     device: String,
     /// How the nodes reach each other.
     #[arg(long, value_enum, default_value_t = Network::Auto)]

@@ -5,7 +5,7 @@ use std::{ffi::OsString, process::ExitCode};
 use clap::Args;
 
 use crate::local::{
-    cluster::{Cluster, ClusterOptions, Network},
+    cluster::{Cluster, ClusterOptions, DEVICES, Network},
     launch::{Job, JobEvent, RunningJob, print_line},
 };
 
@@ -27,7 +27,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=250))]
     nodes: u16,
     /// The device between nodes.
-    #[arg(long, value_name = "D", default_value = "auto")]
+    #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICES)]
     device: String,
     /// How the nodes reach each other.
     #[arg(long, value_enum, default_value_t = Network::Auto)]

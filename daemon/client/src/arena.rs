@@ -47,8 +47,10 @@ impl Arena {
         let wanted = bytes as u64;
         let unavailable =
             |reason: MemFdError| MemoryError::Kernel { bytes: wanted, reason: reason.to_string() };
-        let (pool, descriptor) = Pool::new("ringway-arena", wanted).map_err(unavailable)?;
         let control = &client.session().control;
+        // Every page is paid for below, so what would be refused is not even begun.
+        control.request(Request::MayRegister { bytes: wanted }, &[], PATIENCE)?;
+        let (pool, descriptor) = Pool::new("ringway-arena", wanted).map_err(unavailable)?;
         let answer = control.request(Request::RegisterRegion, &[descriptor.as_fd()], PATIENCE)?;
         let Reply::Region { region, length } = answer.reply else {
             return Err(RequestError::Protocol { what: "no region where one was registered" }.into());

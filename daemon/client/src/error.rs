@@ -52,7 +52,7 @@ pub enum ConnectError {
     },
     /// There is no daemon at the usual places, and none may be started.
     #[error(
-        "no daemon answers at {tried}, and starting one is turned off (RINGWAY_AUTOSTART=0); start `ringwayd`, or name \
+        "no daemon answers at {tried}, and none may be started (by RINGWAY_AUTOSTART=0 or this program's choice); start `ringwayd`, or name \
          a daemon's socket in RINGWAY_SOCKET"
     )]
     NoDaemon {

@@ -28,7 +28,9 @@ fn main() -> ExitCode {
     if let Some((first, rest)) = raw.split_first()
         && first == process::HELPER
     {
-        return fail(&process::run_helper(rest));
+        fail(&process::run_helper(rest));
+        // What a shell gives for a command that cannot be found.
+        return ExitCode::from(127);
     }
     if let [first, spec] = raw.as_slice()
         && first == perf::RANK

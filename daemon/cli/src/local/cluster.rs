@@ -20,6 +20,9 @@ use super::{
     process::{helper_command, signal_group},
 };
 
+/// What may move data between nodes.
+pub(crate) const DEVICES: [&str; 2] = ["auto", "tcp"];
+
 /// How the nodes of a local cluster reach each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Network {

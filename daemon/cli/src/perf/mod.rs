@@ -23,7 +23,7 @@ pub(crate) use spec::{Spec, sizes};
 
 use spec::parse_bytes;
 
-use crate::local::cluster::Network;
+use crate::local::cluster::{DEVICES, Network};
 
 /// Measure an operation's time and bandwidth, and check its results.
 ///
@@ -57,7 +57,7 @@ pub struct PerfArgs {
     #[arg(short = 'f', long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
     factor: u64,
     /// Iterations at each size; fewer at large sizes unless given.
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: Option<u32>,
     /// Iterations before the clock starts.
     #[arg(short = 'w', long, default_value_t = 5)]
@@ -75,7 +75,7 @@ pub struct PerfArgs {
     #[arg(short = 'r', long, default_value_t = 0)]
     root: u32,
     /// Device between nodes.
-    #[arg(long, default_value = "auto", value_name = "D")]
+    #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICES)]
     device: String,
     /// How the nodes reach each other.
     #[arg(long, value_enum, default_value_t = Network::Auto)]

@@ -8,7 +8,9 @@ use std::{
 use ringway_types::Reduction;
 
 use super::{
-    PerfArgs, rank,
+    PerfArgs,
+    call::Call,
+    rank,
     report::{Row, header, line},
     spec::{Spec, sizes},
 };
@@ -66,6 +68,10 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
     if operation.reduces() && !defined {
         return Err("this reduction is not defined for this type: bitwise reductions are for integers only"
             .to_owned());
+    }
+    if args.in_place && !Call::has_in_place(args.operation, args.blocking) {
+        let slices = if args.blocking { " on ordinary slices (--blocking)" } else { "" };
+        return Err(format!("{} has no in-place form{slices}; leave out --in-place", args.operation.name()));
     }
     let list = if args.operation == super::Measured::Barrier {
         vec![0]

@@ -54,6 +54,10 @@ fn memory_beyond_the_quota_is_refused_with_the_limit() {
     let first = client.arena(1 << 20).expect("within the limit");
     let error = client.arena(3 << 19).expect_err("beyond it").to_string();
     assert_mentions(&error, &["1572864 bytes", "1048576 bytes", "2097152", "quotas.region_mib"]);
+    for immense in [1 << 40, usize::MAX] {
+        let error = client.arena(immense).expect_err("more than any machine has").to_string();
+        assert_mentions(&error, &[&immense.to_string(), "2097152", "quotas.region_mib"]);
+    }
     drop(first);
     client.arena(2 << 20).expect("what was released can be had again");
 }

@@ -36,6 +36,7 @@ impl Control {
             return self.fault(key, "a control message that cannot be read");
         };
         let answer = match body {
+            Request::MayRegister { bytes } => self.may_register(key, bytes),
             Request::RegisterRegion => self.register_region(key, number, fds),
             Request::ReleaseRegion { region } => {
                 self.later(key, |_| Command::RemoveRegion { session: key, number, region })
@@ -109,6 +110,11 @@ impl Control {
             let message = format!("this client is in no communicator with handle {communicator}");
             (RefusalKind::Unknown, message)
         })
+    }
+
+    fn may_register(&self, key: SessionKey, bytes: u64) -> Result<Option<Reply>, Refusal> {
+        let Some(uid) = self.sessions.get(&key).map(|s| s.uid) else { return Ok(None) };
+        self.users.may_add_region(uid, bytes).map(|()| Some(Reply::Done))
     }
 
     fn register_region(

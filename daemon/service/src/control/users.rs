@@ -53,7 +53,16 @@ impl Users {
     }
 
     pub(super) fn add_region(&mut self, uid: u32, bytes: u64) -> Result<(), Refusal> {
+        self.may_add_region(uid, bytes)?;
         let usage = self.usage.entry(uid).or_default();
+        usage.regions += 1;
+        usage.region_bytes += bytes;
+        Ok(())
+    }
+
+    /// Whether one more region of this many bytes is within the limits.
+    pub(super) fn may_add_region(&self, uid: u32, bytes: u64) -> Result<(), Refusal> {
+        let usage = self.usage.get(&uid).copied().unwrap_or_default();
         let limit = self.quotas.regions;
         if usage.regions >= limit {
             return Err(exceeded("as many regions as it may", limit.into(), "regions", "release some"));
@@ -67,8 +76,6 @@ impl Users {
             );
             return Err((RefusalKind::Quota, message));
         }
-        usage.regions += 1;
-        usage.region_bytes += bytes;
         Ok(())
     }
 
