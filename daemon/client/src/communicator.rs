@@ -5,13 +5,13 @@ use core::{
     fmt,
     time::Duration,
 };
-use std::sync::Arc;
+use std::{os::fd::AsFd as _, sync::Arc};
 
 use ringway_abi::{
     MAX_RANKS, UniqueId,
     control::{Join, Joined, Reply, Request},
 };
-use ringway_mem::{Mapping, Protection};
+use ringway_mem::admit;
 use ringway_ring::Geometry;
 
 use crate::{
@@ -99,14 +99,12 @@ impl CommunicatorBuilder {
         let [ours, daemons] = descriptors else { return Err(protocol("not two ring files")) };
         let (submissions, completions, slab) = joined.geometry;
         let geometry = Geometry::new(submissions, completions, slab).map_err(|e| unusable(&e))?;
-        let map = |file: &std::os::fd::OwnedFd, bytes, protection| {
-            Mapping::shared(std::os::fd::AsFd::as_fd(file), bytes, protection)
-                .map(Arc::new)
-                .map_err(|e| unusable(&e))
-        };
-        let ours = map(ours, geometry.client_bytes(), Protection::ReadWrite)?;
-        let daemons = map(daemons, geometry.daemon_bytes(), Protection::Read)?;
-        Rings::attach(self.client.clone(), &ours, &daemons, geometry).map_err(|e| unusable(&e))
+        let ours =
+            admit::map_client_written(ours.as_fd(), geometry.client_bytes()).map_err(|e| unusable(&e))?;
+        let daemons =
+            admit::map_daemon_written(daemons.as_fd(), geometry.daemon_bytes()).map_err(|e| unusable(&e))?;
+        Rings::attach(self.client.clone(), &Arc::new(ours), &Arc::new(daemons), geometry)
+            .map_err(|e| unusable(&e))
     }
 
     fn finish(self, joined: Joined, rings: Rings) -> Communicator {

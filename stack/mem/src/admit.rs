@@ -143,7 +143,7 @@ pub fn admit(fd: BorrowedFd<'_>, limit: u64) -> Result<Region, AdmitError> {
 }
 
 /// For a client: maps the ring file that the daemon writes ("D"), read-only, after checking that the kernel keeps
-/// everybody else from writing it and that it has the size agreed on.
+/// everybody else from writing it and that it has the size agreed on. A child made by `fork` does not get it.
 ///
 /// # Errors
 /// [`AdmitError`] when it is not what a daemon promises.
@@ -151,18 +151,25 @@ pub fn map_daemon_written(fd: BorrowedFd<'_>, length: usize) -> Result<Mapping, 
     if !seals(fd)?.contains(DAEMON_WRITTEN) {
         return Err(AdmitError::Writable);
     }
-    expect_size(fd, length)?;
-    Ok(Mapping::shared(fd, length, Protection::Read)?)
+    map_ring(fd, length, Protection::Read)
 }
 
-/// For a client: maps the ring file that the client writes ("C").
+/// For a client: maps the ring file that the client writes ("C"). A child made by `fork` does not get it: two processes
+/// at one end of a ring would break it.
 ///
 /// # Errors
 /// [`AdmitError`] when it is not what a daemon promises.
 pub fn map_client_written(fd: BorrowedFd<'_>, length: usize) -> Result<Mapping, AdmitError> {
     seals(fd)?;
+    map_ring(fd, length, Protection::ReadWrite)
+}
+
+fn map_ring(fd: BorrowedFd<'_>, length: usize, protection: Protection) -> Result<Mapping, AdmitError> {
     expect_size(fd, length)?;
-    Ok(Mapping::shared(fd, length, Protection::ReadWrite)?)
+    let mapping = Mapping::shared(fd, length, protection)?;
+    let errno = |errno| MapError::Kernel { length, errno };
+    mapping.exclude_from_fork().map_err(errno)?;
+    Ok(mapping)
 }
 
 /// The identity of the memory behind a descriptor.
