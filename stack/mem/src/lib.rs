@@ -13,12 +13,14 @@ mod memfd;
 pub mod passing;
 mod quota;
 mod sigbus;
+mod window;
 
 pub use admit::{AdmitError, Identity, Region, admit};
 pub use arena::{ARENA_UNIT, Arena, ArenaError};
 pub use block::{Block, Lease, Pool};
 pub use handle::{HandleTable, MAX_HANDLES};
-pub use mapping::{MapError, Mapping, Protection, Window};
+pub use mapping::{MapError, Mapping, Protection};
 pub use memfd::{MemFd, MemFdError};
 pub use quota::{Charge, Quota, QuotaExceeded};
 pub use sigbus::MAX_FOREIGN;
+pub use window::Window;

@@ -1,7 +1,6 @@
-//! A mapped range of memory and bounds-checked windows into it.
+//! A mapped range of memory.
 
 use core::{
-    marker::PhantomData,
     ptr::NonNull,
     sync::atomic::{AtomicU8, Ordering},
 };
@@ -11,7 +10,10 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::mm::Advice;
 use thiserror::Error;
 
-use crate::sigbus::{self, MAX_FOREIGN, RegisterError, Registration};
+use crate::{
+    Window,
+    sigbus::{self, MAX_FOREIGN, RegisterError, Registration},
+};
 
 /// What a mapping may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,83 +190,10 @@ impl Mapping {
         let first = NonNull::new(self.raw.as_mut_ptr())?;
         // SAFETY: `offset` is at most the length, so the result is inside the mapping or one past its end.
         let base = unsafe { first.add(offset) };
-        Some(Window {
-            base,
-            length,
-            writable: self.protection == Protection::ReadWrite,
-            mapping: PhantomData,
-        })
-    }
-}
-
-/// Bytes inside a [`Mapping`]: valid for as long as the mapping lives, of unknown and changing content.
-#[derive(Debug, Clone, Copy)]
-pub struct Window<'a> {
-    base: NonNull<u8>,
-    length: usize,
-    writable: bool,
-    mapping: PhantomData<&'a Mapping>,
-}
-
-// SAFETY: a window is a bounds-checked address range of a `Mapping`, which is `Sync`.
-unsafe impl Send for Window<'_> {}
-// SAFETY: as above; it hands out raw pointers only.
-unsafe impl Sync for Window<'_> {}
-
-impl<'a> Window<'a> {
-    /// Bytes in the window.
-    #[must_use]
-    pub const fn length(&self) -> usize {
-        self.length
-    }
-
-    /// Whether the window has no bytes.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Whether the bytes may be written.
-    #[must_use]
-    pub const fn is_writable(&self) -> bool {
-        self.writable
-    }
-
-    /// The first byte. Valid for reads of [`Window::length`] bytes, and for writes when [`Window::is_writable`].
-    #[must_use]
-    pub const fn as_ptr(&self) -> *mut u8 {
-        self.base.as_ptr()
-    }
-
-    /// A part of the window, or `None` when it is not all inside.
-    #[must_use]
-    pub fn sub(&self, offset: usize, length: usize) -> Option<Self> {
-        if offset.checked_add(length)? > self.length {
-            return None;
-        }
-        // SAFETY: `offset` is at most `self.length`, so the result is inside the mapping or one past its end.
-        let base = unsafe { self.base.add(offset) };
-        Some(Window { base, length, ..*self })
-    }
-
-    /// Copies the first bytes out; returns how many (the shorter of the two lengths).
-    pub fn read(&self, into: &mut [u8]) -> usize {
-        let n = into.len().min(self.length);
-        // SAFETY: `n` bytes are inside the mapping, `into` is a distinct private slice. The source may be changed by
-        // another process meanwhile; `copy` of bytes then yields some mix of old and new, which callers expect.
-        unsafe { core::ptr::copy_nonoverlapping(self.base.as_ptr(), into.as_mut_ptr(), n) };
-        n
-    }
-
-    /// Copies bytes in; returns how many: the shorter of the two lengths, zero when the window is read-only.
-    pub fn write(&self, from: &[u8]) -> usize {
-        if !self.writable {
-            return 0;
-        }
-        let n = from.len().min(self.length);
-        // SAFETY: `n` bytes are inside the writable mapping, and `from` is a private slice outside it.
-        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr(), n) };
-        n
+        let writable = self.protection == Protection::ReadWrite;
+        // SAFETY: `length` bytes from `base` on are inside the mapping, which the window borrows; the protection says
+        // whether they may be written.
+        Some(unsafe { Window::from_raw(base, length, writable) })
     }
 }
 

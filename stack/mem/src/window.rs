@@ -1,0 +1,144 @@
+//! Bounds-checked windows: ranges of a mapping, or of a slice, of unknown and changing content.
+
+use core::{marker::PhantomData, ptr::NonNull};
+
+/// A range of bytes in a [`Mapping`](crate::Mapping), or in an ordinary slice, valid for as long as what it was made
+/// from is borrowed, of unknown and changing content. Copies of a window are the same bytes, on every thread: where two
+/// threads, or two processes, write and read them at once, what is read is some mix of old and new.
+#[derive(Debug, Clone, Copy)]
+pub struct Window<'a> {
+    base: NonNull<u8>,
+    length: usize,
+    writable: bool,
+    borrowed: PhantomData<&'a ()>,
+}
+
+// SAFETY: a window is a bounds-checked range of a `Mapping`, which is `Sync`, or of plain bytes, which are `Send` and
+// `Sync`.
+unsafe impl Send for Window<'_> {}
+// SAFETY: as above; it hands out raw pointers and copies only, never a reference.
+unsafe impl Sync for Window<'_> {}
+
+impl<'a> Window<'a> {
+    /// A window over ordinary memory, only to be read. Nothing writes the slice while it is borrowed.
+    #[must_use]
+    pub const fn of(slice: &'a [u8]) -> Self {
+        let base = NonNull::from_ref(slice).cast();
+        // SAFETY: the slice is borrowed for `'a` and all its bytes are readable.
+        unsafe { Self::from_raw(base, slice.len(), false) }
+    }
+
+    /// A window over ordinary memory, to be read and written. The slice cannot be used otherwise for as long as the
+    /// window, or a copy or part of it, is.
+    #[must_use]
+    pub const fn of_mut(slice: &'a mut [u8]) -> Self {
+        let length = slice.len();
+        let base = NonNull::from_mut(slice).cast();
+        // SAFETY: the slice is borrowed exclusively for `'a`; any bytes are valid in it.
+        unsafe { Self::from_raw(base, length, true) }
+    }
+
+    /// A window over any memory.
+    ///
+    /// # Safety
+    /// For all of `'a`, `length` bytes from `base` on are valid for reads, and if `writable` for writes, by raw copies,
+    /// and no reference that asserts otherwise is used.
+    pub(crate) const unsafe fn from_raw(base: NonNull<u8>, length: usize, writable: bool) -> Self {
+        Self { base, length, writable, borrowed: PhantomData }
+    }
+
+    /// Bytes in the window.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Whether the window has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Whether the bytes may be written.
+    #[must_use]
+    pub const fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The first byte. Valid for reads of [`Window::length`] bytes, and for writes when [`Window::is_writable`].
+    #[must_use]
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// A part of the window, or `None` when it is not all inside.
+    #[must_use]
+    pub fn sub(&self, offset: usize, length: usize) -> Option<Self> {
+        if offset.checked_add(length)? > self.length {
+            return None;
+        }
+        // SAFETY: `offset` is at most `self.length`, so the result is inside the window or one past its end.
+        let base = unsafe { self.base.add(offset) };
+        Some(Window { base, length, ..*self })
+    }
+
+    /// Copies the first bytes out; returns how many (the shorter of the two lengths).
+    pub fn read(&self, into: &mut [u8]) -> usize {
+        let n = into.len().min(self.length);
+        // SAFETY: `n` bytes are inside the window, and `into`, borrowed exclusively, lies outside it. The source may be
+        // changed by another process meanwhile; `copy` of bytes then yields some mix of old and new, which callers
+        // expect.
+        unsafe { core::ptr::copy_nonoverlapping(self.base.as_ptr(), into.as_mut_ptr(), n) };
+        n
+    }
+
+    /// Copies bytes in; returns how many: the shorter of the two lengths, zero when the window is read-only.
+    pub fn write(&self, from: &[u8]) -> usize {
+        if !self.writable {
+            return 0;
+        }
+        let n = from.len().min(self.length);
+        // SAFETY: `n` bytes are inside the writable window, and `from`, which nobody may write while it is borrowed,
+        // lies outside it.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr(), n) };
+        n
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_slice_is_only_read() {
+        let bytes = *b"hello";
+        let window = Window::of(&bytes);
+        assert!(!window.is_writable() && window.length() == 5);
+        assert_eq!(window.write(b"x"), 0);
+        let mut back = [0; 8];
+        assert_eq!(window.sub(1, 4).expect("inside").read(&mut back), 4);
+        assert_eq!(&back, b"ello\0\0\0\0");
+        assert!(window.sub(1, 5).is_none() && window.sub(usize::MAX, 1).is_none());
+        assert_eq!(&bytes, b"hello", "the slice may be used beside the window");
+    }
+
+    #[test]
+    fn an_exclusive_slice_is_written() {
+        let mut bytes = [0; 6];
+        let window = Window::of_mut(&mut bytes);
+        assert!(window.is_writable() && window.length() == 6);
+        assert_eq!(window.sub(2, 3).expect("inside").write(b"abcd"), 3);
+        let mut back = [0; 6];
+        assert_eq!(window.read(&mut back), 6, "a copy of a window sees what another wrote");
+        assert_eq!(back, bytes);
+        assert_eq!(&bytes, b"\0\0abc\0", "nothing outside the part");
+    }
+
+    #[test]
+    fn empty_slices_give_empty_windows() {
+        assert!(Window::of(&[]).is_empty());
+        let window = Window::of_mut(&mut []);
+        assert_eq!((window.write(b"x"), window.read(&mut [0]), window.length()), (0, 0, 0));
+        assert!(window.sub(0, 0).is_some() && window.sub(1, 0).is_none());
+    }
+}
