@@ -4,7 +4,7 @@ use std::str::FromStr as _;
 
 use ringway_abi::{
     Status, UniqueId,
-    control::{self, Envelope, Join, Joined, RefusalKind, Reply, Request},
+    control::{self, CellOffer, Envelope, Join, Joined, RefusalKind, Reply, Request},
     descriptor::{
         BufferHandle, COMPLETION_WORDS, Completion, FLAG_ANY_SOURCE, FLAG_GROUP, SUBMISSION_WORDS, Submission,
     },
@@ -150,7 +150,15 @@ pub fn control(bytes: &[u8]) {
 #[must_use]
 pub fn control_samples() -> Vec<Vec<u8>> {
     let id = UniqueId { root: "10.0.0.1:7411".parse().ok(), secret: *b"0123456789abcdef" };
-    let join = Join { id, rank: 1, size: 4, submissions: 64, join_timeout_ms: 1, operation_timeout_ms: 0 };
+    let join = Join {
+        id,
+        rank: 1,
+        size: 4,
+        submissions: 64,
+        join_timeout_ms: 1,
+        operation_timeout_ms: 0,
+        share: true,
+    };
     let requests = [
         Request::RegisterRegion,
         Request::ReleaseRegion { region: u64::MAX },
@@ -160,17 +168,22 @@ pub fn control_samples() -> Vec<Vec<u8>> {
         Request::Abort { communicator: 3 },
         Request::Explain { communicator: 3, token: u32::MAX },
         Request::Status,
+        Request::MapRegion { communicator: 3, rank: 2, region: u64::MAX },
+        Request::Inspect { communicator: 3, sequence: u64::MAX, waited_ms: 5000 },
     ];
     let joined = Joined {
         communicator: 3,
         geometry: (64, 128, 4096),
         node_of: vec![0, 0, 1, 1],
         device: "tcp".to_owned(),
+        cell: None,
     };
+    let cell = Some(CellOffer { ranks: 2, bytes: 1 << 20, late_after_ms: 5000 });
     let replies = [
         Reply::Done,
         Reply::Region { region: 1, length: 4096 },
         Reply::UniqueId(id),
+        Reply::Joined(Joined { cell, ..joined.clone() }),
         Reply::Joined(joined),
         Reply::Text("rank 2 exited".to_owned()),
         Reply::Refused { kind: RefusalKind::Quota, message: "too much".to_owned() },
@@ -204,7 +217,7 @@ pub fn handshake_samples() -> Vec<Vec<u8>> {
     let good = |version, verdict| Greeting { version, verdict }.encode().to_vec();
     let mut long = good(1, 0);
     long.push(0);
-    let mut later = good(2, 1);
+    let mut later = good(3, 1);
     later.splice(16.., [0xff; 48]);
     vec![
         good(1, 0),

@@ -8,6 +8,10 @@ use thiserror::Error;
 
 use crate::UniqueId;
 
+/// In place of an operation's token in [`Request::Explain`]: the communicator itself. Operations in a cell have no
+/// tokens, and end only with their communicator.
+pub const CELL_TOKEN: u32 = u32::MAX;
+
 /// A request or reply with its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope<T> {
@@ -33,7 +37,8 @@ pub enum Request {
         several_nodes: bool,
     },
     /// Join a communicator. Reply, when every rank has come: [`Reply::Joined`] with two descriptors, the ring memory
-    /// written by the client and the ring memory written by the daemon.
+    /// written by the client and the ring memory written by the daemon; where [`Joined::cell`] says so the cell's memory
+    /// is the third.
     Join(Join),
     /// Leave a communicator; its rings are gone. Reply: [`Reply::Done`].
     Leave {
@@ -49,7 +54,7 @@ pub enum Request {
     Explain {
         /// From [`Reply::Joined`].
         communicator: u32,
-        /// The token of the operation.
+        /// The token of the operation; [`CELL_TOKEN`] for why the communicator failed.
         token: u32,
     },
     /// The daemon's state. Reply: [`Reply::Done`] with one descriptor, a memfd holding JSON text.
@@ -59,6 +64,27 @@ pub enum Request {
     MayRegister {
         /// The region's bytes.
         bytes: u64,
+    },
+    /// A region of another rank, to be mapped: both are in a communicator that has a cell. Reply: [`Reply::Region`] with
+    /// one descriptor, the region's memory file.
+    MapRegion {
+        /// From [`Reply::Joined`].
+        communicator: u32,
+        /// Whose region.
+        rank: u32,
+        /// The region's handle, as that rank published it.
+        region: u64,
+    },
+    /// This rank cannot go on with a collective in its communicator's cell: a record contradicts its own, a rank that is
+    /// needed has left, or it has waited for so long. The daemon looks for itself; what it finds fails the communicator
+    /// or is written to the log. Reply: [`Reply::Done`].
+    Inspect {
+        /// From [`Reply::Joined`].
+        communicator: u32,
+        /// Which collective, counted from 1.
+        sequence: u64,
+        /// For how long it has waited, in milliseconds.
+        waited_ms: u64,
     },
 }
 
@@ -77,6 +103,9 @@ pub struct Join {
     pub join_timeout_ms: u32,
     /// How long an operation may take, in milliseconds; zero for no limit.
     pub operation_timeout_ms: u32,
+    /// Share memory with the communicator's other ranks even when they belong to other users or namespaces: any of
+    /// them can then read and write what this rank registers and uses in the communicator.
+    pub share: bool,
 }
 
 /// What the daemon answers.
@@ -117,6 +146,19 @@ pub struct Joined {
     pub node_of: Vec<u32>,
     /// The device used between nodes; empty with one node.
     pub device: String,
+    /// The cell for collectives without the daemon; `None` when its ranks are on several nodes or do not share memory.
+    pub cell: Option<CellOffer>,
+}
+
+/// A communicator's cell: the memory file of so many bytes that comes as the reply's third descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellOffer {
+    /// Ranks of the communicator, all of which share it.
+    pub ranks: u32,
+    /// Bytes of the memory file.
+    pub bytes: u64,
+    /// After so many milliseconds of waiting for a rank the daemon wants to know of it ([`Request::Inspect`]).
+    pub late_after_ms: u32,
 }
 
 /// What kind of reason a refusal has.

@@ -81,6 +81,7 @@ impl CommunicatorBuilder {
             submissions: self.ring_size.max(1).checked_next_power_of_two().unwrap_or(1 << 31),
             join_timeout_ms: milliseconds(self.join_timeout),
             operation_timeout_ms: milliseconds(self.timeout),
+            share: false,
         });
         let patience = self.join_timeout.saturating_add(GRACE);
         let Answer { reply, descriptors } = self.client.session().control.request(request, &[], patience)?;
@@ -96,7 +97,7 @@ impl CommunicatorBuilder {
 
     fn attach(&self, joined: &Joined, descriptors: &[std::os::fd::OwnedFd]) -> Result<Rings, JoinError> {
         let unusable = |reason: &dyn fmt::Display| JoinError::Rings { reason: reason.to_string() };
-        let [ours, daemons] = descriptors else { return Err(protocol("not two ring files")) };
+        let [ours, daemons, ..] = descriptors else { return Err(protocol("not two ring files")) };
         let (submissions, completions, slab) = joined.geometry;
         let geometry = Geometry::new(submissions, completions, slab).map_err(|e| unusable(&e))?;
         let ours =
@@ -108,7 +109,7 @@ impl CommunicatorBuilder {
     }
 
     fn finish(self, joined: Joined, rings: Rings) -> Communicator {
-        let Joined { communicator: number, geometry: _, node_of, device } = joined;
+        let Joined { communicator: number, geometry: _, node_of, device, cell: _ } = joined;
         let own = node_of.get(self.rank as usize);
         let neighbours = node_of.iter().filter(|node| Some(*node) == own).count();
         let nodes = node_of.iter().max().map_or(1, |last| last.saturating_add(1));

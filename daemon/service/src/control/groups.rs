@@ -130,7 +130,7 @@ impl Control {
         let attach = Attach { group, rank, session: key, communicator, rings, client_memory };
         self.engine.send(Command::Attach(Box::new(attach)));
         let geometry = (geometry.submissions(), geometry.completions(), geometry.slab_words());
-        let joined = Joined { communicator, geometry, node_of, device };
+        let joined = Joined { communicator, geometry, node_of, device, cell: None };
         self.reply(key, number, Reply::Joined(joined), descriptors);
         true
     }

@@ -51,6 +51,9 @@ impl Control {
                 Some(Reply::Done)
             }),
             Request::Explain { communicator, token } => self.explain(key, communicator, token).map(Some),
+            Request::MapRegion { communicator, .. } | Request::Inspect { communicator, .. } => {
+                self.known(key, communicator).and_then(|()| Err(no_cell(communicator)))
+            }
             Request::Status => self.later(key, |_| Command::Status { session: key, number }),
         };
         match answer {
@@ -245,6 +248,12 @@ impl Control {
             self.engine.send(Command::EndSession { session: key, how: RankFailure::Misbehaved });
         }
     }
+}
+
+fn no_cell(communicator: u32) -> Refusal {
+    let message =
+        format!("the communicator with handle {communicator} has no cell: its ranks share no memory");
+    (RefusalKind::Invalid, message)
 }
 
 fn serves_one_node() -> Refusal {
