@@ -41,14 +41,20 @@ const CRATES: &[Crate] = &[
     },
     safe("collectives/plan", &["types"]),
     Crate { folder: "collectives/reduce", may_use: &["types", "mem"], no_std: false, may_be_unsafe: &["*"] },
+    Crate {
+        folder: "collectives/cell",
+        may_use: &["types", "mem", "reduce"],
+        no_std: false,
+        may_be_unsafe: &["shared.rs"],
+    },
     safe("collectives/engine", &["types", "plan", "reduce", "verbs"]),
     safe("collectives/group", &["types", "plan", "verbs"]),
     bare("daemon/abi", &["types"]),
     safe(
         "daemon/service",
-        &["types", "verbs", "mem", "ring", "tcp", "plan", "reduce", "engine", "group", "abi"],
+        &["types", "verbs", "mem", "ring", "tcp", "plan", "reduce", "engine", "group", "abi", "cell"],
     ),
-    safe("daemon/client", &["types", "abi", "ring", "mem"]),
+    safe("daemon/client", &["types", "abi", "ring", "mem", "cell"]),
     safe("daemon/cli", &["types", "abi", "client", "service"]),
     safe(
         "benches",

@@ -1,0 +1,135 @@
+//! The daemon's part in a cell: work on calls for which a rank wants help.
+
+use crate::{Regions, SLOTS, cell::Cell, job::Job, shape::Shape, work::Views};
+
+/// The daemon's worker for one cell. It believes nothing of what the cell says: records are copied and parsed, memory is
+/// what [`Regions`] finds for a rank, and no call gets more work than its blocks are worth.
+#[derive(Debug)]
+pub struct Helper {
+    cell: Cell,
+    /// Calls up to this one need no help any more.
+    through: u64,
+    /// Blocks done of the calls after that one, by slot.
+    spent: Box<[(u64, u64)]>,
+    job: Job,
+    views: Views<'static>,
+}
+
+/// Where a call stands.
+enum Standing {
+    /// It needs no help: it is small, complete, or over.
+    Through,
+    /// A rank has not called it.
+    Early,
+    /// There is nothing to claim in it, or it is not as it should be.
+    Nothing,
+    /// There are blocks to claim.
+    Claimable,
+}
+
+impl Helper {
+    /// A worker for a cell.
+    #[must_use]
+    pub fn new(cell: Cell) -> Self {
+        cell.prepare_to_sleep();
+        let job = Job::new(cell.ranks());
+        let spent = vec![(0, 0); SLOTS as usize].into_boxed_slice();
+        Self { cell, through: 0, spent, job, views: Views::default() }
+    }
+
+    /// The cell.
+    #[must_use]
+    pub const fn cell(&self) -> &Cell {
+        &self.cell
+    }
+
+    /// The last call that a rank wants help with; bounded by what can be under way.
+    fn wanted(&self) -> u64 {
+        (0..self.cell.ranks()).map(|rank| self.cell.wanted(rank)).max().unwrap_or(0)
+    }
+
+    /// Whether [`Helper::work`] would find something to do.
+    #[must_use]
+    pub fn has_work(&mut self) -> bool {
+        self.next().is_some()
+    }
+
+    /// Works for about `bytes_max` bytes of memory read and written, in blocks of at most 64 KiB of each operand; the
+    /// bytes, zero when there is nothing to do now.
+    pub fn work(&mut self, regions: &impl Regions, bytes_max: u64) -> u64 {
+        let Some(sequence) = self.next() else { return 0 };
+        let mut views: Views<'_> = core::mem::take(&mut self.views).recycle();
+        let mut bytes = 0;
+        if views.resolve(&self.job, regions).is_ok() {
+            let slot = (sequence % SLOTS) as usize;
+            let spent =
+                self.spent.get(slot).filter(|(of, _)| *of == sequence).map_or(0, |(_, blocks)| *blocks);
+            let total = self.job.blocks.saturating_mul(self.job.segments);
+            let left = total.saturating_sub(spent);
+            // From the other end than the first rank, which comes first as often as not.
+            let lanes = (0..self.cell.ranks()).rev();
+            let worked = self.job.work(&self.cell, &mut views, lanes, (left, bytes_max));
+            if let Some(entry) = self.spent.get_mut(slot) {
+                *entry = (sequence, spent + worked.blocks);
+            }
+            // Blocks of no bytes are work as well.
+            bytes = worked.bytes.max(worked.blocks);
+        }
+        self.views = views.recycle();
+        bytes
+    }
+
+    /// The first call with something to claim, loaded as the job.
+    fn next(&mut self) -> Option<u64> {
+        let wanted = self.wanted();
+        if wanted <= self.through {
+            return None;
+        }
+        // A rank is never further ahead of the slowest than there are slots; whoever says so gets help late.
+        let end = wanted.min(self.through.saturating_add(2 * SLOTS));
+        let mut all_through = true;
+        for sequence in self.through + 1..=end {
+            match self.standing(sequence) {
+                Standing::Through if all_through => self.through = sequence,
+                Standing::Through => {}
+                Standing::Early => return None,
+                Standing::Nothing => all_through = false,
+                Standing::Claimable => return Some(sequence),
+            }
+        }
+        None
+    }
+
+    fn standing(&mut self, sequence: u64) -> Standing {
+        let ranks = self.cell.ranks();
+        if (0..ranks).any(|rank| self.cell.is_overwritten(rank, sequence)) {
+            return Standing::Through;
+        }
+        if self.job.sequence != sequence {
+            let mut agreed = None;
+            for rank in 0..ranks {
+                let Some(agreement) = self.cell.agreement(rank, sequence) else { return Standing::Early };
+                if *agreed.get_or_insert(agreement) != agreement {
+                    return Standing::Nothing;
+                }
+            }
+            let shape = agreed.and_then(|a| a.signature()).and_then(|s| Shape::of(&s, ranks));
+            let Some(shape) = shape else { return Standing::Nothing };
+            if shape.is_small() {
+                return Standing::Through;
+            }
+            if self.job.load(&self.cell, sequence, shape).is_err() {
+                return Standing::Nothing;
+            }
+        }
+        let spent = self.spent.get((sequence % SLOTS) as usize).filter(|(of, _)| *of == sequence);
+        let total = self.job.blocks.saturating_mul(self.job.segments);
+        if self.job.is_complete(&self.cell) {
+            Standing::Through
+        } else if spent.is_none_or(|(_, blocks)| *blocks < total) && self.job.is_claimable(&self.cell) {
+            Standing::Claimable
+        } else {
+            Standing::Nothing
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A large call as work: lanes of blocks.
+//!
+//! A lane is what one rank would do if all came at the same time; there are as many as ranks. For operations on one
+//! vector it is a part of the vector, for those with a block for each rank one block, for exchanges the pairs of ranks
+//! `(l, l), (l, l+1), ...` of which each unordered pair belongs to exactly one lane. Lanes are cut into blocks, which
+//! are claimed one by one.
+//!
+//! When some rank's memory is not registered, the call runs in segments: the same call for some elements of every
+//! block at a time, see [`crate::staged`].
+
+use ringway_types::Operation;
+
+use crate::{
+    Call,
+    cell::{Cell, Contradiction},
+    extent::Tables,
+    record::Part,
+    shape::Shape,
+    staged,
+};
+
+/// The least and the most bytes of a block of work: of one operand.
+const BLOCK_MIN: u64 = 4 << 10;
+const BLOCK_MAX: u64 = 64 << 10;
+/// Blocks that a lane has at least, where they are not too short then: so that what one worker does not come to, another
+/// can take.
+const BLOCKS_PER_LANE: u64 = 4;
+/// Parts of a vector begin at multiples of this, so that no two workers write to one cache line.
+const PART_UNIT: u64 = 64;
+
+/// How an operation is cut into lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// Parts of one vector.
+    Vector,
+    /// A block for each rank.
+    Blocks,
+    /// Pairs of ranks.
+    Pairs,
+}
+
+/// What one claimed block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// The rank whose block it is; for exchanges the other rank of the pair. Zero for vectors.
+    pub(crate) rank: u32,
+    /// Bytes from the beginning of that block, or of the vector, in this segment.
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+/// A call, its ranks' memory, and how it is cut.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// Zero when there is none.
+    pub(crate) sequence: u64,
+    pub(crate) shape: Shape,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) tables: Tables,
+    /// Some rank's memory is not registered.
+    pub(crate) staged: bool,
+    /// Bytes of each rank's block in a full segment.
+    pub(crate) segment: u64,
+    pub(crate) segments: u64,
+    /// Bytes of a vector's part in a full segment.
+    part: u64,
+    /// Bytes of a block of work.
+    piece: u64,
+    /// Blocks of all lanes in each segment.
+    pub(crate) blocks: u64,
+}
+
+impl Job {
+    pub(crate) fn new(ranks: u32) -> Self {
+        let call = Call {
+            operation: Operation::Barrier,
+            datatype: ringway_types::DataType::U8,
+            reduction: None,
+            scale: None,
+            root: 0,
+            count: 0,
+            counts: &[],
+            input: None,
+            output: None,
+            staging: None,
+        };
+        Self {
+            sequence: 0,
+            shape: Shape::of_call(&call, ranks),
+            parts: Vec::with_capacity(ranks as usize),
+            tables: Tables::default(),
+            staged: false,
+            segment: 0,
+            segments: 1,
+            part: 0,
+            piece: BLOCK_MIN,
+            blocks: 0,
+        }
+    }
+
+    /// Takes over a call that every rank has published.
+    pub(crate) fn load(&mut self, cell: &Cell, sequence: u64, shape: Shape) -> Result<(), Contradiction> {
+        self.sequence = 0;
+        self.shape = shape;
+        self.parts.clear();
+        self.parts.extend((0..shape.ranks).map(|rank| cell.part(rank, sequence)));
+        let counted = shape.operation.has_counts();
+        if counted {
+            self.tables.fill(cell, sequence, &shape, |_| true)?;
+        }
+        self.staged = !counted && self.parts.iter().any(|part| part.staged);
+        let whole = shape.block;
+        self.segment = if self.staged { staged::segment_bytes(&shape).min(whole).max(1) } else { whole };
+        self.segments = if self.staged { whole.div_ceil(self.segment) } else { 1 };
+        let ranks = u64::from(shape.ranks);
+        self.part = self.segment.div_ceil(ranks).next_multiple_of(PART_UNIT);
+        let usual = match self.cut() {
+            Cut::Vector => self.part,
+            _ if counted => (0..shape.ranks).map(|lane| self.unit(lane, 0)).max().unwrap_or(0),
+            _ => self.segment,
+        };
+        self.piece = usual.div_ceil(BLOCKS_PER_LANE).next_multiple_of(BLOCK_MIN).clamp(BLOCK_MIN, BLOCK_MAX);
+        self.blocks = (0..shape.ranks).map(|lane| self.lane_blocks(lane)).sum();
+        self.sequence = sequence;
+        Ok(())
+    }
+
+    const fn cut(&self) -> Cut {
+        match self.shape.operation {
+            Operation::AllToAll | Operation::AllToAllV => Cut::Pairs,
+            Operation::AllGather
+            | Operation::AllGatherV
+            | Operation::ReduceScatter
+            | Operation::ReduceScatterV
+            | Operation::Gather
+            | Operation::GatherV
+            | Operation::Scatter
+            | Operation::ScatterV => Cut::Blocks,
+            _ => Cut::Vector,
+        }
+    }
+
+    /// How many pairs a lane has, the one with itself first.
+    const fn pairs(&self, lane: u32) -> u32 {
+        let ranks = self.shape.ranks;
+        let half = ranks / 2;
+        // With an even number the pair across belongs to the lower lane.
+        half + if ranks.is_multiple_of(2) && lane >= half { 0 } else { 1 }
+    }
+
+    /// Bytes of a lane's unit in a full segment: of the lane itself, or of its `nth` pair.
+    fn unit(&self, lane: u32, nth: u32) -> u64 {
+        let element = self.shape.datatype.size() as u64;
+        match self.cut() {
+            Cut::Vector => self.part,
+            Cut::Blocks if self.shape.operation.has_counts() => {
+                self.tables.sent(0, lane).1.saturating_mul(element)
+            }
+            Cut::Pairs if self.shape.operation.has_counts() => {
+                let other = self.partner(lane, nth);
+                let (there, back) = (self.tables.sent(lane, other).1, self.tables.sent(other, lane).1);
+                there.max(back).saturating_mul(element)
+            }
+            _ => self.segment,
+        }
+    }
+
+    const fn partner(&self, lane: u32, nth: u32) -> u32 {
+        (lane + nth) % self.shape.ranks
+    }
+
+    /// Blocks of a lane in each segment; some may be empty.
+    pub(crate) fn lane_blocks(&self, lane: u32) -> u64 {
+        match self.cut() {
+            Cut::Pairs if self.shape.operation.has_counts() => {
+                (0..self.pairs(lane)).map(|nth| self.unit(lane, nth).div_ceil(self.piece)).sum()
+            }
+            Cut::Pairs => u64::from(self.pairs(lane)) * self.segment.div_ceil(self.piece),
+            _ => self.unit(lane, 0).div_ceil(self.piece),
+        }
+    }
+
+    /// Bytes of each rank's block that a segment has.
+    pub(crate) fn segment_length(&self, segment: u64) -> u64 {
+        self.shape.block.saturating_sub(segment.saturating_mul(self.segment)).min(self.segment)
+    }
+
+    /// What a lane's block is in a segment; `None` when it is empty.
+    pub(crate) fn piece(&self, lane: u32, block: u64, segment: u64) -> Option<Piece> {
+        let counted = self.shape.operation.has_counts();
+        let (rank, start, end) = match self.cut() {
+            Cut::Vector => {
+                let first = u64::from(lane) * self.part;
+                let end = (first + self.part).min(self.segment_length(segment));
+                (0, first + block * self.piece, end)
+            }
+            Cut::Blocks => {
+                let end = if counted { self.unit(lane, 0) } else { self.segment_length(segment) };
+                (lane, block * self.piece, end)
+            }
+            Cut::Pairs => {
+                let (nth, block) = self.pair_of(lane, block)?;
+                let end = if counted { self.unit(lane, nth) } else { self.segment_length(segment) };
+                (self.partner(lane, nth), block * self.piece, end)
+            }
+        };
+        let length = end.checked_sub(start)?.min(self.piece);
+        (length > 0).then_some(Piece { rank, offset: start, length })
+    }
+
+    /// Which of a lane's pairs a block belongs to, and its number within.
+    fn pair_of(&self, lane: u32, mut block: u64) -> Option<(u32, u64)> {
+        if !self.shape.operation.has_counts() {
+            let each = self.segment.div_ceil(self.piece).max(1);
+            return Some((u32::try_from(block / each).ok()?, block % each));
+        }
+        for nth in 0..self.pairs(lane) {
+            let blocks = self.unit(lane, nth).div_ceil(self.piece);
+            match block.checked_sub(blocks) {
+                None => return Some((nth, block)),
+                Some(rest) => block = rest,
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,159 @@
+//! Large calls, as one rank takes part in them.
+
+use crate::{
+    Poll, Regions,
+    layout::RankWord,
+    member::{Member, Seen, see},
+    shape::Need,
+    shared::full_fence,
+    staged::Progress,
+    work::{Unmapped, Views},
+};
+
+/// Bytes of memory read and written between two looks at the verdict: less than a millisecond's worth.
+const BYTES_PER_ROUND: u64 = 4 << 20;
+
+/// The lanes in the order in which a rank takes blocks: its own first, then those of ranks on its own NUMA node.
+fn lanes(first: u32, nodes: &[u64]) -> impl Iterator<Item = u32> {
+    let ranks = u32::try_from(nodes.len()).unwrap_or(1).max(1);
+    let all = move || (0..ranks).map(move |nth| (first + nth) % ranks);
+    let node = |rank: u32| nodes.get(rank as usize).copied().unwrap_or(0);
+    let near = node(first);
+    all().filter(move |lane| node(*lane) == near).chain(all().filter(move |lane| node(*lane) != near))
+}
+
+/// How far a rank is with a large call.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Large {
+    progress: Progress,
+    /// Every block is claimed: nothing is left to do but to wait.
+    exhausted: bool,
+}
+
+impl Member {
+    pub(crate) fn poll_large(&mut self, sequence: u64, regions: &impl Regions) -> Poll {
+        let index = (sequence % crate::SLOTS) as usize;
+        let Some(call) = self.calls.get_mut(index) else { return Poll::Done };
+        let first_time = call.seen < self.cell.ranks();
+        match see(&self.cell, call, self.rank, Need::All) {
+            Seen::All => {}
+            seen => return self.wait_for(seen, sequence),
+        }
+        let (shape, part) = (call.shape, call.part);
+        if self.job.sequence != sequence && self.job.load(&self.cell, sequence, shape).is_err() {
+            return self.wait_for(Seen::Other(self.rank), sequence);
+        }
+        if first_time && let Some(rank) = self.stale() {
+            return Poll::Stale { rank };
+        }
+        let mut large = self.calls.get(index).map_or(Large::default(), |call| call.large);
+        let outcome = self.advance(&mut large, regions);
+        if let Some(call) = self.calls.get_mut(index) {
+            call.large = large;
+        }
+        match outcome {
+            Err(Unmapped { rank, region }) => return Poll::Unmapped { rank, region },
+            Ok(false) => {}
+            Ok(true) => {
+                let over = if part.staged {
+                    large.progress.finished == self.job.segments
+                } else {
+                    self.job.is_complete(&self.cell)
+                };
+                if over {
+                    self.job.sequence = 0;
+                    self.finish(sequence);
+                    return Poll::Done;
+                }
+            }
+        }
+        self.wait_for(Seen::NotYet, sequence)
+    }
+
+    /// A rank that has released regions since this was last asked.
+    fn stale(&mut self) -> Option<u32> {
+        for (rank, (known, part)) in (0..).zip(self.epochs.iter_mut().zip(&self.job.parts)) {
+            if rank != self.rank && *known != part.epoch {
+                *known = part.epoch;
+                // The next poll looks again.
+                let call = self.calls.get_mut((self.job.sequence % crate::SLOTS) as usize);
+                if let Some(call) = call {
+                    call.seen = call.seen.saturating_sub(1);
+                }
+                return Some(rank);
+            }
+        }
+        None
+    }
+
+    /// Works until nothing is left to do now; whether all that is asked of this rank may be over. `Ok(false)` when the
+    /// communicator has failed.
+    fn advance(&mut self, large: &mut Large, regions: &impl Regions) -> Result<bool, Unmapped> {
+        let own = self.job.parts.get(self.rank as usize).copied().unwrap_or_default();
+        loop {
+            let mut moved = false;
+            if own.staged {
+                let Self { cell, job, rank, .. } = self;
+                moved |= large.progress.copy_out(cell, job, (*rank, &own), regions);
+                moved |= large.progress.copy_in(cell, job, (*rank, &own), regions);
+            }
+            if !large.exhausted {
+                let (left, worked) = self.work(regions)?;
+                if left {
+                    return Ok(false);
+                }
+                moved |= worked;
+                // Without staging, blocks only ever become fewer.
+                large.exhausted = !self.job.staged;
+            }
+            if !moved || !self.job.staged {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Claims and does blocks until there are none. Whether the communicator has failed, and whether any were done.
+    fn work(&mut self, regions: &impl Regions) -> Result<(bool, bool), Unmapped> {
+        if !self.job.is_claimable(&self.cell) {
+            return Ok((false, false));
+        }
+        let mut views: Views<'_> = core::mem::take(&mut self.views).recycle();
+        if let Err(unmapped) = views.resolve(&self.job, regions) {
+            self.views = views.recycle();
+            return Err(unmapped);
+        }
+        let inside = self.cell.layout.rank(self.rank, RankWord::Inside);
+        self.cell.words.store(inside, self.job.sequence);
+        // Either this rank sees the verdict, or whoever gave it sees this rank at work.
+        full_fence();
+        self.learn_nodes();
+        let mut worked = false;
+        let failed = loop {
+            if self.cell.verdict().is_some() {
+                break true;
+            }
+            let lanes = lanes(self.rank, &self.nodes);
+            let done = self.job.work(&self.cell, &mut views, lanes, (u64::MAX, BYTES_PER_ROUND));
+            worked |= done.blocks > 0;
+            if done.bytes < BYTES_PER_ROUND {
+                break false;
+            }
+        };
+        self.cell.words.store_release(inside, 0);
+        self.views = views.recycle();
+        Ok((failed, worked))
+    }
+
+    /// Reads on which NUMA nodes the ranks are, as far as it is not known.
+    fn learn_nodes(&mut self) {
+        if self.nodes.last().is_some_and(|node| *node != 0) {
+            return;
+        }
+        for rank in 0..self.cell.ranks() {
+            let node = self.cell.rank_word(rank, RankWord::Node);
+            if let Some(known) = self.nodes.get_mut(rank as usize) {
+                *known = node;
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Where everything is in a cell's file, in words of eight bytes. A line is a cache line; whatever two sides write at a
+//! time stands on lines of its own.
+//!
+//! ```text
+//! header   verdict | sleepers
+//! ranks    for each rank: consumed, called | wanted | inside | bell, armed | state, node
+//! records  for each rank and slot: eight words, then INLINE_BYTES of payload
+//! work     for each slot: a claim line per lane, a published line per rank, one line of done counts
+//! ```
+
+use crate::{INLINE_BYTES, RANKS_MAX, SLOTS};
+
+/// Words of a cache line.
+const LINE: usize = 8;
+const HEADER: usize = 8 * LINE;
+const RANK: usize = 8 * LINE;
+const SLOT_COUNT: usize = SLOTS as usize;
+/// Words of a record and its payload.
+const RECORD: usize = LINE + INLINE_BYTES / 8;
+
+/// Words of a record before its payload.
+pub(crate) const RECORD_WORDS: usize = LINE;
+/// Segments of a staged operation that may be under way at a time.
+pub(crate) const SEGMENTS_AHEAD: u64 = 4;
+
+/// Why the communicator is at its end; zero while it is not. Set once.
+pub(crate) const VERDICT: usize = 0;
+/// How many ranks sleep, plus [`FENCES`] when a publisher must issue a fence before it reads this.
+pub(crate) const SLEEPERS: usize = 2 * LINE;
+/// See [`SLEEPERS`].
+pub(crate) const FENCES: u64 = 1 << 32;
+
+/// One word of a rank's block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RankWord {
+    /// Every call up to this one is over for this rank: it reads nothing of it any more.
+    Consumed = 0,
+    /// The last call it published.
+    Called = 1,
+    /// The last call it wants the daemon's help with.
+    Wanted = LINE as isize,
+    /// Not zero while it works on others' memory.
+    Inside = 2 * LINE as isize,
+    /// The futex it sleeps on.
+    Bell = 3 * LINE as isize,
+    /// Not zero while it sleeps, or is about to.
+    Armed = 3 * LINE as isize + 1,
+    /// What the daemon knows of it: [`LEFT`], [`EXITED`].
+    State = 4 * LINE as isize,
+    /// The NUMA node it runs on, plus one; zero while it is not known.
+    Node = 4 * LINE as isize + 1,
+}
+
+/// The rank left in order.
+pub(crate) const LEFT: u64 = 1;
+/// The rank's process has ended.
+pub(crate) const EXITED: u64 = 2;
+
+/// Indices of words for a number of ranks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    ranks: usize,
+    records: usize,
+    work: usize,
+    words: usize,
+}
+
+impl Layout {
+    pub(crate) const fn new(ranks: u32) -> Option<Self> {
+        if ranks == 0 || ranks > RANKS_MAX {
+            return None;
+        }
+        let ranks = ranks as usize;
+        let records = HEADER + ranks * RANK;
+        let work = records + ranks * SLOT_COUNT * RECORD;
+        let words = work + SLOT_COUNT * Self::work_words(ranks);
+        Some(Self { ranks, records, work, words })
+    }
+
+    const fn work_words(ranks: usize) -> usize {
+        (2 * ranks + 1) * LINE
+    }
+
+    pub(crate) const fn words(&self) -> usize {
+        self.words
+    }
+
+    #[inline(always)]
+    const fn slot(sequence: u64) -> usize {
+        (sequence % SLOTS) as usize
+    }
+
+    #[inline(always)]
+    pub(crate) const fn rank(&self, rank: u32, word: RankWord) -> usize {
+        HEADER + rank as usize * RANK + word as usize
+    }
+
+    /// The first word of a rank's record of a call.
+    #[inline(always)]
+    pub(crate) const fn record(&self, rank: u32, sequence: u64) -> usize {
+        self.records + (rank as usize * SLOT_COUNT + Self::slot(sequence)) * RECORD
+    }
+
+    /// The first word of the payload of a record.
+    #[inline(always)]
+    pub(crate) const fn payload(&self, rank: u32, sequence: u64) -> usize {
+        self.record(rank, sequence) + RECORD_WORDS
+    }
+
+    /// The claim word of a lane, of which there are as many as ranks.
+    #[inline(always)]
+    pub(crate) const fn claim(&self, sequence: u64, lane: u32) -> usize {
+        self.work + Self::slot(sequence) * Self::work_words(self.ranks) + lane as usize * LINE
+    }
+
+    /// How many segments a staged rank has published.
+    #[inline(always)]
+    pub(crate) const fn published(&self, sequence: u64, rank: u32) -> usize {
+        self.claim(sequence, rank) + self.ranks * LINE
+    }
+
+    /// How many blocks are done of the segments that share a count with this one.
+    #[inline(always)]
+    pub(crate) const fn done(&self, sequence: u64, segment: u64) -> usize {
+        self.claim(sequence, 0) + 2 * self.ranks * LINE + (segment % SEGMENTS_AHEAD) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_words_are_the_same() {
+        let layout = Layout::new(3).expect("three ranks");
+        let mut used = vec![VERDICT, SLEEPERS];
+        for rank in 0..3 {
+            use RankWord::{Armed, Bell, Called, Consumed, Inside, Node, State, Wanted};
+            used.extend(
+                [Consumed, Called, Node, Wanted, Inside, Bell, Armed, State].map(|w| layout.rank(rank, w)),
+            );
+        }
+        for sequence in 0..SLOTS {
+            for rank in 0..3 {
+                let record = layout.record(rank, sequence);
+                used.extend(record..record + RECORD);
+                used.extend([layout.claim(sequence, rank), layout.published(sequence, rank)]);
+            }
+            used.extend((0..SEGMENTS_AHEAD).map(|s| layout.done(sequence, s)));
+        }
+        let count = used.len();
+        used.sort_unstable();
+        used.dedup();
+        assert_eq!(used.len(), count);
+        assert!(used.last().is_some_and(|last| *last < layout.words()));
+    }
+}

@@ -1,0 +1,119 @@
+//! Collectives among the ranks of one node, in memory they share: whoever waits does the work.
+//!
+//! A cell is the shared memory of one communicator whose ranks are all on one node and trust each other. For every
+//! collective each rank publishes a record: what it calls, and where its buffers are. Then
+//!
+//! - a **small** call has its payload beside its record, and every rank computes its own result from all of them: one
+//!   cache-line hop, and nobody waits for more than the records;
+//! - a **large** call is cut into lanes of blocks, which are claimed one by one from shared counters by the ranks that
+//!   wait and by the daemon ([`Helper`]), read straight from all inputs and written straight to all outputs. That moves
+//!   2pS bytes for an allreduce of S bytes on p ranks: each input is read once, each output written once.
+//!
+//! Everything is a state machine that never blocks: [`Member::begin`] publishes, [`Member::poll`] does what can be done.
+//! How to wait between polls is the caller's business; [`Member::arm`] and [`Member::sleep`] block without missing
+//! anything.
+//!
+//! # Trust
+//! The ranks of a cell trust each other: they write to each other's buffers. The daemon trusts none of them: it works
+//! on private, parsed copies of the records, asks [`Regions`] for memory, which knows only what each rank registered,
+//! and bounds its work by its own count.
+//!
+//! # Bits
+//! Values are combined in ascending order of ranks, widened where the type is a half one and rounded once, whoever does
+//! it: results do not depend on who took which block, nor on whether the call was small.
+
+mod cell;
+mod claim;
+mod extent;
+mod helper;
+mod job;
+mod large;
+mod layout;
+mod member;
+mod record;
+mod shape;
+mod shared;
+mod sleep;
+mod small;
+mod staged;
+mod work;
+
+use ringway_mem::Window;
+use ringway_types::{DataType, Operation, Reduction};
+
+pub use cell::{AttachError, Cell, Contradiction, Verdict, bytes};
+pub use helper::Helper;
+pub use member::{Member, Poll};
+
+/// Calls of one rank that may be under way at a time.
+pub const SLOTS: u64 = 64;
+/// The most bytes a rank contributes to a small call.
+pub const INLINE_BYTES: usize = 2048;
+/// The most ranks of a cell.
+pub const RANKS_MAX: u32 = 128;
+
+/// Bytes of the staging memory through which a rank moves data that is not registered.
+pub const STAGING_BYTES: u64 = staged::BYTES;
+/// In a call's input: the caller's own memory, which others cannot reach; see [`Call::staging`].
+pub const OWN_INPUT: u64 = u64::MAX - 1;
+/// As [`OWN_INPUT`], for the output.
+pub const OWN_OUTPUT: u64 = u64::MAX - 2;
+
+/// Where bytes begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    /// The region, by the daemon's handle; or [`OWN_INPUT`] or [`OWN_OUTPUT`].
+    pub region: u64,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+/// One rank's call of a collective, checked: buffers are as long as the operation needs (see `ringway_abi::extent`), do
+/// not overlap other than in the operation's in-place form, counts are as many as it needs.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// What to do; never a message.
+    pub operation: Operation,
+    /// The elements' type.
+    pub datatype: DataType,
+    /// How values combine, for operations that reduce.
+    pub reduction: Option<Reduction>,
+    /// This rank's scalar for premul_sum, as its eight bytes.
+    pub scale: Option<u64>,
+    /// The root; zero where there is none.
+    pub root: u32,
+    /// Elements: of the whole vector for allreduce, reduce, broadcast, scan and exscan, of one rank's block for the others.
+    pub count: u64,
+    /// Counts, for operations that carry them.
+    pub counts: &'a [u64],
+    /// What is read.
+    pub input: Option<Place>,
+    /// What is written.
+    pub output: Option<Place>,
+    /// [`STAGING_BYTES`] of a registered region, for large calls whose buffers are [`OWN_INPUT`] and [`OWN_OUTPUT`].
+    /// Not for operations that carry counts.
+    pub staging: Option<Place>,
+}
+
+/// What all ranks of a collective must call alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signature {
+    /// What to do.
+    pub operation: Operation,
+    /// The elements' type; `U8` for a barrier.
+    pub datatype: DataType,
+    /// How values combine, for operations that reduce.
+    pub reduction: Option<Reduction>,
+    /// The root; zero where there is none.
+    pub root: u32,
+    /// Elements; a digest of the counts for all_gather_v and reduce_scatter_v; zero for a barrier and the others with
+    /// counts.
+    pub count: u64,
+}
+
+/// The memory that ranks name in their records.
+pub trait Regions {
+    /// The bytes from a place on of a region that this rank registered; `None` when it is not known, or they are not
+    /// all inside.
+    fn window(&self, rank: u32, place: Place, length: u64) -> Option<Window<'_>>;
+}

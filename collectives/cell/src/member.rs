@@ -1,0 +1,399 @@
+//! One rank's part in a cell.
+
+use core::time::Duration;
+
+use crate::{
+    Call, OWN_INPUT, OWN_OUTPUT, Place, Regions, SLOTS,
+    cell::{Cell, Verdict},
+    job::Job,
+    large::Large,
+    layout::RankWord,
+    record::{Agreement, Part},
+    shape::{Need, Shape},
+    small::Small,
+    work::Views,
+};
+
+/// Calls that may be over and not reported as consumed before the reporting is worth a look at others' records.
+const SWEEP_EVERY: u64 = 16;
+
+/// What [`Member::poll`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Poll {
+    /// The call is over for this rank: its output is there, its buffers are its own again.
+    Done,
+    /// Others have to come, or to finish what they do. Wait, then poll again.
+    Pending,
+    /// A region that a rank named is not known. Map it, then poll again.
+    Unmapped {
+        /// Whose region it is.
+        rank: u32,
+        /// The daemon's handle for it.
+        region: u64,
+    },
+    /// A rank has released regions since it was last polled: forget those of it that are mapped, then poll again.
+    Stale {
+        /// Whose regions.
+        rank: u32,
+    },
+    /// Ranks contradict each other: what exactly, [`Cell::contradiction`] tells. It stays so.
+    Mismatch {
+        /// The other rank, or one of the two.
+        rank: u32,
+        /// The call in question; may be an earlier one.
+        sequence: u64,
+    },
+    /// The communicator is at its end.
+    Failed(Verdict),
+}
+
+/// One call under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outstanding {
+    pub(crate) sequence: u64,
+    pub(crate) agreement: Agreement,
+    pub(crate) shape: Shape,
+    pub(crate) small: bool,
+    /// Where this rank's own memory is; for small calls the output only.
+    pub(crate) part: Part,
+    /// The ranks below this one have published the same call.
+    pub(crate) seen: u32,
+    pub(crate) over: bool,
+    pub(crate) large: Large,
+}
+
+/// One rank's part in a cell: publishes its calls, and does of their work what it can.
+#[derive(Debug)]
+pub struct Member {
+    pub(crate) cell: Cell,
+    pub(crate) rank: u32,
+    called: u64,
+    consumed: u64,
+    /// The last call for which a slot is known to be free.
+    free_until: u64,
+    epoch: u16,
+    /// The region epochs of the others, as last seen.
+    pub(crate) epochs: Vec<u16>,
+    pub(crate) calls: Box<[Outstanding]>,
+    /// A contradiction found in a call that was over already.
+    dispute: Option<(u32, u64)>,
+    pub(crate) job: Job,
+    pub(crate) views: Views<'static>,
+    /// The NUMA nodes of the ranks plus one, where known.
+    pub(crate) nodes: Vec<u64>,
+}
+
+impl core::fmt::Debug for Small<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Small").field("sequence", &self.sequence).finish_non_exhaustive()
+    }
+}
+
+impl Member {
+    /// This rank's part, from the first call on. `rank` is one of the cell's.
+    #[must_use]
+    pub fn new(cell: Cell, rank: u32) -> Self {
+        cell.prepare_to_sleep();
+        let ranks = cell.ranks();
+        let job = Job::new(ranks);
+        let nothing = Outstanding {
+            sequence: 0,
+            agreement: Agreement::default(),
+            shape: job.shape,
+            small: true,
+            part: Part::default(),
+            seen: 0,
+            over: true,
+            large: Large::default(),
+        };
+        Self {
+            rank: rank.min(ranks.saturating_sub(1)),
+            called: 0,
+            consumed: 0,
+            free_until: SLOTS,
+            epoch: 0,
+            epochs: vec![0; ranks as usize],
+            calls: vec![nothing; SLOTS as usize].into_boxed_slice(),
+            dispute: None,
+            job,
+            views: Views::default(),
+            nodes: vec![0; ranks as usize],
+            cell,
+        }
+    }
+
+    /// The cell.
+    #[must_use]
+    pub const fn cell(&self) -> &Cell {
+        &self.cell
+    }
+
+    /// Says on which NUMA node this rank runs: others take over blocks of near ranks first.
+    pub fn set_node(&mut self, node: u32) {
+        self.cell.words.store(self.cell.layout.rank(self.rank, RankWord::Node), u64::from(node) + 1);
+    }
+
+    /// How many calls this rank has published.
+    #[must_use]
+    pub const fn called(&self) -> u64 {
+        self.called
+    }
+
+    /// Whether a call is large: done in turns by whoever waits, and worth the daemon's help.
+    #[must_use]
+    pub fn is_large(call: &Call<'_>, ranks: u32) -> bool {
+        !Shape::of_call(call, ranks).is_small()
+    }
+
+    /// Says that regions of this rank were released: peers forget what they have mapped of them.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        self.epoch = epoch as u16;
+    }
+
+    #[inline(always)]
+    fn index(sequence: u64) -> usize {
+        (sequence % SLOTS) as usize
+    }
+
+    /// Whether a slot is free for the next call.
+    #[inline]
+    pub fn room(&mut self) -> bool {
+        if self.called.wrapping_sub(self.consumed) >= SWEEP_EVERY {
+            self.sweep();
+        }
+        if self.called < self.free_until {
+            return true;
+        }
+        self.free_until = Cell::free_until(self.cell.consumed_by_all());
+        self.called < self.free_until
+    }
+
+    /// Publishes a call; its number, or `None` when no slot is free now. With `help` the daemon is asked to work on it.
+    /// `regions` must know this rank's own memory.
+    #[inline]
+    pub fn begin(&mut self, call: &Call<'_>, help: bool, regions: &impl Regions) -> Option<u64> {
+        if !self.room() {
+            return None;
+        }
+        let sequence = self.called + 1;
+        let shape = Shape::of_call(call, self.cell.ranks());
+        let agreement = Agreement::of(call);
+        let small = shape.is_small();
+        let scale = call.scale.unwrap_or(0);
+        let part = if small {
+            self.cell.write_small(self.rank, sequence, agreement, scale, self.epoch);
+            let part = Part { input: call.input, output: call.output, scale, ..Part::default() };
+            let bytes = shape.contribution_of(self.rank);
+            let input = part.input.filter(|_| bytes > 0).and_then(|at| regions.window(self.rank, at, bytes));
+            let put = self.small(sequence, &shape).put(input);
+            debug_assert!(put.is_some(), "the caller's input is not there");
+            part
+        } else {
+            let part = self.large_part(call, scale);
+            self.cell.write_part(self.rank, sequence, agreement, &part, call.counts);
+            part
+        };
+        if let Some(slot) = self.calls.get_mut(Self::index(sequence)) {
+            *slot = Outstanding {
+                sequence,
+                agreement,
+                shape,
+                small,
+                part,
+                seen: 0,
+                over: false,
+                large: Large::default(),
+            };
+        }
+        self.called = sequence;
+        let words = &self.cell.words;
+        words.store(self.cell.layout.rank(self.rank, RankWord::Called), sequence);
+        if help && !small {
+            words.store(self.cell.layout.rank(self.rank, RankWord::Wanted), sequence);
+        }
+        self.cell.publish(self.rank, sequence);
+        self.cell.notify();
+        words.prefetch_for_writing(self.cell.layout.record(self.rank, sequence + 1));
+        Some(sequence)
+    }
+
+    /// What a rank says of its memory for a large call.
+    fn large_part(&self, call: &Call<'_>, scale: u64) -> Part {
+        let is_own =
+            |place: Option<Place>| place.is_some_and(|place| [OWN_INPUT, OWN_OUTPUT].contains(&place.region));
+        let part = Part { input: call.input, output: call.output, scale, staged: false, epoch: self.epoch };
+        match call.staging {
+            Some(_) if is_own(call.input) || is_own(call.output) => {
+                Part { input: call.staging, output: call.staging, staged: true, ..part }
+            }
+            _ => part,
+        }
+    }
+
+    #[inline(always)]
+    fn small<'c>(&'c self, sequence: u64, shape: &'c Shape) -> Small<'c> {
+        Small { cell: &self.cell, sequence, shape, rank: self.rank }
+    }
+
+    /// Does of a call what can be done now; never blocks. `regions` must know this rank's own memory, until the call is
+    /// over. A call that is over stays so.
+    #[inline]
+    pub fn poll(&mut self, sequence: u64, regions: &impl Regions) -> Poll {
+        let index = Self::index(sequence);
+        let Some(call) = self.calls.get_mut(index) else { return Poll::Done };
+        if call.over || call.sequence != sequence {
+            return Poll::Done;
+        }
+        if !call.small {
+            return self.poll_large(sequence, regions);
+        }
+        match see(&self.cell, call, self.rank, call.shape.need(self.rank)) {
+            Seen::All => {}
+            seen => return self.wait_for(seen, sequence),
+        }
+        let call = *call;
+        let bytes = call.shape.blocks(self.rank).1 * call.shape.block;
+        let output = call.part.output.filter(|_| bytes > 0);
+        let output = output.and_then(|place| regions.window(self.rank, place, bytes));
+        let taken = self.small(sequence, &call.shape).take(output);
+        debug_assert!(taken.is_some(), "the caller's output is not there");
+        self.finish(sequence);
+        Poll::Done
+    }
+
+    /// The answer while ranks have not come.
+    #[inline]
+    pub(crate) fn wait_for(&mut self, seen: Seen, sequence: u64) -> Poll {
+        if let Some(verdict) = self.cell.verdict() {
+            return Poll::Failed(verdict);
+        }
+        match (seen, self.dispute) {
+            (Seen::Other(rank), _) => Poll::Mismatch { rank, sequence },
+            (_, Some((rank, sequence))) => Poll::Mismatch { rank, sequence },
+            _ => Poll::Pending,
+        }
+    }
+
+    /// A call is over for this rank.
+    #[inline]
+    pub(crate) fn finish(&mut self, sequence: u64) {
+        let Some(call) = self.calls.get_mut(Self::index(sequence)) else { return };
+        call.over = true;
+        // The usual case: every record has been looked at, and all earlier calls are consumed.
+        if call.seen == self.cell.ranks() && self.consumed + 1 == sequence {
+            self.consume(sequence);
+        }
+    }
+
+    #[inline(always)]
+    fn consume(&mut self, sequence: u64) {
+        self.consumed = sequence;
+        self.cell.words.store_release(self.cell.layout.rank(self.rank, RankWord::Consumed), sequence);
+        self.cell.notify();
+    }
+
+    /// Consumes calls that are over: looks at the records that were not needed for the result, so that ranks that call
+    /// different things are found out in any case.
+    fn sweep(&mut self) {
+        while self.consumed < self.called {
+            let sequence = self.consumed + 1;
+            let Some(call) = self.calls.get_mut(Self::index(sequence)) else { return };
+            if !call.over {
+                return;
+            }
+            match see(&self.cell, call, self.rank, Need::All) {
+                Seen::All => self.consume(sequence),
+                Seen::Other(rank) => {
+                    self.dispute = Some((rank, sequence));
+                    return;
+                }
+                Seen::NotYet => return,
+            }
+        }
+    }
+
+    /// The ranks whose records of a call are needed and not there.
+    pub fn missing(&self, sequence: u64) -> impl Iterator<Item = u32> {
+        let call =
+            self.calls.get(Self::index(sequence)).filter(|call| call.sequence == sequence && !call.over);
+        let need =
+            call.map_or(Need::Nobody, |call| if call.small { call.shape.need(self.rank) } else { Need::All });
+        (0..self.cell.ranks()).filter(move |rank| {
+            let needed = match need {
+                Need::All => true,
+                Need::One(one) => one == *rank,
+                Need::Below(end) => *rank < end,
+                Need::Nobody => false,
+            };
+            needed && *rank != self.rank && self.cell.agreement(*rank, sequence).is_none()
+        })
+    }
+
+    /// After a verdict: this rank works on nobody's memory any more. [`Member::poll`] leaves of itself; this is for a
+    /// rank that does not poll.
+    pub fn leave_work(&mut self) {
+        self.cell.words.store_release(self.cell.layout.rank(self.rank, RankWord::Inside), 0);
+    }
+
+    /// After a verdict: no other rank whose process lives is at work on anybody's memory, nor will be. The daemon has
+    /// left before it gave the verdict.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        crate::shared::full_fence();
+        !self.cell.anyone_inside_but(self.rank)
+    }
+
+    /// Says that this rank is about to sleep; poll once more after this. The value to sleep on.
+    #[must_use]
+    pub fn arm(&self) -> u32 {
+        self.cell.arm(self.rank)
+    }
+
+    /// Sleeps until something happens in the cell, at most for `timeout`.
+    pub fn sleep(&self, expected: u32, timeout: Duration) {
+        self.cell.sleep(self.rank, expected, timeout);
+    }
+
+    /// Says that this rank is awake.
+    pub fn disarm(&self) {
+        self.cell.disarm(self.rank);
+    }
+}
+
+/// Who has published a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    All,
+    NotYet,
+    /// This rank has published another.
+    Other(u32),
+}
+
+/// Looks for the records that are needed.
+#[inline(always)]
+pub(crate) fn see(cell: &Cell, call: &mut Outstanding, rank: u32, need: Need) -> Seen {
+    let end = match need {
+        Need::All => cell.ranks(),
+        Need::Below(end) => end,
+        Need::Nobody => return Seen::All,
+        Need::One(one) => {
+            return match cell.agreement(one, call.sequence) {
+                None => Seen::NotYet,
+                Some(theirs) if theirs == call.agreement => Seen::All,
+                Some(_) => Seen::Other(one),
+            };
+        }
+    };
+    while call.seen < end {
+        if call.seen != rank {
+            match cell.agreement(call.seen, call.sequence) {
+                None => return Seen::NotYet,
+                Some(theirs) if theirs != call.agreement => return Seen::Other(call.seen),
+                Some(_) => {}
+            }
+        }
+        call.seen += 1;
+    }
+    Seen::All
+}

@@ -1,0 +1,226 @@
+//! What a rank publishes for one call: eight words, and up to [`INLINE_BYTES`] of payload or counts.
+//!
+//! Words: 0 = the sequence, stored last; 1 = operation, datatype, reduction + 1 (0 for none) and flags, one byte each
+//! from the low end, then 16 bits of root and 16 of the rank's region epoch; 2 = count, or a digest of the counts that
+//! all ranks must give alike; 3 = the scalar of premul_sum; 4 and 5 = input region and offset; 6 and 7 = output region
+//! and offset. A small call has its payload in words 4 to 7 when it fits, else behind the record.
+
+use ringway_types::{DataType, Operation, Reduction};
+
+use crate::{Call, INLINE_BYTES, Place, Signature, cell::Cell, layout::RECORD_WORDS};
+
+const HAS_INPUT: u64 = 1 << 24;
+const HAS_OUTPUT: u64 = 1 << 25;
+const STAGED: u64 = 1 << 26;
+/// The bits of word 1 that all ranks must have alike.
+const AGREED: u64 = 0x0000_ffff_00ff_ffff;
+
+/// Payload bytes that fit into the record itself.
+pub(crate) const TINY_BYTES: usize = 32;
+const TINY_WORD: usize = 4;
+
+/// What all ranks must say alike, as words 1 and 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Agreement(u64, u64);
+
+impl Agreement {
+    #[inline(always)]
+    pub(crate) fn of(call: &Call<'_>) -> Self {
+        let operation = call.operation;
+        let datatype = if operation == Operation::Barrier { DataType::U8 } else { call.datatype };
+        let reduction = call.reduction.filter(|_| operation.reduces());
+        let root = if operation.has_root() { u64::from(call.root & 0xffff) } else { 0 };
+        let codes = u64::from(operation.code())
+            | u64::from(datatype.code()) << 8
+            | reduction.map_or(0, |r| u64::from(r.code()) + 1) << 16
+            | root << 32;
+        let count = match operation {
+            Operation::AllGatherV | Operation::ReduceScatterV => digest(call.counts),
+            Operation::Barrier | Operation::GatherV | Operation::ScatterV | Operation::AllToAllV => 0,
+            _ => call.count,
+        };
+        Self(codes, count)
+    }
+
+    /// What it says; `None` when a code means nothing.
+    pub(crate) fn signature(self) -> Option<Signature> {
+        let Self(codes, count) = self;
+        let [operation, datatype, reduction, ..] = codes.to_le_bytes();
+        let operation = Operation::from_code(operation).filter(|o| o.is_collective())?;
+        let datatype = DataType::from_code(datatype)?;
+        let reduction = match reduction.checked_sub(1) {
+            None => None,
+            Some(code) => Some(Reduction::from_code(code)?),
+        };
+        let fits =
+            reduction.is_some() == operation.reduces() && reduction.is_none_or(|r| datatype.supports(r));
+        let root = (codes >> 32) as u32 & 0xffff;
+        fits.then_some(Signature { operation, datatype, reduction, root, count })
+    }
+}
+
+/// FNV-1a over 64-bit words, with the high half folded in so that every count reaches every bit.
+fn digest(counts: &[u64]) -> u64 {
+    counts.iter().fold(0xcbf2_9ce4_8422_2325, |hash, count| {
+        let mixed = (hash ^ count).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ (mixed >> 32)
+    })
+}
+
+/// What a rank says of its own memory for a large call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) input: Option<Place>,
+    pub(crate) output: Option<Place>,
+    pub(crate) scale: u64,
+    /// Both places name the staging memory, which holds a few segments at a time.
+    pub(crate) staged: bool,
+    pub(crate) epoch: u16,
+}
+
+impl Cell {
+    /// What a rank published, if it has called this far.
+    #[inline(always)]
+    pub(crate) fn agreement(&self, rank: u32, sequence: u64) -> Option<Agreement> {
+        let at = self.layout.record(rank, sequence);
+        if self.words.load_acquire(at) != sequence {
+            return None;
+        }
+        Some(Agreement(self.words.load(at + 1) & AGREED, self.words.load(at + 2)))
+    }
+
+    /// Whether a later call has taken the place of this one in its rank's slot.
+    pub(crate) fn is_overwritten(&self, rank: u32, sequence: u64) -> bool {
+        self.words.load_acquire(self.layout.record(rank, sequence)) > sequence
+    }
+
+    /// A copy of what a rank says of its memory. Only after [`Cell::agreement`] has seen the record.
+    pub(crate) fn part(&self, rank: u32, sequence: u64) -> Part {
+        let at = self.layout.record(rank, sequence);
+        let [codes, _, scale, in_region, in_offset, out_region, out_offset] =
+            [1, 2, 3, 4, 5, 6, 7].map(|w| self.words.load(at + w));
+        let place = |flag, region, offset| (codes & flag != 0).then_some(Place { region, offset });
+        Part {
+            input: place(HAS_INPUT, in_region, in_offset),
+            output: place(HAS_OUTPUT, out_region, out_offset),
+            scale,
+            staged: codes & STAGED != 0,
+            epoch: (codes >> 48) as u16,
+        }
+    }
+
+    /// The scalar of a rank's record.
+    #[inline(always)]
+    pub(crate) fn scale(&self, rank: u32, sequence: u64) -> u64 {
+        self.words.load(self.layout.record(rank, sequence) + 3)
+    }
+
+    /// The first word of a small call's payload.
+    #[inline(always)]
+    pub(crate) fn payload(&self, rank: u32, sequence: u64, bytes: usize) -> usize {
+        let at = self.layout.record(rank, sequence);
+        at + if bytes <= TINY_BYTES { TINY_WORD } else { RECORD_WORDS }
+    }
+
+    /// Copies a rank's counts.
+    pub(crate) fn counts(&self, rank: u32, sequence: u64, into: &mut [u64]) {
+        let at = self.layout.payload(rank, sequence);
+        for (index, count) in into.iter_mut().enumerate().take(INLINE_BYTES / 8) {
+            *count = self.words.load(at + index);
+        }
+    }
+
+    /// Writes what belongs to a large call, all but the sequence.
+    pub(crate) fn write_part(
+        &self,
+        rank: u32,
+        sequence: u64,
+        agreement: Agreement,
+        part: &Part,
+        counts: &[u64],
+    ) {
+        let at = self.layout.record(rank, sequence);
+        let flag = |present, flag| if present { flag } else { 0 };
+        let codes = agreement.0
+            | flag(part.input.is_some(), HAS_INPUT)
+            | flag(part.output.is_some(), HAS_OUTPUT)
+            | flag(part.staged, STAGED)
+            | u64::from(part.epoch) << 48;
+        let (input, output) = (part.input.unwrap_or_default(), part.output.unwrap_or_default());
+        let words =
+            [codes, agreement.1, part.scale, input.region, input.offset, output.region, output.offset];
+        for (word, value) in (1..).zip(words) {
+            self.words.store(at + word, value);
+        }
+        let payload = self.layout.payload(rank, sequence);
+        for (index, count) in counts.iter().enumerate().take(INLINE_BYTES / 8) {
+            self.words.store(payload + index, *count);
+        }
+    }
+
+    /// Writes what belongs to a small call, all but the payload and the sequence.
+    #[inline(always)]
+    pub(crate) fn write_small(&self, rank: u32, sequence: u64, agreement: Agreement, scale: u64, epoch: u16) {
+        let at = self.layout.record(rank, sequence);
+        self.words.store(at + 1, agreement.0 | u64::from(epoch) << 48);
+        self.words.store(at + 2, agreement.1);
+        self.words.store(at + 3, scale);
+    }
+
+    /// Makes a record visible.
+    #[inline(always)]
+    pub(crate) fn publish(&self, rank: u32, sequence: u64) {
+        self.words.store_release(self.layout.record(rank, sequence), sequence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agreement_says_what_was_called() {
+        let call = Call {
+            operation: Operation::Reduce,
+            datatype: DataType::Bf16,
+            reduction: Some(Reduction::Max),
+            scale: None,
+            root: 77,
+            count: 1 << 40,
+            counts: &[],
+            input: None,
+            output: None,
+            staging: None,
+        };
+        let signature = Agreement::of(&call).signature().expect("it means something");
+        let expected = Signature {
+            operation: Operation::Reduce,
+            datatype: DataType::Bf16,
+            reduction: Some(Reduction::Max),
+            root: 77,
+            count: 1 << 40,
+        };
+        assert_eq!(signature, expected);
+        assert_eq!(Agreement(u64::MAX, 0).signature(), None);
+        let other = Agreement::of(&Call { root: 78, ..call });
+        assert_ne!(Agreement::of(&call), other);
+    }
+
+    #[test]
+    fn counts_are_told_apart_by_a_digest() {
+        let call = |counts| Call {
+            operation: Operation::AllGatherV,
+            datatype: DataType::U8,
+            reduction: None,
+            scale: None,
+            root: 0,
+            count: 0,
+            counts,
+            input: None,
+            output: None,
+            staging: None,
+        };
+        assert_ne!(Agreement::of(&call(&[1, 2])), Agreement::of(&call(&[2, 1])));
+        assert_eq!(Agreement::of(&call(&[1, 2])), Agreement::of(&call(&[1, 2])));
+    }
+}

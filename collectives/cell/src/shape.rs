@@ -1,0 +1,119 @@
+//! What follows from a call's signature and the number of ranks alone.
+
+use ringway_types::{DataType, Operation, Reduction};
+
+use crate::{Call, INLINE_BYTES, Signature};
+
+/// A call's signature among so many ranks, its sizes checked not to overflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) operation: Operation,
+    pub(crate) datatype: DataType,
+    pub(crate) reduction: Option<Reduction>,
+    pub(crate) root: u32,
+    pub(crate) ranks: u32,
+    /// Bytes of one block: of the whole vector where there is one only. Zero for operations that carry counts.
+    pub(crate) block: u64,
+}
+
+/// Whose records a rank needs before a small call is over for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Everybody's.
+    All,
+    /// That of one rank.
+    One(u32),
+    /// Those of the ranks below this one.
+    Below(u32),
+    /// Nobody's.
+    Nobody,
+}
+
+impl Shape {
+    /// `None` when sizes overflow.
+    pub(crate) fn of(signature: &Signature, ranks: u32) -> Option<Self> {
+        let Signature { operation, datatype, reduction, root, count } = *signature;
+        let counted = operation.has_counts() || operation == Operation::Barrier;
+        let block = if counted { 0 } else { count.checked_mul(datatype.size() as u64)? };
+        block.checked_mul(u64::from(ranks)).filter(|all| i64::try_from(*all).is_ok())?;
+        (ranks > 0 && root < ranks).then_some(Self { operation, datatype, reduction, root, ranks, block })
+    }
+
+    /// As [`Shape::of`], of a call that its maker has checked.
+    #[inline]
+    pub(crate) fn of_call(call: &Call<'_>, ranks: u32) -> Self {
+        let operation = call.operation;
+        let counted = operation.has_counts() || operation == Operation::Barrier;
+        let block = if counted { 0 } else { call.count.saturating_mul(call.datatype.size() as u64) };
+        let root = if operation.has_root() { call.root } else { 0 };
+        let reduction = call.reduction;
+        Self { operation, datatype: call.datatype, reduction, root, ranks, block }
+    }
+
+    /// Blocks of a rank's input and of its output, for operations without counts.
+    #[inline]
+    pub(crate) fn blocks(&self, rank: u32) -> (u64, u64) {
+        let ranks = u64::from(self.ranks);
+        let at_root = |blocks| if rank == self.root { blocks } else { 0 };
+        match self.operation {
+            Operation::Allreduce | Operation::Scan | Operation::Exscan => (1, 1),
+            Operation::Reduce => (1, at_root(1)),
+            Operation::Broadcast => (at_root(1), 1),
+            Operation::AllGather => (1, ranks),
+            Operation::ReduceScatter => (ranks, 1),
+            Operation::Gather => (1, at_root(ranks)),
+            Operation::Scatter => (at_root(ranks), 1),
+            Operation::AllToAll => (ranks, ranks),
+            _ => (0, 0),
+        }
+    }
+
+    /// Bytes that the rank which contributes most does.
+    #[inline]
+    pub(crate) fn contribution(&self) -> u64 {
+        match self.operation {
+            Operation::ReduceScatter | Operation::Scatter | Operation::AllToAll => {
+                self.block.saturating_mul(u64::from(self.ranks))
+            }
+            _ => self.block,
+        }
+    }
+
+    /// Bytes that this rank contributes to a small call.
+    #[inline]
+    pub(crate) fn contribution_of(&self, rank: u32) -> u64 {
+        self.blocks(rank).0.saturating_mul(self.block)
+    }
+
+    /// Whether the payload travels beside the records.
+    #[inline]
+    pub(crate) fn is_small(&self) -> bool {
+        !self.operation.has_counts() && self.contribution() <= INLINE_BYTES as u64
+    }
+
+    /// Whose records this rank needs before a small call is over for it.
+    #[inline]
+    pub(crate) fn need(&self, rank: u32) -> Need {
+        match self.operation {
+            Operation::Broadcast | Operation::Scatter if rank == self.root => Need::Nobody,
+            Operation::Broadcast | Operation::Scatter => Need::One(self.root),
+            Operation::Reduce | Operation::Gather if rank != self.root => Need::Nobody,
+            Operation::Scan | Operation::Exscan => Need::Below(rank),
+            _ => Need::All,
+        }
+    }
+
+    /// Elements' divisor of an average over so many ranks.
+    #[inline]
+    pub(crate) fn divisor(&self, ranks: u32) -> Option<u32> {
+        (self.reduction == Some(Reduction::Avg)).then_some(ranks)
+    }
+
+    /// Whether input and output of a rank are the same memory in the operation's in-place form.
+    pub(crate) fn shares_staging(&self) -> bool {
+        matches!(
+            self.operation,
+            Operation::Allreduce | Operation::Reduce | Operation::Scan | Operation::Exscan
+        )
+    }
+}

@@ -1,0 +1,362 @@
+//! Working on a job: claiming blocks and doing them.
+
+use ringway_mem::Window;
+use ringway_reduce::{Scalar, ScanStep, Source};
+use ringway_types::{Operation, Reduction};
+
+use crate::{
+    Regions,
+    cell::Cell,
+    job::{Job, Piece},
+    layout::SEGMENTS_AHEAD,
+    staged,
+};
+
+/// The memory of a job's ranks while it is worked on, and lists that kernels take. Empty between turns; kept for their
+/// allocations, since the data path does not allocate.
+#[derive(Debug, Default)]
+pub(crate) struct Views<'a> {
+    inputs: Vec<Option<Window<'a>>>,
+    outputs: Vec<Option<Window<'a>>>,
+    sources: Vec<Source<'a>>,
+    destinations: Vec<Window<'a>>,
+    steps: Vec<ScanStep<'a>>,
+}
+
+/// An empty vector of another lifetime in the same allocation (collecting in place reuses it).
+fn recycle<From, To>(mut emptied: Vec<From>) -> Vec<To> {
+    emptied.clear();
+    emptied.into_iter().filter_map(|_| None).collect()
+}
+
+impl Views<'_> {
+    pub(crate) fn recycle<'b>(self) -> Views<'b> {
+        Views {
+            inputs: recycle(self.inputs),
+            outputs: recycle(self.outputs),
+            sources: recycle(self.sources),
+            destinations: recycle(self.destinations),
+            steps: recycle(self.steps),
+        }
+    }
+}
+
+/// A region that a rank named and that is not known here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unmapped {
+    pub(crate) rank: u32,
+    pub(crate) region: u64,
+}
+
+/// What a turn of work has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Worked {
+    pub(crate) blocks: u64,
+    /// Bytes of memory read and written.
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Input,
+    Output,
+}
+
+impl<'a> Views<'a> {
+    /// Finds every rank's memory.
+    pub(crate) fn resolve(&mut self, job: &Job, regions: &'a impl Regions) -> Result<(), Unmapped> {
+        self.inputs.clear();
+        self.outputs.clear();
+        for (rank, part) in (0..).zip(&job.parts) {
+            let unknown = |region| Unmapped { rank, region };
+            let (input, output) = job.shape.extents(rank, &job.tables).ok_or(unknown(u64::MAX))?;
+            let staged = part.staged;
+            let find = |place: Option<crate::Place>, bytes: u64| match place {
+                _ if bytes == 0 => Ok(None),
+                None => Err(unknown(u64::MAX)),
+                Some(place) => {
+                    let bytes = if staged { staged::BYTES } else { bytes };
+                    regions.window(rank, place, bytes).map(Some).ok_or(unknown(place.region))
+                }
+            };
+            self.inputs.push(find(part.input, input)?);
+            self.outputs.push(find(part.output, output)?);
+        }
+        Ok(())
+    }
+
+    /// A part of a rank's memory: of its only block, or of the one `of` a rank.
+    fn at(
+        &self,
+        job: &Job,
+        (rank, side, of): (u32, Side, Option<u32>),
+        segment: u64,
+        (offset, length): (u64, u64),
+    ) -> Option<Window<'a>> {
+        let windows = if side == Side::Input { &self.inputs } else { &self.outputs };
+        let window = (*windows.get(rank as usize)?)?;
+        let element = job.shape.datatype.size() as u64;
+        let start = if job.parts.get(rank as usize)?.staged {
+            staged::start(job, segment, u64::from(of.unwrap_or(0)), side == Side::Output)
+        } else if !job.shape.operation.has_counts() {
+            u64::from(of.unwrap_or(0)) * job.shape.block + segment * job.segment
+        } else {
+            let elements = match of {
+                None => 0,
+                Some(of) if job.shape.operation != Operation::AllToAllV => job.tables.sent(0, of).0,
+                Some(of) if side == Side::Input => job.tables.sent(rank, of).0,
+                Some(of) => job.tables.received(rank, of).0,
+            };
+            elements.checked_mul(element)?
+        };
+        let start = usize::try_from(start.checked_add(offset)?).ok()?;
+        window.sub(start, usize::try_from(length).ok()?)
+    }
+
+    fn source(&self, job: &Job, at: (u32, Option<u32>), segment: u64, piece: &Piece) -> Option<Source<'a>> {
+        let (rank, of) = at;
+        let window = self.at(job, (rank, Side::Input, of), segment, (piece.offset, piece.length))?;
+        let scaled = job.shape.reduction == Some(Reduction::PremulSum);
+        let scale = job.parts.get(rank as usize)?.scale;
+        Some(Source { window, scale: scaled.then(|| Scalar::from_bytes(scale.to_le_bytes())) })
+    }
+
+    /// Combines every rank's input into the outputs in `self.destinations`.
+    fn reduce(&mut self, job: &Job, of: Option<u32>, segment: u64, piece: &Piece) -> Option<u64> {
+        let mut sources = core::mem::take(&mut self.sources);
+        sources.clear();
+        for rank in 0..job.shape.ranks {
+            sources.push(self.source(job, (rank, of), segment, piece)?);
+        }
+        let divisor = job.shape.divisor(job.shape.ranks);
+        let reduction = job.shape.reduction?;
+        let done =
+            ringway_reduce::reduce(job.shape.datatype, reduction, &sources, &self.destinations, divisor);
+        debug_assert!(done.is_ok(), "{done:?}");
+        let operands = sources.len() + self.destinations.len();
+        self.sources = sources;
+        Some(operands as u64 * piece.length)
+    }
+
+    fn scan(&mut self, job: &Job, segment: u64, piece: &Piece) -> Option<u64> {
+        let inclusive = job.shape.operation == Operation::Scan;
+        let mut steps = core::mem::take(&mut self.steps);
+        steps.clear();
+        for rank in 0..job.shape.ranks {
+            let input = self.source(job, (rank, None), segment, piece)?;
+            let at = (rank, Side::Output, None);
+            let output = self.at(job, at, segment, (piece.offset, piece.length))?;
+            steps.push(ScanStep { input, output: (inclusive || rank > 0).then_some(output) });
+        }
+        let reduction = job.shape.reduction?;
+        let done = ringway_reduce::scan(job.shape.datatype, reduction, None, &steps, inclusive, 0, None);
+        debug_assert!(done.is_ok(), "{done:?}");
+        let operands = 2 * steps.len() as u64;
+        self.steps = steps;
+        Some(operands * piece.length)
+    }
+
+    /// Adds an output to the destinations, unless it is where the data comes from.
+    fn deliver(&mut self, to: Option<Window<'a>>, from: Option<&Window<'a>>) -> Option<()> {
+        let to = to?;
+        if from.is_none_or(|from| from.as_ptr() != to.as_ptr()) {
+            self.destinations.push(to);
+        }
+        Some(())
+    }
+
+    fn copy(&mut self, from: Window<'a>) -> u64 {
+        if self.destinations.is_empty() {
+            return 0;
+        }
+        let done = ringway_reduce::copy(from, &self.destinations);
+        debug_assert!(done.is_ok(), "{done:?}");
+        (self.destinations.len() as u64 + 1) * from.length() as u64
+    }
+
+    /// Does one piece; the bytes of memory read and written. `None` when a rank's memory is not as the call needs it.
+    fn run(&mut self, job: &Job, lane: u32, piece: &Piece, segment: u64) -> Option<u64> {
+        let range = (piece.offset, piece.length);
+        let everybody = 0..job.shape.ranks;
+        let (root, owner) = (job.shape.root, piece.rank);
+        self.destinations.clear();
+        match job.shape.operation {
+            Operation::Allreduce => {
+                for rank in everybody {
+                    let to = self.at(job, (rank, Side::Output, None), segment, range);
+                    self.deliver(to, None)?;
+                }
+                self.reduce(job, None, segment, piece)
+            }
+            Operation::Reduce => {
+                let to = self.at(job, (root, Side::Output, None), segment, range);
+                self.deliver(to, None)?;
+                self.reduce(job, None, segment, piece)
+            }
+            Operation::ReduceScatter | Operation::ReduceScatterV => {
+                let to = self.at(job, (owner, Side::Output, None), segment, range);
+                self.deliver(to, None)?;
+                self.reduce(job, Some(owner), segment, piece)
+            }
+            Operation::Scan | Operation::Exscan => self.scan(job, segment, piece),
+            Operation::Broadcast => {
+                let from = self.at(job, (root, Side::Input, None), segment, range)?;
+                for rank in everybody {
+                    let to = self.at(job, (rank, Side::Output, None), segment, range);
+                    self.deliver(to, Some(&from))?;
+                }
+                Some(self.copy(from))
+            }
+            Operation::AllGather | Operation::AllGatherV => {
+                let from = self.at(job, (owner, Side::Input, None), segment, range)?;
+                for rank in everybody {
+                    let to = self.at(job, (rank, Side::Output, Some(owner)), segment, range);
+                    self.deliver(to, Some(&from))?;
+                }
+                Some(self.copy(from))
+            }
+            Operation::Gather | Operation::GatherV => {
+                let from = self.at(job, (owner, Side::Input, None), segment, range)?;
+                let to = self.at(job, (root, Side::Output, Some(owner)), segment, range);
+                self.deliver(to, Some(&from))?;
+                Some(self.copy(from))
+            }
+            Operation::Scatter | Operation::ScatterV => {
+                let from = self.at(job, (root, Side::Input, Some(owner)), segment, range)?;
+                let to = self.at(job, (owner, Side::Output, None), segment, range);
+                self.deliver(to, Some(&from))?;
+                Some(self.copy(from))
+            }
+            Operation::AllToAll | Operation::AllToAllV => self.exchange(job, (lane, owner), segment, piece),
+            Operation::Barrier | Operation::Send | Operation::Receive => Some(0),
+        }
+    }
+
+    /// Exchanges a part of the blocks that two ranks have for each other, either of which may work in place.
+    fn exchange(&mut self, job: &Job, (a, b): (u32, u32), segment: u64, piece: &Piece) -> Option<u64> {
+        let element = job.shape.datatype.size() as u64;
+        let length = |from: u32, to: u32| {
+            if !job.shape.operation.has_counts() {
+                return piece.length;
+            }
+            let whole = job.tables.sent(from, to).1.saturating_mul(element);
+            whole.saturating_sub(piece.offset).min(piece.length)
+        };
+        let ends = |from: u32, to: u32, views: &Self| {
+            let range = (piece.offset, length(from, to));
+            let input = views.at(job, (from, Side::Input, Some(to)), segment, range);
+            let output = views.at(job, (to, Side::Output, Some(from)), segment, range);
+            if range.1 == 0 { Some(None) } else { Some(Some((input?, output?))) }
+        };
+        let (there, back) = (ends(a, b, self)?, ends(b, a, self)?);
+        if let (Some((from_a, to_b)), Some((from_b, to_a))) = (there, back)
+            && a != b
+        {
+            let (a_in_place, b_in_place) =
+                (from_a.as_ptr() == to_a.as_ptr(), from_b.as_ptr() == to_b.as_ptr());
+            if a_in_place && b_in_place {
+                let done = ringway_reduce::swap(from_a, from_b);
+                debug_assert!(done.is_ok(), "{done:?}");
+                return Some(4 * piece.length);
+            }
+            if b_in_place {
+                // Its block is read before it is written.
+                return Some(self.move_one((from_b, to_a)) + self.move_one((from_a, to_b)));
+            }
+        }
+        let mut bytes = there.map_or(0, |ends| self.move_one(ends));
+        if a != b {
+            bytes += back.map_or(0, |ends| self.move_one(ends));
+        }
+        Some(bytes)
+    }
+
+    fn move_one(&mut self, (from, to): (Window<'a>, Window<'a>)) -> u64 {
+        self.destinations.clear();
+        if self.deliver(Some(to), Some(&from)).is_none() {
+            return 0;
+        }
+        self.copy(from)
+    }
+}
+
+impl Job {
+    /// Segments that every staged rank has published.
+    fn published(&self, cell: &Cell) -> u64 {
+        if !self.staged {
+            return 1;
+        }
+        let of = |rank| cell.count(cell.layout.published(self.sequence, rank), self.sequence);
+        let staged = (0..).zip(&self.parts).filter(|(_, part)| part.staged);
+        staged.map(|(rank, _)| of(rank)).min().unwrap_or(0).min(self.segments)
+    }
+
+    /// Whether every block of a segment is done.
+    pub(crate) fn is_done(&self, cell: &Cell, segment: u64) -> bool {
+        let rounds = segment / SEGMENTS_AHEAD + 1;
+        let needed = rounds.saturating_mul(self.blocks);
+        cell.count(cell.layout.done(self.sequence, segment), self.sequence) >= needed
+    }
+
+    /// Whether every block of every segment is done.
+    pub(crate) fn is_complete(&self, cell: &Cell) -> bool {
+        let last = self.segments.saturating_sub(1);
+        (last.saturating_sub(SEGMENTS_AHEAD - 1)..=last).all(|segment| self.is_done(cell, segment))
+    }
+
+    /// Whether there is a block to claim.
+    pub(crate) fn is_claimable(&self, cell: &Cell) -> bool {
+        let published = self.published(cell);
+        (0..self.shape.ranks).any(|lane| {
+            let limit = self.lane_blocks(lane).saturating_mul(published);
+            cell.count(cell.layout.claim(self.sequence, lane), self.sequence) < limit
+        })
+    }
+
+    /// Claims and does blocks, in the order of `lanes`, until none is left, `blocks_max` are done, or `bytes_max` bytes
+    /// of memory were read and written. Every claimed block is reported as done.
+    pub(crate) fn work<'a>(
+        &self,
+        cell: &Cell,
+        views: &mut Views<'a>,
+        lanes: impl Iterator<Item = u32>,
+        (blocks_max, bytes_max): (u64, u64),
+    ) -> Worked {
+        let published = self.published(cell);
+        let mut worked = Worked::default();
+        // Blocks done and not yet reported, of one segment.
+        let (mut segment, mut unreported) = (0, 0);
+        let report = |segment, blocks| {
+            if blocks > 0 {
+                cell.add_count(cell.layout.done(self.sequence, segment), self.sequence, blocks);
+            }
+        };
+        for lane in lanes {
+            let each = self.lane_blocks(lane);
+            let limit = each.saturating_mul(published);
+            while worked.blocks < blocks_max && worked.bytes < bytes_max {
+                let Some(block) = cell.claim(cell.layout.claim(self.sequence, lane), self.sequence, limit)
+                else {
+                    break;
+                };
+                let now = block.checked_div(each).unwrap_or(0);
+                if now != segment {
+                    report(segment, core::mem::take(&mut unreported));
+                    segment = now;
+                }
+                if let Some(piece) = self.piece(lane, block - now * each, now) {
+                    let bytes = views.run(self, lane, &piece, now);
+                    debug_assert!(bytes.is_some(), "memory that is not as the call needs it");
+                    worked.bytes += bytes.unwrap_or(0);
+                }
+                unreported += 1;
+                worked.blocks += 1;
+            }
+        }
+        report(segment, unreported);
+        if worked.blocks > 0 {
+            cell.notify();
+        }
+        worked
+    }
+}

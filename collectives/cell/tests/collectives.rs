@@ -1,0 +1,168 @@
+//! Every operation among threads, against an oracle: small and large, in place or not, of registered and of other
+//! memory, with and without the daemon's help.
+
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests may panic")]
+
+mod common;
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    thread,
+};
+
+use common::{Case, Memory, Reach, cell, wait};
+use proptest::prelude::*;
+use ringway_cell::{Cell, Helper, Member, Poll};
+use ringway_types::{DataType, Operation, Reduction};
+
+/// Runs a case on threads; with `alone`, the daemon does all the work and ranks look only when it is done.
+fn run(cell: &Cell, members: &mut [Member], case: &Case, (help, alone): (bool, bool)) {
+    let memory = Memory::new(case.ranks, case.room(), |r| case.staged[r as usize]);
+    let (left, stop) = (AtomicU32::new(case.ranks), AtomicBool::new(false));
+    thread::scope(|scope| {
+        if help {
+            let (memory, stop) = (&memory, &stop);
+            let mut helper = Helper::new(cell.clone());
+            scope.spawn(move || {
+                while !stop.load(Ordering::Acquire) {
+                    if helper.work(&Reach { memory, rank: None }, 1 << 16) == 0 {
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+        for (rank, member) in (0..).zip(members) {
+            let (memory, left, stop) = (&memory, &left, &stop);
+            scope.spawn(move || {
+                let sequence = case.begin(member, rank, memory, help).expect("room");
+                if alone {
+                    // Nothing but the daemon works on it meanwhile.
+                    thread::sleep(std::time::Duration::from_millis(20));
+                }
+                let over = wait(member, sequence, &Reach { memory, rank: Some(rank) });
+                if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    stop.store(true, Ordering::Release);
+                }
+                assert_eq!(over, Poll::Done);
+                case.check(rank, memory);
+            });
+        }
+    });
+}
+
+fn collectives() -> Vec<Operation> {
+    Operation::ALL.iter().copied().filter(|o| o.is_collective()).collect()
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let operation = prop::sample::select(collectives());
+    let count = prop_oneof![0_u64..5, 5_u64..700, 700_u64..5_000, 5_000_u64..120_000];
+    (operation, 1_u32..6, count, any::<u64>(), any::<prop::sample::Index>(), any::<[bool; 10]>())
+        .prop_flat_map(|(operation, ranks, count, seed, pick, flags)| {
+            let datatype = DataType::ALL[pick.index(DataType::ALL.len())];
+            let reductions: Vec<_> =
+                Reduction::ALL.iter().copied().filter(|r| datatype.supports(*r)).collect();
+            let rows =
+                prop::collection::vec(prop::collection::vec(0_u64..9_000, ranks as usize), ranks as usize);
+            (prop::sample::select(reductions), 0..ranks, rows).prop_map(move |(reduction, root, counts)| {
+                Case {
+                    operation,
+                    datatype,
+                    reduction,
+                    ranks,
+                    root,
+                    count: if operation == Operation::Barrier { 0 } else { count },
+                    counts,
+                    in_place: flags[..5].to_vec(),
+                    staged: flags[5..].to_vec(),
+                    seed,
+                }
+            })
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_rank_gets_what_the_operation_says(
+        case in cases(),
+        help in any::<bool>(),
+    ) {
+        let cell = cell(case.ranks);
+        let mut members: Vec<_> = (0..case.ranks).map(|r| Member::new(cell.clone(), r)).collect();
+        for round in 0..3 {
+            let case = Case { seed: case.seed.wrapping_add(round), ..case.clone() };
+            run(&cell, &mut members, &case, (help, false));
+        }
+    }
+}
+
+fn plain(operation: Operation, ranks: u32, count: u64) -> Case {
+    Case {
+        operation,
+        datatype: DataType::F32,
+        reduction: Reduction::Sum,
+        ranks,
+        root: ranks - 1,
+        count,
+        counts: vec![(0..u64::from(ranks)).map(|r| r * 1000).collect(); ranks as usize],
+        in_place: vec![false; ranks as usize],
+        staged: vec![false; ranks as usize],
+        seed: 7,
+    }
+}
+
+#[test]
+fn slices_of_many_segments_arrive_whole() {
+    for (staged, help) in [([true, true, true], false), ([false, true, false], true)] {
+        for operation in [Operation::Allreduce, Operation::AllGather, Operation::AllToAll, Operation::Exscan]
+        {
+            let case = Case { staged: staged.to_vec(), ..plain(operation, 3, 1_700_001) };
+            let cell = cell(3);
+            let mut members: Vec<_> = (0..3).map(|r| Member::new(cell.clone(), r)).collect();
+            run(&cell, &mut members, &case, (help, false));
+        }
+    }
+}
+
+#[test]
+fn the_daemon_does_it_all_when_nobody_waits() {
+    for operation in collectives() {
+        let case = plain(operation, 3, 50_000);
+        let cell = cell(3);
+        let mut members: Vec<_> = (0..3).map(|r| Member::new(cell.clone(), r)).collect();
+        run(&cell, &mut members, &case, (true, true));
+    }
+}
+
+#[test]
+fn slots_come_round_many_times() {
+    let cell = cell(3);
+    let memory = Memory::new(3, 1 << 16, |_| false);
+    thread::scope(|scope| {
+        for rank in 0..3 {
+            let (cell, memory) = (cell.clone(), &memory);
+            scope.spawn(move || {
+                let mut member = Member::new(cell, rank);
+                for round in 0..3000_u64 {
+                    let all = collectives();
+                    let operation = all[round as usize % all.len()];
+                    let count = [1, 9, 600, 1200][(round / 7) as usize % 4];
+                    let case = Case { seed: round, root: (round % 3) as u32, ..plain(operation, 3, count) };
+                    let case = Case { counts: vec![vec![3, 0, 700]; 3], ..case };
+                    let sequence = loop {
+                        if let Some(sequence) = case.begin(&mut member, rank, memory, false) {
+                            break sequence;
+                        }
+                        thread::yield_now();
+                    };
+                    assert_eq!(sequence, round + 1);
+                    let over = wait(&mut member, sequence, &Reach { memory, rank: Some(rank) });
+                    assert_eq!(over, Poll::Done);
+                    case.check(rank, memory);
+                }
+            });
+        }
+    });
+}
