@@ -5,7 +5,8 @@ use ringway_verbs::{Device, Time};
 
 use crate::collective::queue::{Arrival, Queue, rank_of};
 use crate::collective::run::{Peers, Progress, Run, Scene, Start};
-use crate::link::{Event, Purpose};
+use crate::link::{Event, Link, Purpose};
+use crate::network::Room;
 use crate::point::{Place, Point};
 use crate::turn::{Shared, Turn};
 use crate::{CommunicatorId, Failure, RankFailure, Refused, RegionId, Request, Token};
@@ -23,6 +24,9 @@ pub struct CommunicatorSpec {
     pub timeout_ms: Option<u64>,
     /// Use this algorithm where it can do the operation.
     pub algorithm: Option<Algorithm>,
+    /// Whose it is: tenants get equal shares of the node, however many communicators each has. The communicators of
+    /// one job have the same, any number; another job's have another.
+    pub tenant: u64,
 }
 
 /// Where a communicator is in its life.
@@ -51,6 +55,7 @@ pub(crate) struct Communicator {
     pub(crate) rank: u32,
     pub(crate) timeout_ms: Option<u64>,
     algorithm: Option<Algorithm>,
+    pub(crate) tenant: u64,
     pub(crate) state: State,
     /// A failure found where nothing can be sent.
     pub(crate) pending: Option<Failure>,
@@ -61,11 +66,11 @@ pub(crate) struct Communicator {
     pub(crate) left: Vec<bool>,
     /// Ranks that have left and of which the peers have not been told, with the number of their collectives.
     untold: Vec<(u32, u64)>,
-    /// It is in the list of those that have something to do.
-    pub(crate) queued: bool,
     pub(crate) bytes: u64,
     /// Links that were told of the failure.
     pub(crate) told: Vec<bool>,
+    /// The link that posted pieces of long messages last.
+    posted_last: usize,
 }
 
 /// What a visit led to.
@@ -86,7 +91,7 @@ impl Communicator {
         operations: u32,
         eager_max: u64,
     ) -> Self {
-        let CommunicatorSpec { layout, node, timeout_ms, algorithm, .. } = spec;
+        let CommunicatorSpec { layout, node, timeout_ms, algorithm, tenant, .. } = spec;
         let locals = layout.local(node).len();
         let links = peers.links.len();
         Self {
@@ -103,9 +108,10 @@ impl Communicator {
             peers,
             left: vec![false; locals],
             untold: Vec::with_capacity(locals),
-            queued: false,
+            tenant,
             bytes: 0,
             told: vec![false; links],
+            posted_last: 0,
             layout,
         }
     }
@@ -240,6 +246,23 @@ impl Communicator {
         self.collectives(&mut visit, turn)?;
         self.drain_events(turn);
         Ok(visit)
+    }
+
+    /// Posts pieces of long messages, up to `room` bytes. Returns the bytes posted and whether there is more that only
+    /// `room` kept back.
+    pub(crate) fn post<D: Device + ?Sized>(&mut self, room: Room, turn: &mut Turn<'_, D>) -> (u64, bool) {
+        let mut posted = 0;
+        // Another link comes first each time, or the first would take all the room there is.
+        let links = self.peers.links.len();
+        for nth in 0..links {
+            self.posted_last = (self.posted_last + 1) % links;
+            let Some(link) = self.peers.links.get_mut(self.posted_last) else { break };
+            posted += link.post_transfers(Room { bytes: room.bytes.saturating_sub(posted), ..room }, turn);
+            if posted >= room.bytes && nth + 1 < links {
+                break;
+            }
+        }
+        (posted, self.peers.links.iter().any(Link::wants_to_post))
     }
 
     fn collectives<D: Device + ?Sized>(

@@ -2,29 +2,23 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ringway_verbs::{Completion, Device, Endpoint, MemoryKeys, PostError, QueuePairError, Role, Time};
+use ringway_verbs::{Device, Endpoint, MemoryKeys, PostError, QueuePairError, Role, Time};
 use thiserror::Error;
 
 use crate::collective::run::Peers;
 use crate::communicator::{Communicator, CommunicatorSpec, State};
-use crate::link::{Link, LinkPlace, split_id};
-use crate::turn::{MessagePool, Operands, Shared, Turn, elapsed_ms};
+use crate::link::{Link, LinkPlace};
+use crate::network::Network;
+use crate::schedule::{Schedule, Tenants};
+use crate::turn::{MessagePool, Operands, Shared, elapsed_ms};
 use crate::workspace::Workspace;
 use crate::{
-    CommunicatorId, CommunicatorStatus, ConfigError, EngineConfig, Failure, Finished, Late, LocalMemory,
-    LocalRank, Readiness, Refused, RegionId, Request, Token,
+    CommunicatorId, CommunicatorStatus, ConfigError, EngineConfig, Failure, Finished, Late, LocalRank,
+    Readiness, Refused, RegionId, Request, Token,
 };
 
-/// Bytes of local work in one turn.
-const TURN: u64 = 256 << 10;
-/// What a visit costs at least, in bytes of the turn's budget.
-const VISIT: u64 = 1 << 10;
 /// The most communicators at once; their index has 16 bits in ids.
 const MAX_COMMUNICATORS: usize = 1 << 16;
-/// How often the clock is looked at while something is outstanding, in nanoseconds.
-const TICK_NS: u64 = 50_000_000;
-/// The same while a communicator ends.
-const SOON_NS: u64 = 2_000_000;
 
 /// Why a communicator could not be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -75,21 +69,23 @@ pub enum LinkError {
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+pub(crate) struct Entry {
     generation: u16,
-    communicator: Option<Box<Communicator>>,
+    pub(crate) communicator: Option<Box<Communicator>>,
 }
 
 /// Executes collectives and messages of many communicators on one node.
 #[derive(Debug)]
 pub struct Engine {
-    shared: Shared,
-    entries: Vec<Entry>,
-    active: VecDeque<u32>,
-    starved: Vec<u32>,
-    now: Time,
-    last_tick: Time,
-    next_tick: Time,
+    pub(crate) shared: Shared,
+    pub(crate) entries: Vec<Entry>,
+    tenants: Tenants,
+    /// Whose turn it is to work.
+    pub(crate) schedule: Schedule,
+    pub(crate) starved: Vec<u32>,
+    pub(crate) now: Time,
+    pub(crate) last_tick: Time,
+    pub(crate) next_tick: Time,
 }
 
 impl Engine {
@@ -114,6 +110,8 @@ impl Engine {
                 late: VecDeque::new(),
                 operands: Operands::default(),
                 pool,
+                network: Network::default(),
+                copied: 0,
                 unflushed: false,
                 soon: false,
                 outstanding: 0,
@@ -121,7 +119,8 @@ impl Engine {
                 scratch_freed: false,
             },
             entries: Vec::new(),
-            active: VecDeque::with_capacity(64),
+            tenants: Tenants::default(),
+            schedule: Schedule::default(),
             starved: Vec::with_capacity(64),
             now: Time(0),
             last_tick: Time(0),
@@ -177,6 +176,9 @@ impl Engine {
         }
         let config = &self.shared.config;
         let (operations, eager_max) = (config.operations_per_rank, u64::from(config.eager_max_bytes));
+        let tenant = self.tenants.join(spec.tenant);
+        self.schedule.add(number, tenant);
+        self.shared.network.add(number, tenant);
         let Some(entry) = self.entries.get_mut(index) else { return Err(OpenError::Full) };
         let id = CommunicatorId((u32::from(entry.generation) << 16) | number);
         entry.communicator = Some(Box::new(Communicator::new(id, spec, peers, operations, eager_max)));
@@ -285,101 +287,10 @@ impl Engine {
     ) -> Result<(), Refused> {
         self.now = now;
         let Some(communicator) = find(&mut self.entries, id) else { return Err(Refused::Unknown) };
-        if communicator.submit(local.0, token, &request, now, &mut self.shared)? && !communicator.queued {
-            communicator.queued = true;
-            self.active.push_back(id.0 & 0xffff);
+        if communicator.submit(local.0, token, &request, now, &mut self.shared)? {
+            self.schedule.wake(id.0 & 0xffff);
         }
         Ok(())
-    }
-
-    /// Takes note of what the device has finished.
-    pub fn complete<D: Device + ?Sized>(
-        &mut self,
-        now: Time,
-        completions: &[Completion],
-        device: &mut D,
-        memory: &mut dyn LocalMemory,
-    ) {
-        self.now = now;
-        let Self { shared, entries, active, .. } = self;
-        let mut turn = Turn { now, device, memory, shared };
-        for completion in completions {
-            let (index, link, _) = split_id(completion.id);
-            let Some(communicator) = entries.get_mut(index).and_then(|entry| entry.communicator.as_mut())
-            else {
-                continue;
-            };
-            communicator.complete(link, completion, &mut turn);
-            if !communicator.queued {
-                communicator.queued = true;
-                active.push_back(communicator.id.0 & 0xffff);
-            }
-        }
-    }
-
-    /// Does what can be done now, up to a bounded amount of work, fairly by bytes over the communicators. Returns
-    /// whether it did something or there is more to do.
-    pub fn advance<D: Device + ?Sized>(
-        &mut self,
-        now: Time,
-        device: &mut D,
-        memory: &mut dyn LocalMemory,
-    ) -> bool {
-        self.now = now;
-        if now >= self.next_tick {
-            self.tick(now);
-        }
-        let Self { shared, entries, active, starved, .. } = self;
-        let mut turn = Turn { now, device, memory, shared };
-        let (mut budget, mut did) = (TURN, false);
-        while budget > 0 {
-            let Some(index) = active.pop_front() else { break };
-            let entry = entries.get_mut(index as usize);
-            let Some(communicator) = entry.and_then(|entry| entry.communicator.as_mut()) else { continue };
-            communicator.queued = false;
-            let visit = communicator.visit(&mut turn);
-            did = true;
-            budget = budget.saturating_sub(visit.bytes.max(VISIT));
-            if visit.more && !communicator.queued {
-                communicator.queued = true;
-                active.push_back(index);
-            }
-            if visit.starved && !starved.contains(&index) {
-                starved.push(index);
-            }
-            if core::mem::take(&mut turn.shared.scratch_freed) {
-                for index in starved.drain(..) {
-                    let entry = entries.get_mut(index as usize);
-                    if let Some(communicator) = entry.and_then(|entry| entry.communicator.as_mut())
-                        && !communicator.queued
-                    {
-                        communicator.queued = true;
-                        active.push_back(index);
-                    }
-                }
-            }
-        }
-        if core::mem::take(&mut turn.shared.unflushed) {
-            turn.device.flush();
-        }
-        if self.shared.soon {
-            self.next_tick = self.next_tick.min(Time(now.0.saturating_add(SOON_NS)));
-        }
-        did || !self.active.is_empty()
-    }
-
-    fn tick(&mut self, now: Time) {
-        let heartbeat_ms = self.shared.config.heartbeat_ms;
-        let stalled = elapsed_ms(self.last_tick, now) > heartbeat_ms.min(4 * TICK_NS / 1_000_000);
-        self.shared.soon = false;
-        (self.last_tick, self.next_tick) = (now, Time(now.0.saturating_add(TICK_NS)));
-        for entry in &mut self.entries {
-            let Some(communicator) = entry.communicator.as_mut() else { continue };
-            if communicator.tick(now, stalled, &mut self.shared) && !communicator.queued {
-                communicator.queued = true;
-                self.active.push_back(communicator.id.0 & 0xffff);
-            }
-        }
     }
 
     /// The next operation that has finished.
@@ -420,9 +331,13 @@ impl Engine {
             self.activate(id);
             return false;
         }
+        let tenant = communicator.tenant;
         if let Some(entry) = self.entries.get_mut((id.0 & 0xffff) as usize) {
             entry.communicator = None;
             entry.generation = entry.generation.wrapping_add(1);
+            self.schedule.remove(id.0 & 0xffff);
+            self.shared.network.remove(id.0 & 0xffff);
+            self.tenants.leave(tenant);
         }
         true
     }
@@ -436,7 +351,7 @@ impl Engine {
     /// Whether anything is outstanding.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.shared.outstanding > 0 || !self.active.is_empty()
+        self.shared.outstanding > 0 || self.schedule.is_busy()
     }
 
     /// A communicator at this moment.
@@ -466,9 +381,8 @@ impl Engine {
     }
 
     fn activate(&mut self, id: CommunicatorId) {
-        if let Some(communicator) = find(&mut self.entries, id).filter(|communicator| !communicator.queued) {
-            communicator.queued = true;
-            self.active.push_back(id.0 & 0xffff);
+        if find(&mut self.entries, id).is_some() {
+            self.schedule.wake(id.0 & 0xffff);
         }
     }
 }

@@ -5,7 +5,8 @@
 //! it and calls, in every turn, `complete` with what the device finished, `submit` for what clients asked, `advance`
 //! for what can be done now, and takes finished operations with `next_finished`.
 //!
-//! - [`Engine`]: communicators, whose turn it is, what is asked and answered;
+//! - [`Engine`]: communicators, what is asked and answered;
+//! - `progress`, `schedule`, `network`: what is done in a turn, whose turn it is, and who may post;
 //! - `communicator`, `receive`, `ending`, `timers`: one communicator: its work, what comes from its peers, how it
 //!   ends, and what the clock does to it;
 //! - `collective`: who has called what, and the plan that runs;
@@ -23,9 +24,12 @@ mod failure;
 mod link;
 mod memory;
 mod message;
+mod network;
 mod point;
+mod progress;
 mod receive;
 mod request;
+mod schedule;
 mod status;
 mod timers;
 mod turn;

@@ -30,7 +30,7 @@ impl Communicator {
         match completion.kind {
             CompletionKind::Send if failed => {}
             CompletionKind::Send => {
-                link.sent(number);
+                link.sent(number, turn.now, turn.shared);
                 self.run.unblock();
                 self.drain_events(turn);
             }

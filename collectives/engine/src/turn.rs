@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ringway_verbs::{LocalKey, MemoryKeys, Time};
 
+use crate::network::Network;
 use crate::workspace::Workspace;
 use crate::{
     BufferRef, CommunicatorId, EngineConfig, Failure, Finished, Late, LocalMemory, LocalRank, ReduceSource,
@@ -20,6 +21,9 @@ pub(crate) struct Shared {
     pub(crate) late: VecDeque<Late>,
     pub(crate) operands: Operands,
     pub(crate) pool: MessagePool,
+    pub(crate) network: Network,
+    /// Bytes touched to take short messages out of receive buffers, since they were last charged to a communicator.
+    pub(crate) copied: u64,
     /// Something was posted since the last doorbell.
     pub(crate) unflushed: bool,
     /// A communicator wants to be looked at again within milliseconds.

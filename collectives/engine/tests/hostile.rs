@@ -86,7 +86,7 @@ proptest! {
         engine.add_region(RegionId(1), client);
         let mut memory = Memory { regions, touched: 0 };
         let layout = Layout::new(&[0, 1, 0]).unwrap();
-        let spec = CommunicatorSpec { layout, node: 0, name: 5, timeout_ms: None, algorithm: None };
+        let spec = CommunicatorSpec { layout, node: 0, name: 5, timeout_ms: None, algorithm: None, tenant: 5 };
         let (id, endpoints) = engine.open(spec, &mut device).unwrap();
 
         let own = Arc::new(Mapping::private(64 << 10).unwrap());

@@ -278,6 +278,7 @@ fn link_copy<D: Device + ?Sized>(
     let Some(link) = scene.peers.links.get_mut(at) else { return };
     if into.length > 0 {
         turn.memory.copy(link.payload(bounce, into.length, turn.shared), &[into]);
+        turn.shared.copied += 2 * into.length;
     }
     link.release(bounce, Class::Collective, turn);
 }

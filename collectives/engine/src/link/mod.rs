@@ -22,8 +22,6 @@ const RESERVED: usize = 16;
 /// Receives beyond those that eager messages may hold. Control messages and the notices of WRITE_WITH_IMM use them
 /// and give them back at once; with none left the device holds the sender back.
 const CONTROL_RECEIVES: u32 = 16;
-/// Long messages are written in pieces of this many bytes, so that a sign of life is never far behind.
-const SEGMENT: u64 = 1 << 20;
 /// Bytes of long messages that may be posted at once.
 const WINDOW: u64 = 4 << 20;
 /// Point-to-point messages that may be announced and not granted.
@@ -52,7 +50,9 @@ pub(crate) enum Event {
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     purpose: Purpose,
+    /// Of a long message, and the epoch of `network` in which they were posted.
     bytes: u64,
+    epoch: u32,
 }
 
 /// A long message that is being written.
@@ -241,8 +241,17 @@ impl Link {
         self.destroyed
     }
 
+    /// The communicator's index.
+    const fn communicator(&self) -> u32 {
+        (self.id >> 48) as u32
+    }
+
     /// Gives the buffers back; the queue pair is destroyed.
     pub(crate) fn free(&mut self, shared: &mut Shared) {
+        let (communicator, now) = (self.communicator(), shared.network.progress());
+        for sent in self.sent.drain(..) {
+            shared.network.sent(communicator, sent.bytes, sent.epoch, now);
+        }
         if self.memory_length > 0 {
             shared.workspace.give(self.memory, self.memory_length);
             self.memory_length = 0;

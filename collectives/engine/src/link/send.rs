@@ -1,14 +1,15 @@
 //! What is sent over a link, and in which order: control messages first, then point-to-point messages, then pieces of
-//! long messages in turn.
+//! long messages in turn, when `network` gives them leave.
 
-use ringway_verbs::{Device, LocalSlice, Operation, PostError, RemoteSlice, WorkRequest};
+use ringway_verbs::{Device, LocalSlice, Operation, PostError, RemoteSlice, Time, WorkRequest};
 
 use super::{
-    ANNOUNCEMENTS, Class, Event, INLINE, Link, Purpose, Queued, RESERVED, SEGMENT, SEND_DEPTH, SLOT, Sent,
-    Taken, Transfer, WINDOW,
+    ANNOUNCEMENTS, Class, Event, INLINE, Link, Purpose, Queued, RESERVED, SEND_DEPTH, SLOT, Sent, Taken,
+    Transfer, WINDOW,
 };
 use crate::message::{Credits, Exchange, FAILURE, HEADER, Message, emit_failure};
-use crate::turn::Turn;
+use crate::network::Room;
+use crate::turn::{Shared, Turn};
 use crate::{BufferRef, Failure};
 
 impl Link {
@@ -133,7 +134,27 @@ impl Link {
             self.outbox.pop_front();
         }
         while self.has_room() && self.pump_queued(turn) {}
-        while self.has_room() && self.in_flight < WINDOW && self.pump_transfer(turn) {}
+        if self.wants_to_post() {
+            turn.shared.network.wake(self.communicator());
+        }
+    }
+
+    /// Whether a piece of a long message could be posted.
+    pub(crate) fn wants_to_post(&self) -> bool {
+        let open = self.broken.is_none() && !self.destroyed;
+        open && !self.transfers.is_empty() && self.has_room() && self.in_flight < WINDOW
+    }
+
+    /// Posts pieces of long messages; returns their bytes.
+    pub(crate) fn post_transfers<D: Device + ?Sized>(&mut self, room: Room, turn: &mut Turn<'_, D>) -> u64 {
+        let mut posted = 0;
+        while posted < room.bytes && self.wants_to_post() {
+            match self.post_transfer(room.segment, turn) {
+                0 => break,
+                bytes => posted += bytes,
+            }
+        }
+        posted
     }
 
     fn pump_queued<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) -> bool {
@@ -169,9 +190,9 @@ impl Link {
         self.announced = self.announced.saturating_sub(1);
     }
 
-    fn pump_transfer<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) -> bool {
-        let Some(transfer) = self.transfers.pop_front() else { return false };
-        let length = transfer.from.length.min(SEGMENT).min(self.max_message);
+    fn post_transfer<D: Device + ?Sized>(&mut self, segment: u64, turn: &mut Turn<'_, D>) -> u64 {
+        let Some(transfer) = self.transfers.pop_front() else { return 0 };
+        let length = transfer.from.length.min(segment).min(self.max_message);
         let local = LocalSlice { key: transfer.key, offset: transfer.from.offset, length };
         let last = length == transfer.from.length;
         let (operation, purpose) = if last {
@@ -182,10 +203,10 @@ impl Link {
         };
         if !self.post(operation, [local, LocalSlice::default()], purpose, true, turn) {
             self.transfers.push_front(transfer);
-            return false;
+            return 0;
         }
         if let Some(sent) = self.sent.back_mut() {
-            sent.bytes = length;
+            (sent.bytes, sent.epoch) = (length, turn.shared.network.epoch());
         }
         self.in_flight += length;
         if !last {
@@ -195,7 +216,7 @@ impl Link {
             rest.target.offset = rest.target.offset.saturating_add(length);
             self.transfers.push_back(rest);
         }
-        true
+        length
     }
 
     fn slot(&self) -> u64 {
@@ -224,7 +245,7 @@ impl Link {
         let request = WorkRequest { id, operation, local, signalled, fence: false };
         match turn.device.post_send(self.queue_pair, &request) {
             Ok(()) => {
-                self.sent.push_back(Sent { purpose, bytes: 0 });
+                self.sent.push_back(Sent { purpose, bytes: 0, epoch: 0 });
                 self.next = self.next.wrapping_add(1);
                 self.unsignalled = if signalled { 0 } else { self.unsignalled + 1 };
                 turn.shared.unflushed = true;
@@ -239,13 +260,15 @@ impl Link {
     }
 
     /// A send-queue request and all before it are done.
-    pub(crate) fn sent(&mut self, number: u32) {
+    pub(crate) fn sent(&mut self, number: u32, now: Time, shared: &mut Shared) {
         let first = self.next.wrapping_sub(u32::try_from(self.sent.len()).unwrap_or(0));
         let count = (number.wrapping_sub(first) & 0x7fff_ffff).wrapping_add(1) as usize;
         if count > self.sent.len() {
             return;
         }
+        let communicator = self.communicator();
         for sent in self.sent.drain(..count) {
+            shared.network.sent(communicator, sent.bytes, sent.epoch, now);
             self.in_flight = self.in_flight.saturating_sub(sent.bytes);
             if sent.purpose != Purpose::Control {
                 self.events.push_back(Event::Sent(sent.purpose));

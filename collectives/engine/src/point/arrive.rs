@@ -36,6 +36,7 @@ impl Point {
         };
         if let Some(link) = place.peers.links.get_mut(at) {
             copy_pieces(link.payload(bounce, length, turn.shared), op.buffer, turn);
+            turn.shared.copied += 2 * length;
             link.release(bounce, Class::Point, turn);
         }
         self.finish(key, received(source, length, op.buffer.length), turn.shared);

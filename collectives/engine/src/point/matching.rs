@@ -204,7 +204,8 @@ impl Point {
         self.set(send, State::Copying);
         self.set(receive, State::Copying);
         let copying = Copying { send, receive, source, from, into, sent: from.length };
-        if from.length <= PIECE && self.copies.is_empty() {
+        // A short message does not wait for the long ones that are being copied.
+        if from.length <= PIECE {
             return self.copy_piece(copying, turn);
         }
         self.copies.push_back(copying);

@@ -129,6 +129,8 @@ pub(crate) struct Setup {
     pub(crate) region: usize,
     pub(crate) workspace: usize,
     pub(crate) communicators: usize,
+    /// Whose each communicator is; its own without an entry.
+    pub(crate) tenants: Vec<u64>,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) network: SimConfig,
     pub(crate) configure: fn(&mut EngineConfig),
@@ -141,6 +143,7 @@ impl Setup {
             region: 4 << 20,
             workspace: 8 << 20,
             communicators: 1,
+            tenants: Vec::new(),
             timeout_ms: None,
             network: SimConfig { latency_ns: 2_000, jitter_ns: 3_000, seed: 7, ..SimConfig::default() },
             configure: |_| {},
@@ -177,6 +180,7 @@ impl World {
                 name: 77 + communicator as u64,
                 timeout_ms: setup.timeout_ms,
                 algorithm: None,
+                tenant: setup.tenants.get(communicator).copied().unwrap_or(communicator as u64),
             };
             let mut endpoints = Vec::new();
             for (number, node) in (0..).zip(&mut nodes) {

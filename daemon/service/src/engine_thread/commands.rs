@@ -148,6 +148,7 @@ impl EngineThread {
             name,
             timeout_ms: (timeout_ms > 0).then_some(u64::from(timeout_ms)),
             algorithm: None,
+            tenant: name,
         };
         let (id, endpoints) = self.engine.open(spec, &mut *self.device).map_err(|e| e.to_string())?;
         let expected = u32::try_from(layout.local(node).len()).unwrap_or(u32::MAX);

@@ -1,0 +1,129 @@
+//! What the engine does in a turn, and in which order.
+//!
+//! Local work is bounded by the bytes it touches: a turn ends after [`TURN`] of them, a visit to a communicator after
+//! about one piece, and [`crate::schedule`] says whom to visit next. What is to be posted to other nodes comes last and
+//! is shared by [`crate::network`].
+
+use ringway_verbs::{Completion, Device, Time};
+
+use crate::link::split_id;
+use crate::turn::{Turn, elapsed_ms};
+use crate::{Engine, LocalMemory};
+
+/// Bytes touched by local work in one turn: about 40 us of copying.
+const TURN: u64 = 256 << 10;
+/// What a visit costs at least, in bytes of the turn's budget.
+const VISIT: u64 = 1 << 10;
+/// How often the clock is looked at while something is outstanding, in nanoseconds.
+const TICK_NS: u64 = 50_000_000;
+/// The same while a communicator ends or waits to post.
+const SOON_NS: u64 = 2_000_000;
+
+impl Engine {
+    /// Takes note of what the device has finished.
+    pub fn complete<D: Device + ?Sized>(
+        &mut self,
+        now: Time,
+        completions: &[Completion],
+        device: &mut D,
+        memory: &mut dyn LocalMemory,
+    ) {
+        self.now = now;
+        let Self { shared, entries, schedule, .. } = self;
+        let mut turn = Turn { now, device, memory, shared };
+        for completion in completions {
+            let (index, link, _) = split_id(completion.id);
+            let Some(communicator) = entries.get_mut(index).and_then(|entry| entry.communicator.as_mut())
+            else {
+                continue;
+            };
+            communicator.complete(link, completion, &mut turn);
+            let number = communicator.id.0 & 0xffff;
+            schedule.wake(number);
+            schedule.charge(number, core::mem::take(&mut turn.shared.copied));
+        }
+    }
+
+    /// Does what can be done now, up to a bounded amount of work, fairly by bytes over the tenants. Returns whether it
+    /// did something or there is more to do.
+    pub fn advance<D: Device + ?Sized>(
+        &mut self,
+        now: Time,
+        device: &mut D,
+        memory: &mut dyn LocalMemory,
+    ) -> bool {
+        self.now = now;
+        if now >= self.next_tick {
+            self.tick(now);
+        }
+        let worked = self.work(device, memory);
+        let posted = self.post(device, memory);
+        if core::mem::take(&mut self.shared.unflushed) {
+            device.flush();
+        }
+        if self.shared.soon || self.shared.network.is_waiting() {
+            self.next_tick = self.next_tick.min(Time(now.0.saturating_add(SOON_NS)));
+        }
+        worked || posted || self.schedule.is_busy()
+    }
+
+    /// Visits communicators.
+    fn work<D: Device + ?Sized>(&mut self, device: &mut D, memory: &mut dyn LocalMemory) -> bool {
+        let Self { shared, entries, schedule, starved, now, .. } = self;
+        let mut turn = Turn { now: *now, device, memory, shared };
+        let (mut budget, mut did) = (TURN, false);
+        while budget > 0 {
+            let Some(index) = schedule.next() else { break };
+            let entry = entries.get_mut(index as usize);
+            let Some(communicator) = entry.and_then(|entry| entry.communicator.as_mut()) else {
+                schedule.rest(index);
+                continue;
+            };
+            let visit = communicator.visit(&mut turn);
+            did = true;
+            let cost = visit.bytes + core::mem::take(&mut turn.shared.copied);
+            let cost = cost.max(VISIT);
+            budget = budget.saturating_sub(cost);
+            schedule.charge(index, cost);
+            if !visit.more {
+                schedule.rest(index);
+            }
+            if visit.starved && !starved.contains(&index) {
+                starved.push(index);
+            }
+            if core::mem::take(&mut turn.shared.scratch_freed) {
+                starved.drain(..).for_each(|index| schedule.wake(index));
+            }
+        }
+        did
+    }
+
+    /// Posts pieces of long messages.
+    fn post<D: Device + ?Sized>(&mut self, device: &mut D, memory: &mut dyn LocalMemory) -> bool {
+        let Self { shared, entries, now, .. } = self;
+        let mut turn = Turn { now: *now, device, memory, shared };
+        let mut did = false;
+        while let Some((index, room)) = turn.shared.network.next(turn.now) {
+            let entry = entries.get_mut(index as usize);
+            let communicator = entry.and_then(|entry| entry.communicator.as_mut());
+            let (bytes, more) =
+                communicator.map_or((0, false), |communicator| communicator.post(room, &mut turn));
+            turn.shared.network.posted(index, bytes, more, turn.now);
+            did |= bytes > 0;
+        }
+        did
+    }
+
+    fn tick(&mut self, now: Time) {
+        let heartbeat_ms = self.shared.config.heartbeat_ms;
+        let stalled = elapsed_ms(self.last_tick, now) > heartbeat_ms.min(4 * TICK_NS / 1_000_000);
+        self.shared.soon = false;
+        (self.last_tick, self.next_tick) = (now, Time(now.0.saturating_add(TICK_NS)));
+        for entry in &mut self.entries {
+            let Some(communicator) = entry.communicator.as_mut() else { continue };
+            if communicator.tick(now, stalled, &mut self.shared) {
+                self.schedule.wake(communicator.id.0 & 0xffff);
+            }
+        }
+    }
+}
