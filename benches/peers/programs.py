@@ -1,0 +1,180 @@
+"""The programs that are compared: how each is built, started and read."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PACKAGES = {
+    "openmpi": ("mpicc.openmpi", "mpirun.openmpi", ["openmpi-bin", "libopenmpi-dev"]),
+    "mpich": ("mpicc.mpich", "mpirun.mpich", ["mpich", "libmpich-dev"]),
+}
+
+
+class Failed(Exception):
+    """A program could not be built or run, or gave a wrong result."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one start of a program measures."""
+
+    operation: str
+    ranks: int
+    sizes: tuple
+    forms: str  # out, in or both
+    seconds: float
+
+
+@dataclass
+class Program:
+    """Something that measures collectives. A setting is a way to run it; the best one counts."""
+
+    name: str
+    settings: object  # ranks -> names of settings, the one that the program has by itself first
+    command: object  # (Work, setting) -> argument list, environment
+    # Nothing is gained by repeating what takes seconds to start and is a hundred times slower.
+    rounds_max: int = 1 << 30
+
+    def measure(self, work, setting):
+        """The rows of one run: one for each size and form."""
+        arguments, environment = self.command(work, setting)
+        # A run that takes this much longer than asked for hangs.
+        patience = 60 + 30 * work.seconds * len(work.sizes)
+        try:
+            done = subprocess.run(arguments, env={**os.environ, **environment}, capture_output=True, text=True,
+                                  stdin=subprocess.DEVNULL, timeout=patience, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"{self.name} ({setting}) did not end within {patience:.0f} s: "
+                         f"{' '.join(map(str, arguments))}") from error
+        rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        wrong = sum(row.get("errors") or 0 for row in rows)
+        if done.returncode != 0 or wrong or not rows:
+            what = f"{wrong} wrong elements" if wrong else f"exit status {done.returncode}"
+            tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-8:])
+            raise Failed(f"{self.name} ({setting}): {what}: {' '.join(map(str, arguments))}\n{tail}")
+        return rows
+
+
+def cpus():
+    """The CPUs that may be used."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def missing_packages(names):
+    """Debian packages without which these libraries cannot be measured."""
+    lacking = []
+    for name in names:
+        compiler, launcher, packages = PACKAGES[name]
+        if not (shutil.which(compiler) and shutil.which(launcher)):
+            lacking += packages
+    return lacking
+
+
+def build(name, folder):
+    """Compiles peer.c against one MPI; the program's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program, source = folder / f"peer.{name}", HERE / "peer.c"
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        command = [PACKAGES[name][0], "-O3", "-march=native", "-Wall", "-o", str(program), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Failed(f"peer.c does not compile: {' '.join(command)}\n{done.stderr}")
+    return program
+
+
+def _mpi_arguments(program, work):
+    return [str(program), work.operation, work.forms, str(work.seconds), *map(str, work.sizes)]
+
+
+def openmpi(folder, huge_pages):
+    """Open MPI over shared memory. `default` is what one gets without asking for anything but places for the ranks."""
+    program = build("openmpi", folder)
+    no_cma = ["--mca", "btl_vader_single_copy_mechanism", "none"]
+    chosen = {
+        "default": [],
+        "no-cma": no_cma,
+        "coll-sm": ["--mca", "coll_sm_priority", "100"],
+        "pinned": [],
+        "pinned no-cma": no_cma,
+    }
+
+    def settings(ranks):
+        return ["default", "no-cma", "coll-sm"] if ranks <= len(cpus()) else ["default", "no-cma", "pinned",
+                                                                               "pinned no-cma"]
+
+    def command(work, setting):
+        arguments = ["mpirun.openmpi", "-n", str(work.ranks)]
+        if os.geteuid() == 0:
+            arguments.append("--allow-run-as-root")
+        if work.ranks <= len(cpus()):
+            arguments += ["--bind-to", "core"]
+        elif setting.startswith("pinned"):
+            arguments += ["--map-by", "core:OVERSUBSCRIBE", "--bind-to", "core:overload-allowed"]
+        else:
+            arguments += ["--oversubscribe", "--bind-to", "none"]
+        if work.ranks > len(cpus()):
+            arguments += ["--mca", "mpi_yield_when_idle", "1"]
+        arguments += ["--mca", "pml", "ob1", "--mca", "btl", "self,vader", *chosen[setting]]
+        return arguments + _mpi_arguments(program, work), {"PEER_HUGE": "1"} if huge_pages else {}
+
+    return Program("openmpi", settings, command)
+
+
+def mpich(folder, huge_pages):
+    """MPICH over UCX, with all of UCX's shared memory transports or the plain one."""
+    program = build("mpich", folder)
+
+    def command(work, setting):
+        environment = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"} if work.ranks > len(cpus()) else {}
+        environment |= {"PEER_HUGE": "1"} if huge_pages else {}
+        environment["UCX_TLS"] = {"cma": "sm,self", "posix": "posix,self"}[setting]
+        binding = ["-bind-to", "core"] if work.ranks <= len(cpus()) else []
+        return ["mpirun.mpich", "-n", str(work.ranks), *binding, *_mpi_arguments(program, work)], environment
+
+    return Program("mpich", lambda _ranks: ["posix", "cma"], command)
+
+
+def gloo(python):
+    """torch.distributed's Gloo; gloo.py starts its ranks itself."""
+
+    def command(work, _setting):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        return [python, str(HERE / "gloo.py"), str(work.ranks), str(port), work.operation, str(work.seconds),
+                *map(str, work.sizes)], {"OMP_NUM_THREADS": "1"}
+
+    return Program("gloo", lambda _ranks: ["tcp"], command, rounds_max=2)
+
+
+def has_torch(python):
+    """Whether that Python can import torch."""
+    find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    return bool(python) and subprocess.run([python, "-c", find], capture_output=True, check=False).returncode == 0
+
+
+def ringway(program, extra):
+    """`ringway perf`, registered buffers, with the floor."""
+
+    def command(work, _setting):
+        return [program, "perf", work.operation, "--ranks", str(work.ranks), "--sizes", ",".join(map(str, work.sizes)),
+                "--in-place", {"out": "no", "in": "yes", "both": "both"}[work.forms], "--seconds", str(work.seconds),
+                "--floor", "--json", *extra], {}
+
+    return Program("ringway", lambda _ranks: ["registered"], command)
+
+
+def find_ringway():
+    """The newest release build."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    program = target / "release" / "ringway"
+    if not program.exists():
+        sys.exit(f"{program} is missing; build it: cargo build --release --bins, or give --ringway PATH")
+    return str(program)
