@@ -55,7 +55,7 @@ const CRATES: &[Crate] = &[
         &["types", "verbs", "mem", "ring", "tcp", "plan", "reduce", "engine", "group", "abi", "cell"],
     ),
     safe("daemon/client", &["types", "abi", "ring", "mem", "cell"]),
-    safe("daemon/cli", &["types", "abi", "client", "service"]),
+    safe("daemon/cli", &["types", "abi", "mem", "reduce", "client", "service"]),
     safe(
         "benches",
         &["types", "abi", "ring", "mem", "reduce", "client", "verbs", "tcp", "engine", "plan", "sim"],

@@ -8,7 +8,7 @@ use ringway_types::{DataType, Reduction};
 use crate::{
     local::cluster::{Cluster, ClusterOptions, DEVICES, Network},
     output,
-    perf::{Campaign, Measured, Row, Spec, header, line, measure, sizes},
+    perf::{Campaign, Measured, Row, SECONDS, Spec, header, line, measure, sizes},
 };
 
 /// Show that Ringway works on this machine.
@@ -76,6 +76,9 @@ fn spec(operations: Vec<Measured>, datatypes: Vec<DataType>, list: Vec<u64>) -> 
         blocking: false,
         in_place: vec![false, true],
         nodes: NODES,
+        seconds: SECONDS,
+        pin: false,
+        floor: false,
     }
 }
 
@@ -114,7 +117,7 @@ fn check_everything(cluster: &Cluster) -> Result<(u64, u64), String> {
 
 fn sweep(cluster: &Cluster) -> Result<u64, String> {
     output::line(&format!("allreduce f32 sum, {RANKS} ranks on {NODES} nodes:"));
-    output::line(&header());
+    output::line(&header(false));
     let spec = Spec {
         iterations: 0,
         warmup: 5,

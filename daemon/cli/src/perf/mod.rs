@@ -2,8 +2,11 @@
 
 mod call;
 mod check;
+mod floor;
+mod pace;
 mod parent;
 mod pattern;
+mod place;
 mod rank;
 mod report;
 mod spec;
@@ -19,7 +22,7 @@ pub use spec::Measured;
 
 pub(crate) use parent::{Campaign, measure};
 pub(crate) use report::{Row, header, line};
-pub(crate) use spec::{Spec, sizes};
+pub(crate) use spec::{SECONDS, Spec, sizes};
 
 use spec::parse_bytes;
 
@@ -28,12 +31,14 @@ use crate::local::cluster::{DEVICES, Network};
 /// Measure an operation's time and bandwidth, and check its results.
 ///
 /// Starts daemons and ranks on this machine (or uses a running daemon with --socket), runs the operation over a series
-/// of sizes and prints one row for each. The columns and the meaning of algbw and busbw are those of nccl-tests; each
-/// iteration counts with its slowest rank's time; buffers are written and read by their owners between iterations.
+/// of sizes and prints one row for each. The columns and the meaning of algbw and busbw are those of nccl-tests. Between
+/// calls every rank writes its input and reads its output. Below 4 KiB loops of many calls are timed, from there on each
+/// call by itself, after a barrier; a loop or call counts with its slowest rank's time.
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  ringway perf allreduce --ranks 2\n  ringway perf all_to_all --ranks 4 --nodes 2 -b 1K -e 1M -c 1\n  \
-    ringway perf allreduce -t all -o all -b 1000 -e 1000 -n 1 -c 1    check every type and reduction\n\n\
+    ringway perf allreduce -t all -o all -b 1000 -e 1000 -n 1 -c 1    check every type and reduction\n  \
+    ringway perf allreduce --sizes 4K,1M,64M --in-place both --floor  against the bare kernel\n\n\
     The size is one rank's vector; for all_gather, reduce_scatter, all_to_all, gather and scatter it is the total over\n\
     all ranks. time is the median; algbw = size / time; busbw is what the slowest link must carry."
 )]
@@ -56,11 +61,17 @@ pub struct PerfArgs {
     /// Each size is this many times the one before.
     #[arg(short = 'f', long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
     factor: u64,
-    /// Iterations at each size; fewer at large sizes unless given.
+    /// These sizes, separated by commas, instead of a series.
+    #[arg(long, value_name = "LIST", value_parser = parse_bytes, value_delimiter = ',', conflicts_with_all = ["begin", "end", "factor"])]
+    sizes: Vec<u64>,
+    /// Iterations at each size [default: as many as fit into --seconds].
     #[arg(short = 'n', long, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: Option<u32>,
+    /// Seconds to measure each size for.
+    #[arg(long, value_name = "S", default_value_t = SECONDS, value_parser = parse_seconds)]
+    seconds: f64,
     /// Iterations before the clock starts.
-    #[arg(short = 'w', long, default_value_t = 5)]
+    #[arg(short = 'w', long, default_value_t = 10)]
     warmup: u32,
     /// Check the results (1) or not (0).
     #[arg(short = 'c', long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
@@ -81,11 +92,18 @@ pub struct PerfArgs {
     #[arg(long, value_enum, default_value_t = Network::Auto)]
     network: Network,
     /// Use ordinary slices and blocking calls, which copy each way, instead of registered buffers.
-    #[arg(long)]
+    #[arg(long = "unregistered", visible_alias = "blocking")]
     blocking: bool,
-    /// Give the same memory as input and output.
+    /// Give the same memory as input and output, or do both.
+    #[arg(long, value_enum, default_value_t = Form::No, num_args = 0..=1, default_missing_value = "yes")]
+    in_place: Form,
+    /// Also run the bare kernel: a thread on each rank's processor that copies and reduces straight between all ranks'
+    /// buffers, between two barriers; and say which share of its rate was reached.
     #[arg(long)]
-    in_place: bool,
+    floor: bool,
+    /// Keep every rank on one processor: rank 0 on the first, rank 1 on the next.
+    #[arg(long)]
+    pin: bool,
     /// Polling of the daemons started: spin, adaptive or block.
     #[arg(long, default_value = "adaptive", value_name = "MODE")]
     polling: String,
@@ -96,6 +114,21 @@ pub struct PerfArgs {
     /// Print one JSON object per row instead of the table.
     #[arg(long)]
     json: bool,
+}
+
+/// Whether operations are measured in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    No,
+    Yes,
+    Both,
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("`{text}` is not a number of seconds from 0 to 3600")),
+    }
 }
 
 /// One value or all of them.

@@ -8,8 +8,9 @@ use std::{
 use ringway_types::Reduction;
 
 use super::{
-    PerfArgs,
+    Form, PerfArgs,
     call::Call,
+    floor::Floor,
     rank,
     report::{Row, header, line},
     spec::{Spec, sizes},
@@ -54,7 +55,7 @@ pub fn perf(args: PerfArgs) -> Result<ExitCode, String> {
             args.ranks,
             cluster.description
         ));
-        output::line(&header());
+        output::line(&header(args.floor));
     }
     let campaign = Campaign { ranks: usize::from(args.ranks), spec, show_progress: !args.json };
     measure(&cluster, &campaign, |row| printer.print(row))?;
@@ -69,17 +70,29 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
         return Err("this reduction is not defined for this type: bitwise reductions are for integers only"
             .to_owned());
     }
-    if args.in_place && !Call::has_in_place(args.operation, args.blocking) {
-        let slices = if args.blocking { " on ordinary slices (--blocking)" } else { "" };
+    if args.in_place != Form::No && !Call::has_in_place(args.operation, args.blocking) {
+        let slices = if args.blocking { " on ordinary slices (--unregistered)" } else { "" };
         return Err(format!("{} has no in-place form{slices}; leave out --in-place", args.operation.name()));
     }
     let list = if args.operation == super::Measured::Barrier {
         vec![0]
-    } else {
+    } else if args.sizes.is_empty() {
         sizes(args.begin, args.end, args.factor)
+    } else {
+        args.sizes.clone()
     };
     if list.is_empty() {
         return Err(format!("no size lies between {} and {}; give -b at most -e", args.begin, args.end));
+    }
+    let nodes = args.socket.len().max(usize::from(args.nodes));
+    if args.floor && nodes > 1 {
+        return Err("the floor is that of ranks on one node; leave out --floor or --nodes".to_owned());
+    }
+    if args.floor && !Floor::has(args.operation) {
+        return Err(format!(
+            "{} has no bare kernel to compare with; leave out --floor",
+            args.operation.name()
+        ));
     }
     Ok(Spec {
         operations: vec![args.operation],
@@ -91,8 +104,15 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
         warmup: args.warmup,
         check: args.check == 1,
         blocking: args.blocking,
-        in_place: vec![args.in_place],
-        nodes: args.socket.len().max(usize::from(args.nodes)),
+        in_place: match args.in_place {
+            Form::No => vec![false],
+            Form::Yes => vec![true],
+            Form::Both => vec![false, true],
+        },
+        nodes,
+        seconds: args.seconds,
+        pin: args.pin,
+        floor: args.floor,
     })
 }
 

@@ -10,7 +10,10 @@ use ringway_types::{DataType, Reduction};
 use super::{
     call::{Buffers, Call},
     check::wrong_elements,
+    floor::{Floor, Kernel},
+    pace::Pace,
     pattern::{Case, Sample},
+    place,
     report::{Row, Times, round},
     spec::{Measured, Spec},
 };
@@ -18,12 +21,6 @@ use crate::output;
 
 /// The hidden first argument under which this program is a rank; the second is what to measure, as JSON.
 pub const RANK: &str = "internal-perf-rank";
-
-/// Operations faster than this are timed in blocks, as reading the clock would be a part of the result.
-const BLOCK_BELOW_NS: f64 = 2000.0;
-const BLOCK: u32 = 64;
-/// Buffers of this many bytes are touched long enough that the ranks must be aligned again before the clock starts.
-const ALIGN_FROM_BYTES: u64 = 64 << 10;
 
 /// Runs a rank.
 ///
@@ -37,7 +34,16 @@ pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
     // Two buffers of the largest size, with room for uneven blocks and a stagger between buffers.
     let room = 2 * largest + u64::from(world.size()).pow(2) * 64 + (1 << 16);
     let arena = client.arena(room as usize).map_err(|e| e.to_string())?;
-    let bench = Bench { spec: &spec, client: &client, world: &world, arena: &arena };
+    let floor = if spec.floor && world.rank() == 0 {
+        Some(Floor::new(world.size() as usize, largest as usize)?)
+    } else {
+        None
+    };
+    // Threads that measure the floor choose their processors themselves, from all there are.
+    if spec.pin {
+        place::pin(world.rank() as usize, &place::processors());
+    }
+    let bench = Bench { spec: &spec, client: &client, world: &world, arena: &arena, floor };
     for point in bench.points() {
         bench.run(point)?;
     }
@@ -50,6 +56,8 @@ struct Bench<'a> {
     client: &'a Client,
     world: &'a Communicator,
     arena: &'a Arena,
+    /// Rank 0 measures it, when it is to be measured.
+    floor: Option<Floor>,
 }
 
 /// One row to be.
@@ -131,17 +139,24 @@ impl Bench<'_> {
         let call = Call::new(self.world, point.what, case, point.in_place, self.spec.blocking);
         let wrong =
             if self.spec.check { Some(self.total(wrong_elements::<T>(&call, self.arena)?)?) } else { None };
-        let nanoseconds = self.time::<T>(&call, bytes)?;
+        let (pace, nanoseconds) = self.time::<T>(&call, bytes)?;
         let slowest = self.slowest(&nanoseconds)?;
+        let floor = self.floor_us(point, &case, bytes);
+        if self.spec.floor {
+            // The others sleep here while the first one measures.
+            barrier(self.world)?;
+        }
         if self.world.rank() == 0 {
-            let row = self.row(point, &case, bytes, slowest, wrong);
+            let mut row = self.row(point, &case, bytes, slowest, wrong);
+            row.iterations = pace.iterations();
+            row.floor_us = floor;
+            row.of_floor = floor.map(|floor| round(floor / row.time_us.p50.max(0.001), 3));
             output::line(&serde_json::to_string(&row).map_err(|e| e.to_string())?);
         }
         Ok(())
     }
 
     fn row(&self, point: Point, case: &Case, bytes: u64, nanoseconds: Vec<f64>, errors: Option<u64>) -> Row {
-        let iterations = nanoseconds.len() as u64;
         let time_us = Times::of(nanoseconds);
         let algbw = if time_us.p50 > 0.0 { bytes as f64 / time_us.p50 / 1e3 } else { 0.0 };
         let combines = point.reduction.map_or("none", Reduction::name);
@@ -159,12 +174,29 @@ impl Bench<'_> {
             algorithm: self.algorithm(),
             in_place: point.in_place,
             blocking: self.spec.blocking,
-            iterations,
+            iterations: 0,
             time_us,
             algbw_GBps: round(algbw, 3),
             busbw_GBps: round(algbw * point.what.bus_factor(self.world.size()), 3),
             errors,
+            floor_us: None,
+            of_floor: None,
         }
+    }
+
+    /// What the bare kernel takes, when this rank is to measure it.
+    fn floor_us(&self, point: Point, case: &Case, bytes: u64) -> Option<f64> {
+        let kernel = Kernel {
+            what: point.what,
+            datatype: point.datatype,
+            reduction: point.reduction.unwrap_or(Reduction::Sum),
+            root: case.root as usize,
+            in_place: point.in_place,
+            block: case.count as usize * point.datatype.size(),
+            bytes,
+        };
+        let nanoseconds = self.floor.as_ref()?.time(&kernel, self.spec);
+        Some(Times::of(nanoseconds).p50)
     }
 
     /// The algorithm of the last collective, as the daemon tells it.
@@ -176,44 +208,36 @@ impl Bench<'_> {
         of_size.last().map(|c| c.algorithm).unwrap_or_default()
     }
 
-    /// Iterations at this size: as asked for, else fewer the longer one takes.
-    fn iterations(&self, bytes: u64) -> u32 {
-        match (self.spec.iterations, bytes) {
-            (0, ..=0xffff) => 500,
-            (0, ..=0xf_ffff) => 100,
-            (0, ..=0xff_ffff) => 20,
-            (0, _) => 8,
-            (given, _) => given,
-        }
-    }
-
-    /// Nanoseconds of each iteration on this rank.
-    fn time<T: Sample>(&self, call: &Call<'_>, bytes: u64) -> Result<Vec<f64>, String> {
+    /// Nanoseconds of each sample on this rank.
+    fn time<T: Sample>(&self, call: &Call<'_>, bytes: u64) -> Result<(Pace, Vec<f64>), String> {
         let mut buffers = call.buffers::<T>(self.arena)?;
-        let begun = Instant::now();
+        // The fastest call tells what one takes: others may have been interrupted.
+        let mut each = f64::INFINITY;
         for _ in 0..self.spec.warmup {
             touch(&mut buffers);
-            buffers = call.run(buffers)?;
-        }
-        let each = begun.elapsed().as_nanos() as f64 / f64::from(self.spec.warmup.max(1));
-        let iterations = self.iterations(bytes);
-        // All ranks must decide alike, or they would call different numbers of operations.
-        let fast = self.spec.warmup > 0 && iterations >= BLOCK && self.agreed_maximum(each)? < BLOCK_BELOW_NS;
-        let block = if fast { BLOCK } else { 1 };
-        let mut times = Vec::with_capacity(iterations as usize);
-        for _ in 0..iterations.div_ceil(block) {
-            touch(&mut buffers);
-            if bytes >= ALIGN_FROM_BYTES {
-                barrier(self.world)?;
-            }
             let begun = Instant::now();
-            for _ in 0..block {
+            buffers = call.run(buffers)?;
+            each = each.min(begun.elapsed().as_nanos() as f64);
+        }
+        let aligned = Pace::is_aligned(bytes, self.world.nodes());
+        // All ranks must decide alike, or they would call different numbers of operations.
+        let pace = Pace::of(self.spec, aligned, self.agreed_maximum(each)?);
+        let mut times = Vec::with_capacity(pace.samples as usize);
+        for _ in 0..pace.samples {
+            if aligned {
+                touch(&mut buffers);
+            }
+            barrier(self.world)?;
+            let begun = Instant::now();
+            for _ in 0..pace.calls {
+                if !aligned {
+                    touch(&mut buffers);
+                }
                 buffers = call.run(buffers)?;
             }
-            let each = begun.elapsed().as_nanos() as f64 / f64::from(block);
-            times.extend(std::iter::repeat_n(each, block as usize));
+            times.push(begun.elapsed().as_nanos() as f64 / f64::from(pace.calls));
         }
-        Ok(times)
+        Ok((pace, times))
     }
 
     /// The slowest rank's time of every iteration.

@@ -25,6 +25,12 @@ pub(crate) struct Row {
     pub(crate) busbw_GBps: f64,
     /// Wrong elements; `None` when results were not checked.
     pub(crate) errors: Option<u64>,
+    /// Microseconds that the bare kernel takes (median), when it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) floor_us: Option<f64>,
+    /// The share of the floor's rate that was reached: `floor_us / time_us.p50`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) of_floor: Option<f64>,
 }
 
 /// Microseconds of one operation: over iterations, each the slowest rank's.
@@ -59,8 +65,9 @@ pub(crate) fn round(value: f64, digits: i32) -> f64 {
     (value * scale).round() / scale
 }
 
-/// The table's head: the columns of nccl-tests and the percentiles.
-pub(crate) fn header() -> String {
+/// The table's head: the columns of nccl-tests and the percentiles; with `floor`, the bare kernel's time and the share
+/// of it that was reached.
+pub(crate) fn header(floor: bool) -> String {
     let names = format!(
         "{:>12} {:>12} {:>6} {:>9} {:>5} {:>3} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8} {:>7}",
         "size",
@@ -81,14 +88,17 @@ pub(crate) fn header() -> String {
         "{:>12} {:>12} {:>6} {:>9} {:>5} {:>3} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8} {:>7}",
         "(B)", "(elements)", "", "", "", "", "(us)", "(us, p50)", "(us)", "(us)", "(GB/s)", "(GB/s)", ""
     );
-    format!("# {names}\n# {units}")
+    if !floor {
+        return format!("# {names}\n# {units}");
+    }
+    format!("# {names} {:>11} {:>8}\n# {units} {:>11} {:>8}", "floor", "of_floor", "(us)", "(%)")
 }
 
 /// One line of the table.
 pub(crate) fn line(row: &Row) -> String {
     let wrong = row.errors.map_or("N/A".to_owned(), |e| e.to_string());
     let root = if row.root < 0 { "-1".to_owned() } else { row.root.to_string() };
-    format!(
+    let row_text = format!(
         "  {:>12} {:>12} {:>6} {:>9} {:>5} {:>3} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8} {:>7}",
         row.bytes,
         row.count,
@@ -103,7 +113,13 @@ pub(crate) fn line(row: &Row) -> String {
         format!("{:.3}", row.algbw_GBps),
         format!("{:.3}", row.busbw_GBps),
         wrong
-    )
+    );
+    match (row.floor_us, row.of_floor) {
+        (Some(floor), Some(share)) => {
+            format!("{row_text} {:>11} {:>8}", significant(floor), format!("{:.0}", share * 100.0))
+        }
+        _ => row_text,
+    }
 }
 
 /// A number with about four significant digits.

@@ -4,21 +4,31 @@ use ringway_types::{DataType, Operation, Reduction};
 use serde::{Deserialize, Serialize};
 
 /// One measurement campaign: every combination of operation, type, reduction and size.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub(crate) operations: Vec<Measured>,
     pub(crate) datatypes: Vec<DataType>,
     pub(crate) reductions: Vec<Reduction>,
     pub(crate) sizes: Vec<u64>,
     pub(crate) root: u32,
+    /// Calls at each point; 0 for as many as fit into `seconds`.
     pub(crate) iterations: u32,
+    /// Seconds to spend on each point.
+    pub(crate) seconds: f64,
     pub(crate) warmup: u32,
     pub(crate) check: bool,
     pub(crate) blocking: bool,
     /// Out of place, in place, or both, in this order.
     pub(crate) in_place: Vec<bool>,
     pub(crate) nodes: usize,
+    /// Keep every rank on one processor.
+    pub(crate) pin: bool,
+    /// Measure the bare kernel as well.
+    pub(crate) floor: bool,
 }
+
+/// Seconds that a point is measured for unless said otherwise.
+pub(crate) const SECONDS: f64 = 0.2;
 
 /// What `ringway perf` measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]

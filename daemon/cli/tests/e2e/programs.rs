@@ -91,6 +91,23 @@ fn perf_over_two_nodes_names_device_and_algorithm() {
 }
 
 #[test]
+fn perf_compares_with_the_bare_kernel() {
+    let given = ["--sizes", "1000,8K", "--in-place", "both", "--floor", "--pin", "--seconds", "0.001"];
+    for operation in ["allreduce", "all_to_all"] {
+        let rows = rows(&[&[operation, "--ranks", "3"], &given[..]].concat());
+        let forms: Vec<bool> = rows.iter().map(|r| r["in_place"].as_bool().expect("a form")).collect();
+        assert_eq!(forms, [false, false, true, true]);
+        for row in &rows {
+            let number = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("no {key} in {row}"));
+            assert!(number("floor_us") > 0.0 && number("of_floor") > 0.0, "{row}");
+            assert_eq!(row["errors"], 0);
+        }
+    }
+    let table = run_ringway(&["perf", "reduce", "--sizes", "64", "-n", "5", "--floor"]).success().out;
+    assert_mentions(&table, &["floor", "of_floor"]);
+}
+
+#[test]
 fn perf_prints_a_table_for_people() {
     let out = run_ringway(&["perf", "reduce", "-b", "64", "-e", "128", "-n", "5", "-r", "1"]).success().out;
     assert_mentions(&out, &["size", "count", "type", "redop", "root", "algbw", "busbw", "#wrong", "(GB/s)"]);
@@ -130,7 +147,10 @@ fn perf_uses_a_daemon_that_runs() {
 
 #[test]
 fn perf_refuses_what_makes_no_sense() {
-    let cases: [(&[&str], &[&str]); 5] = [
+    let cases: [(&[&str], &[&str]); 8] = [
+        (&["allreduce", "--floor", "--ranks", "2", "--nodes", "2"], &["--floor", "node"]),
+        (&["scan", "--floor"], &["scan", "--floor"]),
+        (&["allreduce", "--seconds", "long"], &["long", "seconds"]),
         (&["all_reduce"], &["all_reduce", "allreduce"]),
         (&["allreduce", "-b", "8x"], &["8x", "size"]),
         (&["allreduce", "-t", "f8"], &["f8", "bf16"]),
@@ -188,8 +208,13 @@ fn every_command_explains_its_flags() {
                 "--ranks",
                 "--nodes",
                 "--device",
+                "--unregistered",
                 "--blocking",
                 "--in-place",
+                "--sizes",
+                "--seconds",
+                "--floor",
+                "--pin",
                 "--json",
                 "--socket",
                 "busbw",

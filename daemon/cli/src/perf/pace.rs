@@ -1,0 +1,81 @@
+//! How often a call is made and when the clock is read. The programs in benches/peers keep the same rules.
+
+use super::spec::Spec;
+
+/// From this many bytes on every call is timed by itself, after its buffers were touched and the ranks aligned. Below,
+/// reading the clock and a barrier would be a part of the result: whole loops are timed, with the touching inside.
+const ALIGN_FROM_BYTES: u64 = 4096;
+/// Loops that a short call is timed in. Being interrupted spoils one of them, not the median.
+const LOOPS: u64 = 200;
+const LOOP_CALLS_MIN: u64 = 20;
+const SAMPLES_MIN: u64 = 5;
+/// The most calls in all: of those timed by themselves and of those in loops.
+const ALIGNED_MAX: u64 = 5000;
+const LOOPED_MAX: u64 = 1_000_000;
+
+/// What is timed at one point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pace {
+    /// Times the clock is read before and after.
+    pub(crate) samples: u32,
+    /// Calls between the two.
+    pub(crate) calls: u32,
+}
+
+impl Pace {
+    /// Whether calls of this size are timed one by one. Calls between nodes always are: they take long enough.
+    pub(crate) const fn is_aligned(bytes: u64, nodes: u32) -> bool {
+        bytes >= ALIGN_FROM_BYTES || nodes > 1
+    }
+
+    /// As many calls as were asked for, else as fit into the time when one takes `each_ns`; the fewest when that is not
+    /// known (infinite).
+    pub(crate) fn of(spec: &Spec, aligned: bool, each_ns: f64) -> Self {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates, and is bounded"
+        )]
+        let fitting = (spec.seconds * 1e9 / each_ns.max(50.0)) as u64;
+        let asked = (spec.iterations > 0).then_some(u64::from(spec.iterations));
+        let (samples, calls) = if aligned {
+            (asked.unwrap_or_else(|| fitting.clamp(SAMPLES_MIN, ALIGNED_MAX)), 1)
+        } else {
+            let all = asked.unwrap_or(fitting.min(LOOPED_MAX));
+            let calls = (all / LOOPS).max(LOOP_CALLS_MIN).min(asked.unwrap_or(u64::MAX));
+            (asked.map_or((all / calls).max(SAMPLES_MIN), |n| n.div_ceil(calls)), calls)
+        };
+        let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        Self { samples: narrow(samples), calls: narrow(calls) }
+    }
+
+    /// Calls in all.
+    pub(crate) fn iterations(self) -> u64 {
+        u64::from(self.samples) * u64::from(self.calls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(iterations: u32, seconds: f64) -> Spec {
+        Spec { iterations, seconds, ..Spec::default() }
+    }
+
+    #[test]
+    fn short_calls_are_timed_in_loops_and_long_ones_by_themselves() {
+        assert!(!Pace::is_aligned(4095, 1) && Pace::is_aligned(4096, 1) && Pace::is_aligned(8, 2));
+        assert_eq!(Pace::of(&spec(0, 0.2), false, 250.0), Pace { samples: 200, calls: 4000 });
+        assert_eq!(Pace::of(&spec(0, 0.2), false, 1e7), Pace { samples: 5, calls: 20 });
+        assert_eq!(Pace::of(&spec(0, 0.2), true, 1e6), Pace { samples: 200, calls: 1 });
+        assert_eq!(Pace::of(&spec(0, 0.2), true, 1e9), Pace { samples: 5, calls: 1 });
+    }
+
+    #[test]
+    fn what_was_asked_for_is_done() {
+        assert_eq!(Pace::of(&spec(1, 0.2), false, 250.0), Pace { samples: 1, calls: 1 });
+        assert_eq!(Pace::of(&spec(100, 0.2), false, 250.0), Pace { samples: 5, calls: 20 });
+        assert_eq!(Pace::of(&spec(7, 0.2), true, 1e9), Pace { samples: 7, calls: 1 });
+    }
+}
