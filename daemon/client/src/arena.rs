@@ -4,7 +4,7 @@ use core::fmt;
 use std::{os::fd::AsFd, sync::Arc};
 
 use ringway_abi::control::{Reply, Request};
-use ringway_mem::{ArenaError, MemFdError, Pool};
+use ringway_mem::{ArenaError, MemFdError, Pool, Window};
 
 use crate::{Buffer, Client, Element, MemoryError, RequestError, connect::PATIENCE};
 
@@ -23,10 +23,20 @@ pub(crate) struct Registered {
     pub(crate) region: u64,
 }
 
+impl Registered {
+    /// All of it.
+    #[inline]
+    pub(crate) fn window(&self) -> Option<Window<'_>> {
+        self.pool.window(0, self.pool.length())
+    }
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
         // The daemon frees its side; when it is gone, there is nothing to free.
         let _ = self.client.request(Request::ReleaseRegion { region: self.region });
+        // Others learn of it with the next call of each communicator, and unmap it.
+        self.client.session().count_release();
     }
 }
 
@@ -94,6 +104,11 @@ impl Arena {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.shared.pool.length()
+    }
+
+    /// The region, to be used as a whole and without buffers.
+    pub(crate) fn into_region(self) -> Arc<Registered> {
+        self.shared
     }
 
     /// A buffer that holds whatever its memory held before.

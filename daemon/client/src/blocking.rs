@@ -1,13 +1,17 @@
 //! Operations on ordinary slices.
 
-use crate::{Buffer, CallError, Communicator, Element, Error, Received, Reduce, Source};
+use ringway_types::Operation;
+
+use crate::{Buffer, CallError, Communicator, Element, Error, Received, Reduce, Source, slices::Uniform};
 
 /// The blocking operations of a communicator, on ordinary slices; made by [`Communicator::blocking`].
 ///
-/// Slices are copied into memory that the daemon can reach and results back out: where that matters, keep data in
+/// Nobody else can reach the caller's slices. Where ranks share memory, what is small is exchanged as it is, and what is
+/// large moves through staging memory while the ranks work on it. Otherwise, and in operations with counts for each rank,
+/// slices are copied into memory that the daemon can reach and results back out. Where that matters, keep data in
 /// [`crate::Buffer`]s. Lengths are as for the non-blocking forms. Every method fails with [`Error::Call`] when nothing
 /// was sent, [`Error::Operation`] when the operation failed, and [`Error::Memory`] or [`Error::Request`] when there is
-/// no memory to copy to.
+/// no memory to copy to. What an output holds after a failure is not defined.
 #[derive(Debug, Clone, Copy)]
 pub struct Blocking<'c>(&'c Communicator);
 
@@ -53,11 +57,8 @@ impl Blocking<'_> {
         output: &mut [T],
         reduce: impl Into<Reduce<T>>,
     ) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
-        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
-        let (_, to) = self.0.allreduce(from, to, reduce)?.wait()?;
-        output.copy_from_slice(&to);
-        Ok(())
+        let call = Uniform::new(Operation::Allreduce, input.len()).reduce(reduce);
+        self.0.apart(call, Some(input), Some(output))
     }
 
     /// As [`Blocking::allreduce`], with the result in place of the input.
@@ -69,10 +70,7 @@ impl Blocking<'_> {
         values: &mut [T],
         reduce: impl Into<Reduce<T>>,
     ) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(values)])?;
-        let buffer = self.0.allreduce_in_place(stage.copy(values)?, reduce)?.wait()?;
-        values.copy_from_slice(&buffer);
-        Ok(())
+        self.0.within(Uniform::new(Operation::Allreduce, values.len()).reduce(reduce), values)
     }
 
     /// Rank `r` gets the combination of the inputs of ranks `0..=r`.
@@ -85,11 +83,8 @@ impl Blocking<'_> {
         output: &mut [T],
         reduce: impl Into<Reduce<T>>,
     ) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
-        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
-        let (_, to) = self.0.scan(from, to, reduce)?.wait()?;
-        output.copy_from_slice(&to);
-        Ok(())
+        let call = Uniform::new(Operation::Scan, input.len()).reduce(reduce);
+        self.0.apart(call, Some(input), Some(output))
     }
 
     /// As [`Blocking::scan`], with the result in place of the input.
@@ -101,10 +96,7 @@ impl Blocking<'_> {
         values: &mut [T],
         reduce: impl Into<Reduce<T>>,
     ) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(values)])?;
-        let buffer = self.0.scan_in_place(stage.copy(values)?, reduce)?.wait()?;
-        values.copy_from_slice(&buffer);
-        Ok(())
+        self.0.within(Uniform::new(Operation::Scan, values.len()).reduce(reduce), values)
     }
 
     /// Rank `r` gets the combination of the inputs of ranks `0..r`; rank 0's output is left as it is.
@@ -117,11 +109,8 @@ impl Blocking<'_> {
         output: &mut [T],
         reduce: impl Into<Reduce<T>>,
     ) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
-        let (from, to) = (stage.copy(input)?, stage.copy(output)?);
-        let (_, to) = self.0.exscan(from, to, reduce)?.wait()?;
-        output.copy_from_slice(&to);
-        Ok(())
+        let call = Uniform::new(Operation::Exscan, input.len()).reduce(reduce);
+        self.0.apart(call, Some(input), Some(output))
     }
 
     /// As [`Blocking::exscan`], with the result in place of the input.
@@ -133,10 +122,7 @@ impl Blocking<'_> {
         values: &mut [T],
         reduce: impl Into<Reduce<T>>,
     ) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(values)])?;
-        let buffer = self.0.exscan_in_place(stage.copy(values)?, reduce)?.wait()?;
-        values.copy_from_slice(&buffer);
-        Ok(())
+        self.0.within(Uniform::new(Operation::Exscan, values.len()).reduce(reduce), values)
     }
 
     /// Combines every rank's `input`; the root gets the result. Other ranks need no output.
@@ -151,12 +137,8 @@ impl Blocking<'_> {
         reduce: impl Into<Reduce<T>>,
     ) -> Result<(), Error> {
         let output = output.filter(|_| self.0.rank() == root);
-        let mut stage = self.0.stage(&[size_of_val(input), output.as_deref().map_or(0, size_of_val)])?;
-        let from = stage.copy(input)?;
-        let to = output.as_deref().map(|slice| stage.room(slice.len())).transpose()?;
-        let (_, to) = self.0.reduce(from, to, root, reduce)?.wait()?;
-        give(to, output);
-        Ok(())
+        let call = Uniform::new(Operation::Reduce, input.len()).root(root).reduce(reduce);
+        self.0.apart(call, Some(input), output)
     }
 
     /// As [`Blocking::reduce`], with the result in place of the root's input.
@@ -169,12 +151,7 @@ impl Blocking<'_> {
         root: u32,
         reduce: impl Into<Reduce<T>>,
     ) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(values)])?;
-        let buffer = self.0.reduce_in_place(stage.copy(values)?, root, reduce)?.wait()?;
-        if self.0.rank() == root {
-            values.copy_from_slice(&buffer);
-        }
-        Ok(())
+        self.0.within(Uniform::new(Operation::Reduce, values.len()).root(root).reduce(reduce), values)
     }
 
     /// The root's values to every other rank's slice.
@@ -182,10 +159,7 @@ impl Blocking<'_> {
     /// # Errors
     /// As [`Blocking`] says.
     pub fn broadcast<T: Element>(self, values: &mut [T], root: u32) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(values)])?;
-        let buffer = self.0.broadcast_in_place(stage.copy(values)?, root)?.wait()?;
-        values.copy_from_slice(&buffer);
-        Ok(())
+        self.0.within(Uniform::new(Operation::Broadcast, values.len()).root(root), values)
     }
 
     /// Every rank's `input`, in rank order, to every rank's `output`, which holds one block for each rank.
@@ -193,11 +167,7 @@ impl Blocking<'_> {
     /// # Errors
     /// As [`Blocking`] says.
     pub fn all_gather<T: Element>(self, input: &[T], output: &mut [T]) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
-        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
-        let (_, to) = self.0.all_gather(from, to)?.wait()?;
-        output.copy_from_slice(&to);
-        Ok(())
+        self.0.apart(Uniform::new(Operation::AllGather, input.len()), Some(input), Some(output))
     }
 
     /// Every rank's `input`, in rank order, to every rank's `output`; rank `r`'s has `counts[r]` elements.
@@ -212,7 +182,7 @@ impl Blocking<'_> {
     ) -> Result<(), Error> {
         let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
         let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
-        let (_, to) = self.0.all_gather_v(from, to, counts)?.wait()?;
+        let (_, to) = self.0.run(|c| c.all_gather_v(from, to, counts))?;
         output.copy_from_slice(&to);
         Ok(())
     }
@@ -227,11 +197,8 @@ impl Blocking<'_> {
         output: &mut [T],
         reduce: impl Into<Reduce<T>>,
     ) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
-        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
-        let (_, to) = self.0.reduce_scatter(from, to, reduce)?.wait()?;
-        output.copy_from_slice(&to);
-        Ok(())
+        let call = Uniform::new(Operation::ReduceScatter, output.len()).reduce(reduce);
+        self.0.apart(call, Some(input), Some(output))
     }
 
     /// As [`Blocking::reduce_scatter`], with a block of `counts[r]` elements for each rank `r`.
@@ -247,7 +214,7 @@ impl Blocking<'_> {
     ) -> Result<(), Error> {
         let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
         let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
-        let (_, to) = self.0.reduce_scatter_v(from, to, counts, reduce)?.wait()?;
+        let (_, to) = self.0.run(|c| c.reduce_scatter_v(from, to, counts, reduce))?;
         output.copy_from_slice(&to);
         Ok(())
     }
@@ -258,12 +225,8 @@ impl Blocking<'_> {
     /// As [`Blocking`] says.
     pub fn gather<T: Element>(self, input: &[T], output: Option<&mut [T]>, root: u32) -> Result<(), Error> {
         let output = output.filter(|_| self.0.rank() == root);
-        let mut stage = self.0.stage(&[size_of_val(input), output.as_deref().map_or(0, size_of_val)])?;
-        let from = stage.copy(input)?;
-        let to = output.as_deref().map(|slice| stage.room(slice.len())).transpose()?;
-        let (_, to) = self.0.gather(from, to, root)?.wait()?;
-        give(to, output);
-        Ok(())
+        let call = Uniform::new(Operation::Gather, input.len()).root(root);
+        self.0.apart(call, Some(input), output)
     }
 
     /// The `r`-th block of the root's `input` to rank `r`'s `output`. Other ranks need no input.
@@ -272,12 +235,8 @@ impl Blocking<'_> {
     /// As [`Blocking`] says.
     pub fn scatter<T: Element>(self, input: Option<&[T]>, output: &mut [T], root: u32) -> Result<(), Error> {
         let input = input.filter(|_| self.0.rank() == root);
-        let mut stage = self.0.stage(&[input.map_or(0, size_of_val), size_of_val(output)])?;
-        let from = input.map(|slice| stage.copy(slice)).transpose()?;
-        let to = stage.room(output.len())?;
-        let (_, to) = self.0.scatter(from, to, root)?.wait()?;
-        output.copy_from_slice(&to);
-        Ok(())
+        let call = Uniform::new(Operation::Scatter, output.len()).root(root);
+        self.0.apart(call, input, Some(output))
     }
 
     /// Every rank's `input`, in rank order, to the root's `output`. Other ranks need none. At the root rank `r`'s has `counts[r]` elements; elsewhere `counts` is not looked at.
@@ -295,7 +254,7 @@ impl Blocking<'_> {
         let mut stage = self.0.stage(&[size_of_val(input), output.as_deref().map_or(0, size_of_val)])?;
         let from = stage.copy(input)?;
         let to = output.as_deref().map(|slice| stage.room(slice.len())).transpose()?;
-        let (_, to) = self.0.gather_v(from, to, counts, root)?.wait()?;
+        let (_, to) = self.0.run(|c| c.gather_v(from, to, counts, root))?;
         give(to, output);
         Ok(())
     }
@@ -315,7 +274,7 @@ impl Blocking<'_> {
         let mut stage = self.0.stage(&[input.map_or(0, size_of_val), size_of_val(output)])?;
         let from = input.map(|slice| stage.copy(slice)).transpose()?;
         let to = stage.room(output.len())?;
-        let (_, to) = self.0.scatter_v(from, to, counts, root)?.wait()?;
+        let (_, to) = self.0.run(|c| c.scatter_v(from, to, counts, root))?;
         output.copy_from_slice(&to);
         Ok(())
     }
@@ -325,11 +284,9 @@ impl Blocking<'_> {
     /// # Errors
     /// As [`Blocking`] says.
     pub fn all_to_all<T: Element>(self, input: &[T], output: &mut [T]) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
-        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
-        let (_, to) = self.0.all_to_all(from, to)?.wait()?;
-        output.copy_from_slice(&to);
-        Ok(())
+        self.0.block(Operation::AllToAll, "input", input.len() as u64)?;
+        let call = Uniform::new(Operation::AllToAll, input.len() / self.0.size() as usize);
+        self.0.apart(call, Some(input), Some(output))
     }
 
     /// As [`Blocking::all_to_all`], with a count for each block sent and each block received.
@@ -345,7 +302,7 @@ impl Blocking<'_> {
     ) -> Result<(), Error> {
         let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
         let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
-        let (_, to) = self.0.all_to_all_v(from, to, send_counts, receive_counts)?.wait()?;
+        let (_, to) = self.0.run(|c| c.all_to_all_v(from, to, send_counts, receive_counts))?;
         output.copy_from_slice(&to);
         Ok(())
     }
@@ -358,7 +315,7 @@ impl Blocking<'_> {
         if self.0.queue.borrow().is_group_open() {
             return Err(CallError::InsideGroup.into());
         }
-        Ok(self.0.barrier()?.wait()?)
+        Ok(self.0.run(Communicator::barrier)?)
     }
 
     /// Sends `values` to rank `to`. Messages of at most [`ringway_abi::EAGER_MAX_BYTES`] may still be under way then.

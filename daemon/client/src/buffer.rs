@@ -11,7 +11,7 @@ use ringway_abi::descriptor::BufferHandle;
 use ringway_mem::{Block, Lease};
 use zerocopy::FromBytes;
 
-use crate::{Client, Element, arena::Registered};
+use crate::{Element, arena::Registered};
 
 /// Elements in an [`crate::Arena`], used like a slice. An operation takes it by value and gives it back when it has
 /// ended: while somebody else reads or writes the memory, there is no slice of it.
@@ -26,12 +26,13 @@ impl<T: Element> Buffer<T> {
         Self { block, arena, element: PhantomData }
     }
 
+    #[inline]
     pub(crate) fn handle(&self) -> BufferHandle {
         BufferHandle { region: self.arena.region, offset: self.block.offset() }
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.arena.client
+    pub(crate) const fn region(&self) -> &Arc<Registered> {
+        &self.arena
     }
 
     /// The memory, to be used again for other elements when the buffer is gone.

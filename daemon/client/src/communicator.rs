@@ -15,8 +15,14 @@ use ringway_mem::admit;
 use ringway_ring::Geometry;
 
 use crate::{
-    Client, Environment, Error, JoinError, RequestError, connect::PATIENCE, control::Answer, queue::Queue,
-    rings::Rings, staging::Staging, wait::Waiting,
+    Client, Environment, Error, JoinError, RequestError,
+    cell::{Calls, Part},
+    connect::PATIENCE,
+    control::Answer,
+    queue::Queue,
+    rings::Rings,
+    staging::Staging,
+    wait::Waiting,
 };
 
 /// Submissions a ring holds unless said otherwise.
@@ -35,12 +41,14 @@ pub struct CommunicatorBuilder {
     ring_size: u32,
     timeout: Duration,
     join_timeout: Duration,
+    share: bool,
 }
 
 impl CommunicatorBuilder {
     pub(crate) fn new(client: Client, id: UniqueId, rank: u32, size: u32) -> Self {
-        let (timeout, join_timeout) = (client.session().timeout, client.session().join_timeout);
-        Self { client, id, rank, size, ring_size: RING_SIZE, timeout, join_timeout }
+        let session = client.session();
+        let (timeout, join_timeout, share) = (session.timeout, session.join_timeout, session.share);
+        Self { client, id, rank, size, ring_size: RING_SIZE, timeout, join_timeout, share }
     }
 
     /// How long an operation may take, to the millisecond; zero for no limit. One that takes longer fails on every rank,
@@ -59,6 +67,15 @@ impl CommunicatorBuilder {
     /// How many submissions the ring holds, and so how many operations a group may have; rounded up to a power of two.
     pub const fn ring_size(mut self, submissions: u32) -> Self {
         self.ring_size = submissions;
+        self
+    }
+
+    /// Whether to share memory also with ranks of other users, or in other containers (user, PID or mount namespaces):
+    /// they can then read and write what this rank registers and uses in the communicator. When all ranks of a node do,
+    /// their collectives run as those of one user's ranks do, without the daemon in between. Otherwise `RINGWAY_SHARE=1`
+    /// says so, else memory is shared among ranks of one user in the same namespaces only.
+    pub const fn share_memory(mut self, share: bool) -> Self {
+        self.share = share;
         self
     }
 
@@ -81,7 +98,7 @@ impl CommunicatorBuilder {
             submissions: self.ring_size.max(1).checked_next_power_of_two().unwrap_or(1 << 31),
             join_timeout_ms: milliseconds(self.join_timeout),
             operation_timeout_ms: milliseconds(self.timeout),
-            share: false,
+            share: self.share,
         });
         let patience = self.join_timeout.saturating_add(GRACE);
         let Answer { reply, descriptors } = self.client.session().control.request(request, &[], patience)?;
@@ -92,7 +109,27 @@ impl CommunicatorBuilder {
             return Err(protocol("a communicator with another number of ranks"));
         }
         let rings = self.attach(&joined, &descriptors)?;
-        Ok(self.finish(joined, rings))
+        let cell = self.attach_cell(&joined, &descriptors)?;
+        Ok(self.finish(joined, rings, cell))
+    }
+
+    /// The cell, where the ranks share one.
+    fn attach_cell(
+        &self,
+        joined: &Joined,
+        descriptors: &[std::os::fd::OwnedFd],
+    ) -> Result<Option<ringway_cell::Cell>, JoinError> {
+        let unusable = |reason: &dyn fmt::Display| JoinError::Rings { reason: reason.to_string() };
+        let Some(offer) = joined.cell else { return Ok(None) };
+        let [_, _, file, ..] = descriptors else { return Err(protocol("no file with a cell")) };
+        if offer.ranks != self.size || Some(offer.bytes) != ringway_cell::bytes(offer.ranks) {
+            return Err(protocol("a cell of another size"));
+        }
+        let length = usize::try_from(offer.bytes).map_err(|_| protocol("a cell of another size"))?;
+        let mapping = admit::map_client_written(file.as_fd(), length).map_err(|e| unusable(&e))?;
+        // Page faults in the middle of a call cost more than all of them now; without, it works as well.
+        let _ = mapping.populate();
+        ringway_cell::Cell::attach(Arc::new(mapping), offer.ranks).map(Some).map_err(|e| unusable(&e))
     }
 
     fn attach(&self, joined: &Joined, descriptors: &[std::os::fd::OwnedFd]) -> Result<Rings, JoinError> {
@@ -108,11 +145,20 @@ impl CommunicatorBuilder {
             .map_err(|e| unusable(&e))
     }
 
-    fn finish(self, joined: Joined, rings: Rings) -> Communicator {
-        let Joined { communicator: number, geometry: _, node_of, device, cell: _ } = joined;
+    fn finish(self, joined: Joined, rings: Rings, cell: Option<ringway_cell::Cell>) -> Communicator {
+        let Joined { communicator: number, geometry: _, node_of, device, cell: offer } = joined;
         let own = node_of.get(self.rank as usize);
         let neighbours = node_of.iter().filter(|node| Some(*node) == own).count();
         let nodes = node_of.iter().max().map_or(1, |last| last.saturating_add(1));
+        let queue = Queue::new(rings);
+        let part = Part {
+            client: self.client.clone(),
+            rank: self.rank,
+            number,
+            timeout: self.timeout,
+            late_after: Duration::from_millis(offer.map_or(0, |offer| u64::from(offer.late_after_ms))),
+        };
+        let calls = cell.map(|cell| RefCell::new(Calls::new(cell, part, queue.group_max())));
         Communicator {
             number,
             id: self.id,
@@ -126,7 +172,10 @@ impl CommunicatorBuilder {
             ring_size: self.ring_size,
             // The daemon polls as well.
             waiting: Waiting::among(neighbours.saturating_add(1)),
-            queue: RefCell::new(Queue::new(rings)),
+            queue: RefCell::new(queue),
+            calls,
+            blocks: Cell::new(false),
+            share: self.share,
             staging: Staging::default(),
             scratch: RefCell::default(),
             splits: Cell::new(0),
@@ -154,9 +203,18 @@ fn milliseconds(time: Duration) -> u32 {
 /// copy each way.
 ///
 /// All ranks make the same collective calls in the same order. Different communicators do not wait for each other.
+///
+/// Where all ranks are on one node and trust each other (see the crate's documentation), collectives run in memory they
+/// share and whoever waits does the work; [`Communicator::run`] submits and waits in one, which is fastest.
 pub struct Communicator {
     pub(crate) client: Client,
+    /// Operations that the daemon does: messages, and collectives where there is no cell.
     pub(crate) queue: RefCell<Queue>,
+    /// Collectives in the cell, where there is one.
+    pub(crate) calls: Option<RefCell<Calls>>,
+    /// The next call is waited for at once.
+    pub(crate) blocks: Cell<bool>,
+    pub(crate) share: bool,
     pub(crate) waiting: Waiting,
     pub(crate) staging: Staging,
     /// Counts of a call in one list.
@@ -227,6 +285,14 @@ impl Communicator {
     #[must_use]
     pub fn device(&self) -> &str {
         &self.device
+    }
+
+    /// Whether its collectives go through memory that its ranks share, without the daemon in between: they are all on
+    /// one node and of one user, or agreed to it ([`CommunicatorBuilder::share_memory`]), and the daemon's `isolation`
+    /// allows it.
+    #[must_use]
+    pub const fn shares_memory(&self) -> bool {
+        self.calls.is_some()
     }
 
     /// The client it belongs to.

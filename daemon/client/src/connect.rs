@@ -4,7 +4,10 @@ use std::{
     env,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -58,7 +61,23 @@ pub(crate) struct Session {
     pub(crate) doorbell: OwnedFd,
     pub(crate) timeout: Duration,
     pub(crate) join_timeout: Duration,
+    /// Whether communicators share memory with other users' ranks unless they say otherwise.
+    pub(crate) share: bool,
+    /// How many regions were released.
+    releases: AtomicU64,
     socket: PathBuf,
+}
+
+impl Session {
+    /// How many regions were released.
+    #[inline]
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_release(&self) {
+        self.releases.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Session {
@@ -129,7 +148,11 @@ impl ClientBuilder {
         };
         let doorbell = greet(connected.as_fd(), &socket)?;
         let control = Control::new(connected);
-        Ok(Client { session: Arc::new(Session { control, doorbell, timeout, join_timeout, socket }) })
+        let share =
+            env::var("RINGWAY_SHARE").is_ok_and(|value| matches!(value.as_str(), "1" | "true" | "yes"));
+        let releases = AtomicU64::new(0);
+        let session = Session { control, doorbell, timeout, join_timeout, share, releases, socket };
+        Ok(Client { session: Arc::new(session) })
     }
 }
 

@@ -268,8 +268,8 @@ pub enum JoinError {
     /// The daemon refused, is gone or does not answer.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The rings the daemon gave cannot be used.
-    #[error("the rings that the daemon gave cannot be used: {reason}")]
+    /// The rings, or the cell, that the daemon gave cannot be used.
+    #[error("the shared memory that the daemon gave cannot be used: {reason}")]
     Rings {
         /// What is wrong.
         reason: String,
@@ -430,6 +430,9 @@ pub enum OperationError {
     /// The operation was part of a group that was not sent.
     #[error("the operation was part of a group that was not sent")]
     NotSent,
+    /// The call was not submitted; only [`Communicator::run`](crate::Communicator::run) says so here.
+    #[error(transparent)]
+    Call(#[from] CallError),
     /// It was waited for inside the group that it belongs to.
     #[error("an operation cannot be waited for inside its group, which is sent when the closure returns")]
     InsideGroup,
@@ -442,6 +445,7 @@ impl OperationError {
         match self {
             Self::Failed { status, .. } => status.is_recoverable(),
             Self::NotSent | Self::InsideGroup => true,
+            Self::Call(error) => !matches!(error, CallError::DaemonLost | CallError::Full),
             Self::DaemonLost | Self::Unresponsive { .. } | Self::UnknownStatus { .. } => false,
         }
     }
@@ -461,8 +465,8 @@ impl OperationError {
 pub enum Returned<B> {
     /// Nobody uses them any more. What an output holds is not defined.
     Buffers(B),
-    /// Somebody may still write to them: they cannot be given back, and their memory is not used again while this
-    /// client lives.
+    /// Somebody may still write to them: the daemon, or a rank's process that is stopped in the middle of its work. They
+    /// cannot be given back, and their memory is not used again while this client lives.
     BuffersRetired,
 }
 
@@ -510,6 +514,9 @@ impl<B> From<Failure<B>> for OperationError {
 
 impl<B> From<Failure<B>> for Error {
     fn from(failure: Failure<B>) -> Self {
-        Self::Operation(failure.error)
+        match failure.error {
+            OperationError::Call(error) => Self::Call(error),
+            error => Self::Operation(error),
+        }
     }
 }

@@ -6,6 +6,8 @@ impl Communicator {
     /// Submits the operations that `body` calls together: the daemon accepts all of them or none, and starts none before
     /// it has all. Sends and receives of a group run at once, so that ranks may exchange messages in any order.
     ///
+    /// Collectives in memory that the ranks share begin one after the other, in the order of the calls.
+    ///
     /// They are sent when `body` returns; until then nothing can be waited for. When `body` fails, nothing is sent.
     ///
     /// ```no_run
@@ -27,9 +29,17 @@ impl Communicator {
             return Err(CallError::InsideGroup.into());
         }
         self.queue.borrow_mut().open_group();
+        if let Some(calls) = &self.calls {
+            calls.borrow_mut().open_group();
+        }
         let open = Open(self);
         let result = body(self)?;
         self.when_room(|queue| queue.send_group().then_some(()))?;
+        if let Some(calls) = &self.calls
+            && calls.borrow_mut().send_group()?
+        {
+            self.queue.borrow_mut().rings().wake();
+        }
         drop(open);
         Ok(result)
     }
@@ -42,5 +52,8 @@ impl Drop for Open<'_> {
     fn drop(&mut self) {
         // After sending, nothing is left to give up.
         self.0.queue.borrow_mut().cancel_group();
+        if let Some(calls) = &self.0.calls {
+            calls.borrow_mut().cancel_group();
+        }
     }
 }

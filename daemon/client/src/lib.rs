@@ -31,9 +31,28 @@
 //! An operation takes its buffers by value and gives them back when it has ended, so that nobody can read or change
 //! memory that is being transferred: this needs no `unsafe`, and no discipline. Dropping a [`Pending`] waits for it.
 //!
+//! # Who shares memory
+//! Where all ranks of a communicator are on one node, are of one user and in the same user, PID and mount namespaces, its
+//! collectives run without the daemon: small ones are exchanged through a page set that the ranks share, and for large
+//! ones each rank maps the registered memory of the others and does its share of the work while it waits. Ranks of
+//! different users or containers do so only when all of them agree ([`CommunicatorBuilder::share_memory`]). Otherwise,
+//! and where the daemon's configuration says `isolation = "strict"`, ranks share nothing with each other but only with
+//! the daemon, which does all of the work. [`Communicator::shares_memory`] tells.
+//!
+//! Whoever shares memory with this rank can read and write every arena whose buffers it gives to a collective of that
+//! communicator, all of it, until the arena is gone. Ordinary slices are never shared: what is small is copied, what is
+//! large moves through staging memory.
+//!
+//! # Blocking
+//! [`Communicator::run`] and [`Communicator::blocking`] work while they wait. An operation that is not waited for goes on
+//! in the daemon. At most 64 collectives of a rank can be under way in shared memory; the next one waits until every
+//! rank is through with the first of them, for as long as an operation may take.
+//!
 //! # When something fails
 //! An operation ends in an error that names the rank and the reason when a rank's process ends, when ranks call
 //! different things, or when its time is over; when the daemon goes, everything ends in [`OperationError::DaemonLost`].
+//! Buffers of a failed operation come back only when nobody can write to them any more. A rank whose process was stopped
+//! in the middle of its work could: then the error comes in time all the same, with [`Returned::BuffersRetired`].
 //! After an error for which [`OperationError::is_recoverable`] is false the communicator is of no further use.
 //!
 //! # Environment
@@ -44,6 +63,7 @@
 //! | `RINGWAY_DAEMON` | the program to start as daemon |
 //! | `RINGWAY_TIMEOUT_MS` | how long an operation may take; `0` for no limit |
 //! | `RINGWAY_JOIN_TIMEOUT_MS` | how long the other ranks may take to join |
+//! | `RINGWAY_SHARE` | `1`: share memory with ranks of other users or containers that do so too |
 //! | `RINGWAY_PORT` | where daemons of several nodes meet, with launchers other than `ringway run` |
 //!
 //! Those of launchers are described at [`Environment`].
@@ -53,6 +73,7 @@ mod arena;
 mod autostart;
 mod blocking;
 mod buffer;
+mod cell;
 mod communicator;
 mod connect;
 mod control;
@@ -67,6 +88,7 @@ mod queue;
 pub mod raw;
 mod rings;
 mod slab;
+mod slices;
 mod socket;
 mod split;
 mod staging;

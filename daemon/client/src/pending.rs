@@ -11,9 +11,21 @@ use ringway_abi::{
 
 use crate::{
     Buffer, Communicator, Element, Failure, OperationError, Returned,
+    cell::{self, Fate, Stopped},
     queue::{Progress, Ticket},
     wait::Interrupted,
 };
+
+/// What an operation was submitted as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tickets {
+    /// It is over.
+    Over,
+    /// To the daemon: one submission, or two that make one call.
+    Ring([Option<Ticket>; 2]),
+    /// To the cell.
+    Cell(cell::Ticket),
+}
 
 /// What an operation owns while it runs, and gives back.
 #[doc(hidden)]
@@ -95,8 +107,7 @@ impl<T: Element> Held for Received<T> {
 #[must_use = "dropping an operation at once waits for it; call `wait` where its result is needed"]
 pub struct Pending<'c, B: Held> {
     communicator: &'c Communicator,
-    /// One submission, or two that make one call.
-    tickets: [Option<Ticket>; 2],
+    tickets: Tickets,
     /// There until given back or retired.
     buffers: Option<B>,
 }
@@ -128,11 +139,8 @@ impl<B: Held> fmt::Display for TimeoutError<'_, B> {
 impl<B: Held + fmt::Debug> std::error::Error for TimeoutError<'_, B> {}
 
 impl<'c, B: Held> Pending<'c, B> {
-    pub(crate) const fn new(
-        communicator: &'c Communicator,
-        tickets: [Option<Ticket>; 2],
-        buffers: B,
-    ) -> Self {
+    #[inline]
+    pub(crate) const fn new(communicator: &'c Communicator, tickets: Tickets, buffers: B) -> Self {
         Self { communicator, tickets, buffers: Some(buffers) }
     }
 
@@ -140,11 +148,12 @@ impl<'c, B: Held> Pending<'c, B> {
     ///
     /// # Errors
     /// [`Failure`] with the reason, and with the buffers where they can be given back.
+    #[inline]
     pub fn wait(mut self) -> Result<B, Failure<B>> {
-        if let Err(error) = self.communicator.await_all(self.tickets, None) {
-            return Err(self.abandon(error));
+        match self.end(None) {
+            Ok(()) => self.finish(),
+            Err(ended) => Err(self.abandon(ended)),
         }
-        self.finish()
     }
 
     /// Waits for at most `timeout`.
@@ -154,7 +163,7 @@ impl<'c, B: Held> Pending<'c, B> {
     /// [`TimeoutError::Failed`] is as for [`Pending::wait`].
     pub fn wait_timeout(mut self, timeout: Duration) -> Result<B, TimeoutError<'c, B>> {
         let deadline = Instant::now().checked_add(timeout);
-        match self.communicator.await_all(self.tickets, deadline) {
+        match self.end(deadline) {
             Ok(()) => self.finish().map_err(TimeoutError::Failed),
             Err(Ended::Expired) => Err(TimeoutError::Expired(self)),
             Err(error) => Err(TimeoutError::Failed(self.abandon(error))),
@@ -164,14 +173,61 @@ impl<'c, B: Held> Pending<'c, B> {
     /// Whether the operation has ended, well or not; then [`Pending::wait`] returns at once.
     #[must_use]
     pub fn test(&mut self) -> bool {
-        self.communicator.test_all(self.tickets)
+        match self.tickets {
+            Tickets::Over => true,
+            Tickets::Ring(tickets) => self.communicator.test_all(tickets),
+            Tickets::Cell(cell::Ticket::Call(sequence)) => self.communicator.test_in_cell(sequence),
+            Tickets::Cell(cell::Ticket::Grouped(token)) => match self.communicator.fate(token) {
+                Fate::Staged => false,
+                Fate::NotSent => true,
+                Fate::Sent(sequence) => {
+                    self.tickets = Tickets::Cell(cell::Ticket::Call(sequence));
+                    self.communicator.test_in_cell(sequence)
+                }
+            },
+        }
+    }
+
+    /// Waits until the operation has ended, or until the deadline.
+    #[inline]
+    fn end(&mut self, deadline: Option<Instant>) -> Result<(), Ended> {
+        match self.tickets {
+            Tickets::Over => Ok(()),
+            Tickets::Ring(tickets) => self.communicator.await_all(tickets, deadline),
+            Tickets::Cell(cell::Ticket::Call(sequence)) => {
+                self.communicator.await_in_cell(sequence, deadline)
+            }
+            Tickets::Cell(cell::Ticket::Grouped(token)) => self.end_of_group(token, deadline),
+        }
+    }
+
+    fn end_of_group(&mut self, token: u32, deadline: Option<Instant>) -> Result<(), Ended> {
+        match self.communicator.fate(token) {
+            Fate::Staged => Err(Ended::InsideGroup),
+            Fate::NotSent => Err(Ended::InCell { error: OperationError::NotSent, unused: true }),
+            Fate::Sent(sequence) => {
+                self.tickets = Tickets::Cell(cell::Ticket::Call(sequence));
+                self.communicator.await_in_cell(sequence, deadline)
+            }
+        }
     }
 
     /// The end of an operation whose results are all there.
+    #[inline]
     fn finish(&mut self) -> Result<B, Failure<B>> {
+        match core::mem::replace(&mut self.tickets, Tickets::Over) {
+            Tickets::Ring(tickets) => self.finish_with(tickets),
+            _ => match self.buffers.take() {
+                Some(buffers) => Ok(buffers),
+                None => Err(Failure { error: OperationError::NotSent, returned: Returned::BuffersRetired }),
+            },
+        }
+    }
+
+    fn finish_with(&mut self, tickets: [Option<Ticket>; 2]) -> Result<B, Failure<B>> {
         let mut error = None;
         let mut settled = Settled { rank: 0, bytes: 0 };
-        for ticket in core::mem::take(&mut self.tickets).into_iter().flatten() {
+        for ticket in tickets.into_iter().flatten() {
             match self.communicator.take(ticket) {
                 Some(Progress::Ended(completion)) if completion.status == Status::Success.code() => {
                     settled = Settled { rank: completion.rank, bytes: completion.bytes };
@@ -201,15 +257,14 @@ impl<'c, B: Held> Pending<'c, B> {
             // The daemon's memory is gone when its socket is: nobody writes any more.
             Ended::Lost => (OperationError::DaemonLost, true),
             Ended::InsideGroup => {
-                for ticket in self.tickets.into_iter().flatten() {
-                    self.communicator.cancel(ticket);
-                }
+                self.communicator.cancel(self.tickets);
                 (OperationError::InsideGroup, true)
             }
+            Ended::InCell { error, unused } => (error, unused),
             Ended::Unresponsive { waited_ms } => (OperationError::Unresponsive { waited_ms }, false),
             Ended::Expired => (OperationError::Unresponsive { waited_ms: 0 }, false),
         };
-        self.tickets = [None; 2];
+        self.tickets = Tickets::Over;
         let returned = match self.buffers.take() {
             Some(buffers) if unused => Returned::Buffers(buffers),
             Some(buffers) => {
@@ -229,13 +284,15 @@ fn retire<B>(buffers: B) {
 
 impl<B: Held> Drop for Pending<'_, B> {
     fn drop(&mut self) {
-        if self.tickets == [None; 2] {
+        if self.tickets == Tickets::Over {
             return;
         }
-        match self.communicator.await_all(self.tickets, None) {
+        match self.end(None) {
             Ok(()) => {
-                for ticket in self.tickets.into_iter().flatten() {
-                    self.communicator.take(ticket);
+                if let Tickets::Ring(tickets) = self.tickets {
+                    for ticket in tickets.into_iter().flatten() {
+                        self.communicator.take(ticket);
+                    }
                 }
             }
             Err(ended) => drop(self.abandon(ended)),
@@ -244,7 +301,7 @@ impl<B: Held> Drop for Pending<'_, B> {
 }
 
 /// Why operations were not waited for to their end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// The caller's deadline has passed.
     Expired,
@@ -254,6 +311,8 @@ pub(crate) enum Ended {
     Unresponsive { waited_ms: u64 },
     /// The operation is in a group that is still being collected.
     InsideGroup,
+    /// It failed in the cell. `unused`: nobody else reads or writes its memory any more.
+    InCell { error: OperationError, unused: bool },
 }
 
 /// How much later than the communicator's timeout the daemon may report it.
@@ -272,6 +331,7 @@ impl Communicator {
         let give_up = patience.and_then(|patience| started.checked_add(patience));
         let until = [deadline, give_up].into_iter().flatten().min();
         let outcome = self.waiting.until(&mut queue, until, |queue| {
+            self.progress_in_cell();
             tickets().all(|t| queue.progress(t) != Some(Progress::Outstanding))
         });
         match outcome {
@@ -297,21 +357,62 @@ impl Communicator {
             return true;
         }
         // Asking the kernel whether the daemon lives costs a system call: not every time.
-        let tests = self.tests.get().wrapping_add(1);
-        self.tests.set(tests);
-        if !tests.is_multiple_of(1024) || !self.client.is_lost() {
+        if !self.is_test_for_long() || !self.client.is_lost() {
             return false;
         }
         queue.collect();
         true
     }
 
+    /// Once in many vain tests: what costs a system call is done then.
+    fn is_test_for_long(&self) -> bool {
+        let tests = self.tests.get().wrapping_add(1);
+        self.tests.set(tests);
+        tests.is_multiple_of(1024)
+    }
+
+    /// Waits until a call in the cell is over, or until the deadline.
+    #[inline]
+    fn await_in_cell(&self, sequence: u64, deadline: Option<Instant>) -> Result<(), Ended> {
+        let Some(calls) = &self.calls else { return Ok(()) };
+        match calls.borrow_mut().wait(sequence, deadline) {
+            Ok(()) => Ok(()),
+            Err(Stopped::Expired) => Err(Ended::Expired),
+            Err(Stopped::Over { error, unused }) => Err(Ended::InCell { error, unused }),
+        }
+    }
+
+    /// Whether a call in the cell is over, or the daemon gone.
+    fn test_in_cell(&self, sequence: u64) -> bool {
+        let Some(calls) = &self.calls else { return true };
+        let mut calls = calls.borrow_mut();
+        calls.test(sequence) || (self.is_test_for_long() && calls.look_after(sequence))
+    }
+
+    fn fate(&self, token: u32) -> Fate {
+        self.calls.as_ref().map_or(Fate::NotSent, |calls| calls.borrow_mut().fate(token))
+    }
+
+    /// Does what can be done in the cell while this rank waits for something else.
+    pub(crate) fn progress_in_cell(&self) {
+        if let Some(calls) = &self.calls {
+            calls.borrow_mut().progress_all();
+        }
+    }
+
     fn take(&self, ticket: Ticket) -> Option<Progress> {
         self.queue.borrow_mut().take(ticket)
     }
 
-    fn cancel(&self, ticket: Ticket) {
-        self.queue.borrow_mut().cancel(ticket);
+    /// Takes an operation out of the open group.
+    fn cancel(&self, tickets: Tickets) {
+        match (tickets, &self.calls) {
+            (Tickets::Ring(tickets), _) => {
+                tickets.into_iter().flatten().for_each(|ticket| self.queue.borrow_mut().cancel(ticket));
+            }
+            (Tickets::Cell(cell::Ticket::Grouped(token)), Some(calls)) => calls.borrow_mut().cancel(token),
+            _ => {}
+        }
     }
 
     /// The daemon's sentence for a failed operation, or the status's own where it has none.

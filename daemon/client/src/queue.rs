@@ -1,8 +1,11 @@
 //! One communicator's operations between submission and result: tokens, the rings, the group being collected.
 
+use std::sync::Arc;
+
 use ringway_abi::descriptor::{Completion, FLAG_GROUP, Submission, join};
 
 use crate::{
+    arena::Registered,
     rings::Rings,
     slab::{Slab, SlabRange},
 };
@@ -50,6 +53,8 @@ pub(crate) struct Call<'a> {
     /// The scalar of premul_sum.
     pub(crate) scalar: Option<u64>,
     pub(crate) counts: [&'a [u64]; 2],
+    /// The regions that input and output are in, where they are registered.
+    pub(crate) memory: [Option<&'a Arc<Registered>>; 2],
 }
 
 impl Call<'_> {

@@ -13,7 +13,7 @@ pub use ringway_abi::descriptor::BufferHandle;
 /// words are put into the argument slab and the descriptor's argument says where.
 pub fn submit(communicator: &Communicator, submission: Submission, slab: &[u64]) -> Option<u32> {
     let mut queue = communicator.queue.borrow_mut();
-    let call = crate::queue::Call { submission, scalar: None, counts: [slab, &[]] };
+    let call = crate::queue::Call { submission, scalar: None, counts: [slab, &[]], memory: [None, None] };
     queue.submit(&call).map(|ticket| ticket.0)
 }
 

@@ -82,6 +82,11 @@ impl Rings {
     /// Shows the daemon what was put, and wakes it when it sleeps.
     pub(crate) fn publish(&mut self) {
         self.inner.submissions.publish();
+        self.wake();
+    }
+
+    /// Wakes the daemon when it sleeps.
+    pub(crate) fn wake(&mut self) {
         if self.inner.need_wakeup() {
             // An eventfd that cannot take more is readable anyway.
             let _ = rustix::io::write(&self.client.session().doorbell, &1_u64.to_ne_bytes());

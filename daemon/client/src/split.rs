@@ -43,7 +43,8 @@ impl Communicator {
             .communicator(&id, rank, size)
             .timeout(self.timeout)
             .join_timeout(self.join_timeout)
-            .ring_size(self.ring_size);
+            .ring_size(self.ring_size)
+            .share_memory(self.share);
         child.join().map(Some)
     }
 }

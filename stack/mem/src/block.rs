@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use crate::{Arena, ArenaError, Mapping, MemFd, MemFdError};
+use crate::{Arena, ArenaError, Mapping, MemFd, MemFdError, Window};
 
 /// A region of this process, from which blocks are taken. Cloning gives the same pool.
 #[derive(Debug, Clone)]
@@ -59,6 +59,14 @@ impl Pool {
     #[must_use]
     pub fn length(&self) -> u64 {
         self.shared.mapping.length() as u64
+    }
+
+    /// A window over a range of the region, for an operation that owns the blocks there; `None` when it is not all
+    /// inside. As with the daemon's mapping of the region, whoever uses it keeps the blocks of the range unused meanwhile.
+    #[must_use]
+    #[inline]
+    pub fn window(&self, offset: u64, length: u64) -> Option<Window<'_>> {
+        self.shared.mapping.window(offset, length)
     }
 
     /// Takes `bytes` bytes, aligned to [`crate::ARENA_UNIT`]. They hold whatever they held before; those of a new pool

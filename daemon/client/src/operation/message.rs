@@ -7,7 +7,9 @@ use ringway_abi::descriptor::FLAG_ANY_SOURCE;
 use ringway_types::Operation;
 
 use super::{Place, Submitted, Wish, length, view};
-use crate::{Buffer, CallError, Communicator, Element, Pending, Received, SubmitError, queue::Ticket};
+use crate::{
+    Buffer, CallError, Communicator, Element, Pending, Received, SubmitError, pending::Tickets, queue::Ticket,
+};
 
 /// Whose message to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +77,9 @@ impl Communicator {
         let sent =
             self.exchange(outgoing(&buffers.0, to, send_tag), incoming(&buffers.1.buffer, from, receive_tag));
         match sent {
-            Ok((sent, received)) => Ok(Pending::new(self, [Some(sent), Some(received)], buffers)),
+            Ok((sent, received)) => {
+                Ok(Pending::new(self, Tickets::Ring([Some(sent), Some(received)]), buffers))
+            }
             Err(error) => Err(SubmitError { error, buffers }),
         }
     }

@@ -6,7 +6,7 @@ mod collective;
 mod counted;
 mod message;
 
-use std::time::Instant;
+use std::{cell::RefCell, sync::Arc, time::Instant};
 
 use ringway_abi::{
     descriptor::{BufferHandle, Submission},
@@ -15,9 +15,11 @@ use ringway_abi::{
 use ringway_types::{DataType, Operation, Reduction};
 
 use crate::{
-    Buffer, CallError, Communicator, Element, Pending, SubmitError,
-    pending::Held,
-    queue::{Call, Queue, Ticket},
+    Buffer, CallError, Communicator, Element, Failure, OperationError, Pending, Returned, SubmitError,
+    arena::Registered,
+    cell::{self, Calls},
+    pending::{Held, Tickets},
+    queue::{Call, Queue},
     wait::Interrupted,
 };
 
@@ -28,15 +30,16 @@ pub type Submitted<'c, B> = Result<Pending<'c, B>, SubmitError<B>>;
 
 /// A buffer as a call sees it.
 #[derive(Debug, Clone, Copy)]
-struct View<'b> {
+pub(crate) struct View<'b> {
     handle: BufferHandle,
     bytes: u64,
-    client: &'b crate::Client,
+    /// `None` for the caller's own slices.
+    region: Option<&'b Arc<Registered>>,
 }
 
 /// Where a call's data is.
 #[derive(Debug, Clone, Copy)]
-enum Place<'b> {
+pub(crate) enum Place<'b> {
     /// In two buffers; the rank may lack one.
     Apart(Option<View<'b>>, Option<View<'b>>),
     /// In one buffer, in the operation's in-place form.
@@ -45,7 +48,7 @@ enum Place<'b> {
 
 /// A call before it is checked.
 #[derive(Debug, Clone, Copy)]
-struct Wish<'b> {
+pub(crate) struct Wish<'b> {
     operation: Operation,
     datatype: DataType,
     reduce: Option<(Reduction, u64)>,
@@ -58,8 +61,16 @@ struct Wish<'b> {
     place: Place<'b>,
 }
 
-fn view<T: Element>(buffer: &Buffer<T>) -> View<'_> {
-    View { handle: buffer.handle(), bytes: size_of_val::<[T]>(buffer) as u64, client: buffer.client() }
+#[inline]
+pub(crate) fn view<T: Element>(buffer: &Buffer<T>) -> View<'_> {
+    let bytes = size_of_val::<[T]>(buffer) as u64;
+    View { handle: buffer.handle(), bytes, region: Some(buffer.region()) }
+}
+
+/// A slice of the caller's, by one of the handles that the cell has for them.
+#[inline]
+pub(crate) const fn view_of_slice<T: Element>(slice: &[T], region: u64) -> View<'static> {
+    View { handle: BufferHandle { region, offset: 0 }, bytes: size_of_val(slice) as u64, region: None }
 }
 
 fn length<T: Element>(buffer: &Buffer<T>) -> u64 {
@@ -67,16 +78,17 @@ fn length<T: Element>(buffer: &Buffer<T>) -> u64 {
 }
 
 impl<'b> Wish<'b> {
-    fn new<T: Element>(operation: Operation, count: u64, place: Place<'b>) -> Self {
+    #[inline]
+    pub(crate) fn new<T: Element>(operation: Operation, count: u64, place: Place<'b>) -> Self {
         Self { operation, datatype: T::DATATYPE, reduce: None, rank: 0, flags: 0, tag: 0, count, place }
     }
 
-    const fn rank(mut self, rank: u32) -> Self {
+    pub(crate) const fn rank(mut self, rank: u32) -> Self {
         self.rank = rank;
         self
     }
 
-    fn reduce<T: Element>(mut self, reduce: crate::Reduce<T>) -> Self {
+    pub(crate) fn reduce<T: Element>(mut self, reduce: crate::Reduce<T>) -> Self {
         self.reduce = Some((reduce.reduction, reduce.scalar));
         self
     }
@@ -84,7 +96,8 @@ impl<'b> Wish<'b> {
 
 impl Communicator {
     /// Checks a call completely: what the daemon would refuse is refused here.
-    fn check<'w>(&self, wish: &Wish<'_>, counts: [&'w [u64]; 2]) -> Result<Call<'w>, CallError> {
+    #[inline]
+    pub(crate) fn check<'w>(&self, wish: &Wish<'w>, counts: [&'w [u64]; 2]) -> Result<Call<'w>, CallError> {
         let Wish { operation, datatype, rank, .. } = *wish;
         let any = wish.flags & ringway_abi::descriptor::FLAG_ANY_SOURCE != 0;
         let has_rank = operation.has_root() || !operation.is_collective();
@@ -97,7 +110,8 @@ impl Communicator {
         let caller = Caller { rank: self.rank, size: self.size, root: rank };
         let (input, output) = self.place(wish, counts, caller)?;
         for (view, which) in [(input, "input"), (output, "output")] {
-            if view.is_some_and(|view| !view.client.is(&self.client)) {
+            let region = view.and_then(|view| view.region);
+            if region.is_some_and(|region| !region.client.is(&self.client)) {
                 return Err(CallError::ForeignBuffer { which });
             }
         }
@@ -115,15 +129,20 @@ impl Communicator {
             count: wish.count,
         };
         let scalar = scalar.filter(|_| reduction == Some(Reduction::PremulSum));
-        let call = Call { submission, scalar, counts };
-        let (words, room) = (call.slab_words(), self.queue.borrow().slab_room());
-        if words > room {
-            return Err(CallError::TooManyCounts { operation, words, room });
+        let memory = [input, output].map(|view| view.and_then(|view| view.region));
+        let call = Call { submission, scalar, counts, memory };
+        let words = call.slab_words();
+        if words > 0 && self.calls.is_none() {
+            let room = self.queue.borrow().slab_room();
+            if words > room {
+                return Err(CallError::TooManyCounts { operation, words, room });
+            }
         }
         Ok(call)
     }
 
     /// What is read and what is written, each of exactly the length that the operation needs.
+    #[inline]
     fn place<'b>(
         &self,
         wish: &Wish<'b>,
@@ -138,12 +157,11 @@ impl Communicator {
             return Err(CallError::Counts { operation, actual: given, expected: needed });
         }
         // Only all_to_all_v has two lists; joining them is for nothing in every other case.
-        let mut joined = self.scratch.borrow_mut();
+        let joined;
         let list = match counts {
             [list, []] => list,
             [first, second] => {
-                joined.clear();
-                joined.extend(first.iter().chain(second));
+                joined = self.join(first, second);
                 &joined
             }
         };
@@ -185,8 +203,51 @@ impl Communicator {
         }
     }
 
-    /// Submits a checked call, waiting for room when the ring is full.
-    fn dispatch(&self, call: &Call<'_>) -> Result<Ticket, CallError> {
+    /// Two lists of counts in one.
+    fn join(&self, first: &[u64], second: &[u64]) -> std::cell::Ref<'_, Vec<u64>> {
+        let mut joined = self.scratch.borrow_mut();
+        joined.clear();
+        joined.extend(first.iter().chain(second));
+        drop(joined);
+        self.scratch.borrow()
+    }
+
+    /// Submits a checked call, waiting for room when there is none.
+    #[inline]
+    fn dispatch(&self, call: &Call<'_>) -> Result<Tickets, CallError> {
+        if let Some(calls) = &self.calls
+            && call.submission.operation.is_collective()
+        {
+            return self.dispatch_to_cell(calls, call).map(Tickets::Cell);
+        }
+        self.dispatch_to_daemon(call).map(|ticket| Tickets::Ring([Some(ticket), None]))
+    }
+
+    #[inline]
+    fn dispatch_to_cell(&self, calls: &RefCell<Calls>, call: &Call<'_>) -> Result<cell::Ticket, CallError> {
+        let joined;
+        let counts = match call.counts {
+            [list, []] => list,
+            [first, second] => {
+                joined = self.join(first, second);
+                &joined
+            }
+        };
+        let of_cell = cell::call_of(call, counts);
+        let mut calls = calls.borrow_mut();
+        if calls.is_group_open() {
+            let max = u32::try_from(self.group_max()).unwrap_or(u32::MAX);
+            return calls.stage(&of_cell, call.memory).ok_or(CallError::GroupTooLarge { max });
+        }
+        let blocking = self.blocks.get();
+        let sequence = calls.submit(&of_cell, call.memory, blocking)?;
+        if !blocking && calls.wants_help(sequence) {
+            self.queue.borrow_mut().rings().wake();
+        }
+        Ok(cell::Ticket::Call(sequence))
+    }
+
+    fn dispatch_to_daemon(&self, call: &Call<'_>) -> Result<crate::queue::Ticket, CallError> {
         if self.queue.borrow().is_group_open() {
             let mut queue = self.queue.borrow_mut();
             let max = u32::try_from(queue.group_max()).unwrap_or(u32::MAX);
@@ -209,6 +270,7 @@ impl Communicator {
         let mut done = None;
         let deadline = if self.timeout.is_zero() { None } else { Instant::now().checked_add(self.timeout) };
         let outcome = self.waiting.until(&mut queue, deadline, |queue| {
+            self.progress_in_cell();
             done = attempt(queue);
             done.is_some()
         });
@@ -219,8 +281,37 @@ impl Communicator {
         }
     }
 
+    /// Submits the operation that `submit` calls and waits for it: the same as submitting it and then
+    /// [`Pending::wait`], but faster where ranks share memory, since it is known that this rank will work on it itself.
+    ///
+    /// ```no_run
+    /// # use ringway_client::{Buffer, Communicator, Error, Reduction};
+    /// # fn f(world: &Communicator, gradients: Buffer<f32>) -> Result<Buffer<f32>, Error> {
+    /// let gradients = world.run(|w| w.allreduce_in_place(gradients, Reduction::Avg))?;
+    /// # Ok(gradients) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Pending::wait`]; [`OperationError::Call`] when it could not be submitted.
+    #[inline]
+    pub fn run<'c, B: Held>(
+        &'c self,
+        submit: impl FnOnce(&'c Self) -> Submitted<'c, B>,
+    ) -> Result<B, Failure<B>> {
+        self.blocks.set(true);
+        let submitted = submit(self);
+        self.blocks.set(false);
+        match submitted {
+            Ok(pending) => pending.wait(),
+            Err(SubmitError { error, buffers }) => {
+                Err(Failure { error: OperationError::Call(error), returned: Returned::Buffers(buffers) })
+            }
+        }
+    }
+
     /// Checks and submits; `wish` says what, of the buffers that the operation then owns.
-    fn start<B: Held>(
+    #[inline]
+    pub(crate) fn start<B: Held>(
         &self,
         buffers: B,
         wish: impl FnOnce(&B) -> Result<Wish<'_>, CallError>,
@@ -229,6 +320,7 @@ impl Communicator {
     }
 
     /// As `start`, with counts.
+    #[inline]
     fn start_counted<B: Held>(
         &self,
         buffers: B,
@@ -238,13 +330,18 @@ impl Communicator {
         let sent =
             wish(&buffers).and_then(|wish| self.check(&wish, counts)).and_then(|call| self.dispatch(&call));
         match sent {
-            Ok(ticket) => Ok(Pending::new(self, [Some(ticket), None], buffers)),
+            Ok(tickets) => Ok(Pending::new(self, tickets, buffers)),
             Err(error) => Err(SubmitError { error, buffers }),
         }
     }
 
     /// One block's elements, of a buffer that holds one for each rank.
-    fn block(&self, operation: Operation, which: &'static str, elements: u64) -> Result<u64, CallError> {
+    pub(crate) fn block(
+        &self,
+        operation: Operation,
+        which: &'static str,
+        elements: u64,
+    ) -> Result<u64, CallError> {
         let size = u64::from(self.size);
         if elements.is_multiple_of(size) {
             Ok(elements / size)

@@ -1,0 +1,135 @@
+//! What this rank can reach: its own memory, and what it has mapped of the others'.
+
+use std::{os::fd::AsFd as _, sync::Arc};
+
+use ringway_abi::control::{Reply, Request};
+use ringway_cell::{OWN_INPUT, OWN_OUTPUT, Place, Regions};
+use ringway_mem::{Mapping, Window, admit};
+
+use crate::{Client, arena::Registered, control::Answer};
+
+/// In place of a handle where there is no memory.
+const NOTHING: u64 = u64::MAX;
+
+/// The memory that one call of this rank names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Own<'a>([(u64, Window<'a>); 3]);
+
+impl<'a> Own<'a> {
+    /// Registered memory.
+    #[inline]
+    pub(crate) fn registered(memory: [Option<&'a Registered>; 2]) -> Self {
+        let [input, output] = memory.map(|region| region.map_or(Self::NONE, Self::whole));
+        Self([input, output, Self::NONE])
+    }
+
+    /// The caller's slices, which nobody else can reach.
+    #[inline]
+    pub(crate) const fn slices(input: Window<'a>, output: Window<'a>) -> Self {
+        Self([(OWN_INPUT, input), (OWN_OUTPUT, output), Self::NONE])
+    }
+
+    /// As before, with memory through which slices are moved.
+    pub(crate) fn staged_through(mut self, region: &'a Registered) -> Self {
+        self.0[2] = Self::whole(region);
+        self
+    }
+
+    const NONE: (u64, Window<'a>) = (NOTHING, Window::of(&[]));
+
+    #[inline]
+    fn whole(region: &'a Registered) -> (u64, Window<'a>) {
+        region.window().map_or(Self::NONE, |window| (region.region, window))
+    }
+}
+
+/// What this rank can reach, for one of its calls.
+#[derive(Debug)]
+pub(crate) struct Reach<'a> {
+    pub(crate) rank: u32,
+    pub(crate) own: &'a Own<'a>,
+    pub(crate) peers: &'a Peers,
+}
+
+impl Regions for Reach<'_> {
+    #[inline]
+    fn window(&self, rank: u32, place: Place, length: u64) -> Option<Window<'_>> {
+        let (offset, length) = (usize::try_from(place.offset).ok()?, usize::try_from(length).ok()?);
+        if rank != self.rank {
+            return self.peers.window(rank, place.region)?.sub(offset, length);
+        }
+        self.own.0.iter().find(|(region, _)| *region == place.region)?.1.sub(offset, length)
+    }
+}
+
+/// Regions of other ranks that are mapped here.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    /// For each rank, in the order of handles.
+    mapped: Vec<Vec<(u64, Mapping)>>,
+    /// The region that could not be had when it was last asked for.
+    refused: Option<(u32, u64)>,
+}
+
+impl Peers {
+    pub(crate) fn new(ranks: u32) -> Self {
+        Self { mapped: (0..ranks).map(|_| Vec::new()).collect(), refused: None }
+    }
+
+    fn window(&self, rank: u32, region: u64) -> Option<Window<'_>> {
+        let regions = self.mapped.get(rank as usize)?;
+        let at = regions.binary_search_by_key(&region, |(handle, _)| *handle).ok()?;
+        let (_, mapping) = regions.get(at)?;
+        mapping.window(0, mapping.length() as u64)
+    }
+
+    /// Maps a region of another rank; whether it is there now. One that was refused is asked for again only after
+    /// [`Peers::ask_again`]: whoever can reach it does the work.
+    pub(crate) fn map(&mut self, client: &Client, communicator: u32, rank: u32, region: u64) -> bool {
+        if self.refused == Some((rank, region)) {
+            return false;
+        }
+        let mapping = fetch(client, Request::MapRegion { communicator, rank, region });
+        let (Some(mapping), Some(regions)) = (mapping, self.mapped.get_mut(rank as usize)) else {
+            self.refused = Some((rank, region));
+            return false;
+        };
+        match regions.binary_search_by_key(&region, |(handle, _)| *handle) {
+            Ok(_) => {}
+            Err(at) => regions.insert(at, (region, mapping)),
+        }
+        true
+    }
+
+    pub(crate) const fn ask_again(&mut self) {
+        self.refused = None;
+    }
+
+    /// Unmaps what is mapped of a rank that has released regions: those it still has are mapped again when they are
+    /// used.
+    pub(crate) fn forget(&mut self, rank: u32) {
+        if let Some(regions) = self.mapped.get_mut(rank as usize) {
+            regions.clear();
+        }
+        self.refused = None;
+    }
+}
+
+fn fetch(client: &Client, request: Request) -> Option<Mapping> {
+    let Answer { reply, descriptors } = client.request(request).ok()?;
+    let Reply::Region { region: _, length } = reply else { return None };
+    let descriptor = descriptors.into_iter().next()?;
+    let mapping = admit::map_client_written(descriptor.as_fd(), usize::try_from(length).ok()?).ok()?;
+    // Page faults in the middle of work cost more than all of them at once; without, it works as well.
+    let _ = mapping.populate();
+    Some(mapping)
+}
+
+/// What a call under way keeps of the memory it names.
+pub(crate) type Kept = [Option<Arc<Registered>>; 2];
+
+/// As the call sees it.
+#[inline]
+pub(crate) fn own_of(kept: &Kept) -> Own<'_> {
+    Own::registered([kept[0].as_deref(), kept[1].as_deref()])
+}

@@ -1,0 +1,262 @@
+//! Collectives in the communicator's cell: memory that its ranks, all on this node, share. The daemon is not asked; this
+//! rank does its part of the work while it waits.
+
+mod group;
+mod memory;
+mod pace;
+mod slices;
+mod waiting;
+
+use std::{sync::Arc, time::Duration};
+
+use ringway_cell::{Call, Member, Place, Poll, SLOTS};
+
+use crate::{Client, arena::Registered, queue};
+
+use group::Group;
+pub(crate) use group::{Fate, Ticket};
+pub(crate) use memory::Own;
+use memory::{Kept, Peers, Reach, own_of};
+use pace::Pace;
+use waiting::Attention;
+pub(crate) use waiting::Stopped;
+
+/// In place of a call's number: the communicator had failed before it was made, and nothing of it was published.
+const NEVER: u64 = u64::MAX;
+
+/// A call that was published and is not over.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Zero when there is none.
+    sequence: u64,
+    /// Others work on its memory.
+    large: bool,
+    kept: Kept,
+    attention: Option<Attention>,
+}
+
+/// What this rank has to do with a cell.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) client: Client,
+    pub(crate) rank: u32,
+    /// The daemon's number for the communicator.
+    pub(crate) number: u32,
+    /// Zero for none.
+    pub(crate) timeout: Duration,
+    /// When the daemon wants to know of a rank that does not come.
+    pub(crate) late_after: Duration,
+}
+
+/// One communicator's calls in its cell.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    member: Member,
+    part: Part,
+    ranks: u32,
+    peers: Peers,
+    slots: Box<[Slot]>,
+    /// How many slots are in use.
+    outstanding: u32,
+    /// No call before this one is under way.
+    oldest: u64,
+    group: Group,
+    pace: Pace,
+    /// Regions of this client that were released when it was last looked.
+    releases: u64,
+    /// The daemon was told that ranks contradict each other.
+    disputed: bool,
+    /// Memory through which large slices are moved; made at first need.
+    staging: Option<Arc<Registered>>,
+}
+
+impl Calls {
+    pub(crate) fn new(cell: ringway_cell::Cell, part: Part, group_max: usize) -> Self {
+        let ranks = cell.ranks();
+        Self {
+            member: Member::new(cell, part.rank),
+            ranks,
+            peers: Peers::new(ranks),
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            outstanding: 0,
+            oldest: 1,
+            group: Group::new(group_max),
+            pace: Pace::among(ranks),
+            releases: 0,
+            disputed: false,
+            staging: None,
+            part,
+        }
+    }
+
+    /// Publishes a call, waiting for a slot when none is free. With `blocking` the caller waits for it next: the daemon is
+    /// not asked for help, and the wait begins here, while the call's memory is at hand. Gives the call's number, which
+    /// [`Calls::wait`] takes.
+    #[inline]
+    pub(crate) fn submit(
+        &mut self,
+        call: &Call<'_>,
+        memory: [Option<&Arc<Registered>>; 2],
+        blocking: bool,
+    ) -> Result<u64, crate::CallError> {
+        let own = Own::registered(memory.map(|region| region.map(|region| &**region)));
+        let sequence = match self.begin(call, !blocking, &own) {
+            Some(sequence) => sequence,
+            None => self.begin_later(call, !blocking, &own)?,
+        };
+        if sequence == NEVER || (blocking && self.spin(sequence, &own)) {
+            return Ok(sequence);
+        }
+        let kept = memory.map(|region| region.map(Arc::clone));
+        self.keep(sequence, Member::is_large(call, self.ranks), kept);
+        Ok(sequence)
+    }
+
+    /// Publishes a call; `None` when there is no slot for it now.
+    #[inline]
+    fn begin(&mut self, call: &Call<'_>, help: bool, own: &Own<'_>) -> Option<u64> {
+        if self.member.cell().verdict().is_some() {
+            return Some(NEVER);
+        }
+        let releases = self.part.client.session().releases();
+        if releases != self.releases {
+            self.releases = releases;
+            self.member.set_epoch(releases);
+        }
+        self.member.begin(call, help, &Reach { rank: self.part.rank, own, peers: &self.peers })
+    }
+
+    /// Polls a call for as long as there is a processor for it; whether it is over. Reads no clock.
+    #[inline]
+    fn spin(&mut self, sequence: u64, own: &Own<'_>) -> bool {
+        let reach = Reach { rank: self.part.rank, own, peers: &self.peers };
+        for _ in 0..self.pace.polls() {
+            match self.member.poll(sequence, &reach) {
+                Poll::Done => return true,
+                Poll::Pending => Pace::relax(),
+                // Needs more than polling.
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// Polls a call once, mapping what it needs.
+    fn look(&mut self, sequence: u64, own: &Own<'_>) -> Poll {
+        loop {
+            let reach = Reach { rank: self.part.rank, own, peers: &self.peers };
+            match self.member.poll(sequence, &reach) {
+                Poll::Unmapped { rank, region } => {
+                    if !self.peers.map(&self.part.client, self.part.number, rank, region) {
+                        return match self.member.cell().verdict() {
+                            Some(verdict) => Poll::Failed(verdict),
+                            None => Poll::Pending,
+                        };
+                    }
+                }
+                Poll::Stale { rank } => self.peers.forget(rank),
+                Poll::Mismatch { sequence, .. } => {
+                    if !self.disputed {
+                        self.disputed = true;
+                        self.inspect(sequence, Duration::ZERO);
+                    }
+                    return Poll::Pending;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Keeps a call that is not over.
+    fn keep(&mut self, sequence: u64, large: bool, kept: Kept) {
+        self.peers.ask_again();
+        if self.outstanding == 0 {
+            self.oldest = sequence;
+        }
+        if let Some(slot) = self.slots.get_mut((sequence % SLOTS) as usize) {
+            *slot = Slot { sequence, large, kept, attention: None };
+            self.outstanding = self.outstanding.saturating_add(1);
+        }
+    }
+
+    fn slot(&mut self, sequence: u64) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut((sequence % SLOTS) as usize)?;
+        (slot.sequence == sequence).then_some(slot)
+    }
+
+    /// Forgets a call that is over.
+    fn settle(&mut self, sequence: u64) {
+        if let Some(slot) = self.slot(sequence) {
+            *slot = Slot::default();
+            self.outstanding = self.outstanding.saturating_sub(1);
+        }
+    }
+
+    /// Whether the daemon's help was asked for with this call.
+    pub(crate) fn wants_help(&mut self, sequence: u64) -> bool {
+        self.slot(sequence).is_some_and(|slot| slot.large)
+    }
+
+    /// Does what can be done of every call under way but one, so that others need not wait for this rank.
+    pub(crate) fn progress(&mut self, but: u64) {
+        if self.outstanding == 0 {
+            return;
+        }
+        let mut oldest = None;
+        for sequence in self.oldest..=self.member.called() {
+            let Some(slot) = self.slot(sequence) else { continue };
+            if sequence == but {
+                oldest.get_or_insert(sequence);
+                continue;
+            }
+            let kept = core::mem::take(&mut slot.kept);
+            if self.look(sequence, &own_of(&kept)) == Poll::Done {
+                self.settle(sequence);
+            } else if let Some(slot) = self.slot(sequence) {
+                slot.kept = kept;
+                oldest.get_or_insert(sequence);
+            }
+        }
+        self.oldest = oldest.unwrap_or_else(|| self.member.called());
+    }
+
+    /// Does what can be done of every call under way.
+    #[inline]
+    pub(crate) fn progress_all(&mut self) {
+        if self.outstanding > 0 {
+            self.progress(NEVER);
+        }
+    }
+
+    /// Whether a call is over, well or not. Looks once.
+    pub(crate) fn test(&mut self, sequence: u64) -> bool {
+        let Some(slot) = self.slot(sequence) else { return true };
+        let kept = core::mem::take(&mut slot.kept);
+        let poll = self.look(sequence, &own_of(&kept));
+        if poll == Poll::Done {
+            self.settle(sequence);
+        } else if let Some(slot) = self.slot(sequence) {
+            slot.kept = kept;
+        }
+        matches!(poll, Poll::Done | Poll::Failed(_))
+    }
+}
+
+/// A checked call as the cell takes it; `counts` in one list.
+#[inline]
+pub(crate) fn call_of<'a>(call: &queue::Call<'_>, counts: &'a [u64]) -> Call<'a> {
+    let submission = &call.submission;
+    let place = |at: ringway_abi::descriptor::BufferHandle| Place { region: at.region, offset: at.offset };
+    Call {
+        operation: submission.operation,
+        datatype: submission.datatype,
+        reduction: submission.reduction,
+        scale: call.scalar,
+        root: if submission.operation.has_root() { submission.rank } else { 0 },
+        count: submission.count,
+        counts,
+        input: submission.input.map(place),
+        output: submission.output.map(place),
+        staging: None,
+    }
+}

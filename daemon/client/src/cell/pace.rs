@@ -1,0 +1,75 @@
+//! Whether to poll on or to hand the processor over.
+
+use core::{num::NonZero, time::Duration};
+use std::{fs, hint, thread, time::Instant};
+
+/// Polls without giving the processor away: some microseconds.
+const SPIN_POLLS: u32 = 200;
+/// Polls between two hand-overs after that.
+const POLLS_BETWEEN: u32 = 32;
+/// A hand-over that takes longer than this went to somebody: the call of the kernel alone takes a third of it.
+const TAKEN: Duration = Duration::from_micros(1);
+/// Fruitless hand-overs after which the processor counts as ours again.
+const CROWDED: u8 = 16;
+
+/// How one rank polls.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// There is a processor for every rank.
+    roomy: bool,
+    /// More than zero while other threads want this one's processor.
+    crowded: u8,
+}
+
+impl Pace {
+    /// For a node where so many ranks poll at a time. The daemon sleeps meanwhile.
+    pub(crate) fn among(ranks: u32) -> Self {
+        Self { roomy: ranks as usize <= processors(), crowded: 0 }
+    }
+
+    /// Polls in a row at the beginning of a wait: one at least.
+    #[inline]
+    pub(crate) const fn polls(self) -> u32 {
+        if self.roomy && self.crowded == 0 { SPIN_POLLS } else { 1 }
+    }
+
+    /// Polls in a row after a hand-over.
+    pub(crate) const fn polls_between(self) -> u32 {
+        if self.roomy && self.crowded == 0 { POLLS_BETWEEN } else { 1 }
+    }
+
+    /// Between two polls in a row.
+    #[inline]
+    pub(crate) fn relax() {
+        hint::spin_loop();
+    }
+
+    /// Gives the processor to whoever else wants it, and notices whether anybody did.
+    pub(crate) fn hand_over(&mut self) {
+        if !self.roomy {
+            return thread::yield_now();
+        }
+        let before = Instant::now();
+        thread::yield_now();
+        self.crowded = if before.elapsed() > TAKEN { CROWDED } else { self.crowded.saturating_sub(1) };
+    }
+}
+
+/// Processors that this node's ranks have together, as far as this one can tell: those it may run on itself, unless it is
+/// bound to one, as others then are to others. Where they are not, [`Pace::hand_over`] notices.
+fn processors() -> usize {
+    match thread::available_parallelism().map_or(1, NonZero::get) {
+        1 => online().unwrap_or(1),
+        several => several,
+    }
+}
+
+/// How many processors the machine has.
+fn online() -> Option<usize> {
+    let list = fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    list.trim().split(',').try_fold(0_usize, |sum, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        sum.checked_add(last.checked_sub(first)?)?.checked_add(1)
+    })
+}

@@ -1,0 +1,65 @@
+//! Blocking calls on ordinary memory. Nobody else can reach it: what is small is copied to the cell, what is large moves
+//! through staging memory of this rank's.
+
+use std::sync::Arc;
+
+use ringway_cell::{Call, Member, Place, STAGING_BYTES};
+
+use super::{Calls, NEVER, Stopped, memory::Own};
+use crate::{Arena, CallError, Error, MemoryError, arena::Registered};
+
+impl Calls {
+    /// Makes a call and waits for it; `own` are the slices it names.
+    #[inline]
+    pub(crate) fn run(&mut self, call: &Call<'_>, own: Own<'_>) -> Result<(), Error> {
+        if self.is_group_open() {
+            return Err(CallError::InsideGroup.into());
+        }
+        if Member::is_large(call, self.ranks) {
+            return self.run_staged(call, own);
+        }
+        self.run_with(call, &own)
+    }
+
+    fn run_staged(&mut self, call: &Call<'_>, own: Own<'_>) -> Result<(), Error> {
+        let region = self.staging()?;
+        let staging = Some(Place { region: region.region, offset: 0 });
+        self.run_with(&Call { staging, ..*call }, &own.staged_through(&region))
+    }
+
+    #[inline]
+    fn run_with(&mut self, call: &Call<'_>, own: &Own<'_>) -> Result<(), Error> {
+        let sequence = match self.begin(call, false, own) {
+            Some(sequence) => sequence,
+            None => self.begin_later(call, false, own)?,
+        };
+        if sequence != NEVER && self.spin(sequence, own) {
+            return Ok(());
+        }
+        self.run_on(sequence, own)
+    }
+
+    /// The rest of a call that takes longer.
+    #[cold]
+    fn run_on(&mut self, sequence: u64, own: &Own<'_>) -> Result<(), Error> {
+        if sequence == NEVER {
+            return Err(self.explain().into());
+        }
+        self.keep(sequence, false, [None, None]);
+        match self.complete(sequence, own, None) {
+            Ok(()) => Ok(()),
+            // Staging memory is used for nothing else, so that it matters to nobody who still writes there.
+            Err(Stopped::Over { error, .. }) => Err(error.into()),
+            Err(Stopped::Expired) => Err(CallError::Full.into()),
+        }
+    }
+
+    fn staging(&mut self) -> Result<Arc<Registered>, MemoryError> {
+        if let Some(staging) = &self.staging {
+            return Ok(Arc::clone(staging));
+        }
+        let bytes = usize::try_from(STAGING_BYTES).map_err(|_| MemoryError::TooLarge)?;
+        let staging = Arena::new(self.part.client.clone(), bytes)?.into_region();
+        Ok(Arc::clone(self.staging.insert(staging)))
+    }
+}

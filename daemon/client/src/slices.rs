@@ -1,0 +1,115 @@
+//! How the blocking operations get at ordinary slices: in the cell as they are, else through registered copies.
+
+use ringway_cell::{OWN_INPUT, OWN_OUTPUT};
+use ringway_mem::Window;
+use ringway_types::Operation;
+use zerocopy::IntoBytes as _;
+
+use crate::{
+    Buffer, Communicator, Element, Error, Reduce,
+    cell::{self, Own},
+    operation::{Place, Wish, view, view_of_slice},
+};
+
+/// A collective whose blocks are all of one length.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Uniform<T> {
+    operation: Operation,
+    count: u64,
+    root: u32,
+    reduce: Option<Reduce<T>>,
+}
+
+impl<T: Element> Uniform<T> {
+    /// Of `count` elements: of the whole vector, or of one rank's block.
+    #[inline]
+    pub(crate) const fn new(operation: Operation, count: usize) -> Self {
+        Self { operation, count: count as u64, root: 0, reduce: None }
+    }
+
+    #[inline]
+    pub(crate) const fn root(mut self, root: u32) -> Self {
+        self.root = root;
+        self
+    }
+
+    #[inline]
+    pub(crate) fn reduce(mut self, reduce: impl Into<Reduce<T>>) -> Self {
+        self.reduce = Some(reduce.into());
+        self
+    }
+
+    #[inline]
+    fn wish(self, place: Place<'_>) -> Wish<'_> {
+        let wish = Wish::new::<T>(self.operation, self.count, place).rank(self.root);
+        self.reduce.map_or(wish, |reduce| wish.reduce(reduce))
+    }
+}
+
+impl Communicator {
+    /// Runs a collective from one slice to another; a rank may lack one.
+    #[inline]
+    pub(crate) fn apart<T: Element>(
+        &self,
+        call: Uniform<T>,
+        input: Option<&[T]>,
+        output: Option<&mut [T]>,
+    ) -> Result<(), Error> {
+        let Some(calls) = &self.calls else { return self.apart_in_copies(call, input, output) };
+        let from = input.map(|slice| view_of_slice(slice, OWN_INPUT));
+        let to = output.as_deref().map(|slice| view_of_slice(slice, OWN_OUTPUT));
+        let checked = self.check(&call.wish(Place::Apart(from, to)), [&[], &[]])?;
+        let output = output.unwrap_or_default();
+        let input = Window::of(input.unwrap_or_default().as_bytes());
+        let own = Own::slices(input, Window::of_mut(output.as_mut_bytes()));
+        calls.borrow_mut().run(&cell::call_of(&checked, &[]), own)
+    }
+
+    /// Runs a collective in place of one slice.
+    #[inline]
+    pub(crate) fn within<T: Element>(&self, call: Uniform<T>, values: &mut [T]) -> Result<(), Error> {
+        let Some(calls) = &self.calls else { return self.within_copy(call, values) };
+        let view = view_of_slice(values, OWN_OUTPUT);
+        let checked = self.check(&call.wish(Place::Within(view)), [&[], &[]])?;
+        let whole = Window::of_mut(values.as_mut_bytes());
+        calls.borrow_mut().run(&cell::call_of(&checked, &[]), Own::slices(whole, whole))
+    }
+
+    fn apart_in_copies<T: Element>(
+        &self,
+        call: Uniform<T>,
+        input: Option<&[T]>,
+        output: Option<&mut [T]>,
+    ) -> Result<(), Error> {
+        let sizes = [input.map_or(0, size_of_val), output.as_deref().map_or(0, size_of_val)];
+        let mut stage = self.stage(&sizes)?;
+        let from = input.map(|slice| stage.copy(slice)).transpose()?;
+        // What is not written must come back as it was.
+        let to = output.as_deref().map(|slice| match call.operation {
+            Operation::Exscan => stage.copy(slice),
+            _ => stage.room(slice.len()),
+        });
+        let buffers = (from, to.transpose()?);
+        let (_, to) = self.run(|c| {
+            c.start(buffers, |(from, to): &(Option<Buffer<T>>, Option<Buffer<T>>)| {
+                Ok(call.wish(Place::Apart(from.as_ref().map(view), to.as_ref().map(view))))
+            })
+        })?;
+        if let (Some(to), Some(output)) = (to, output) {
+            output.copy_from_slice(&to);
+        }
+        Ok(())
+    }
+
+    fn within_copy<T: Element>(&self, call: Uniform<T>, values: &mut [T]) -> Result<(), Error> {
+        let mut stage = self.stage(&[size_of_val(values)])?;
+        let buffer = stage.copy(values)?;
+        let buffer =
+            self.run(|c| c.start(buffer, |buffer: &Buffer<T>| Ok(call.wish(Place::Within(view(buffer))))))?;
+        // Other ranks' memory is only read then.
+        if call.operation != Operation::Reduce || self.rank == call.root {
+            values.copy_from_slice(&buffer);
+        }
+        Ok(())
+    }
+}
