@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use crate::{Arena, ArenaError, Mapping, MemFd, MemFdError, Window};
+use crate::{Arena, ArenaError, Mapping, MemFd, MemFdError, PageKind, Window};
 
 /// A region of this process, from which blocks are taken. Cloning gives the same pool.
 #[derive(Debug, Clone)]
@@ -67,6 +67,13 @@ impl Pool {
     #[inline]
     pub fn window(&self, offset: u64, length: u64) -> Option<Window<'_>> {
         self.shared.mapping.window(offset, length)
+    }
+
+    /// What pages the region lies in, by the kernel's word: huge ones spare large operations most of the address
+    /// translation. Takes a while; not for the data path.
+    #[must_use]
+    pub fn page_kind(&self) -> PageKind {
+        self.shared.mapping.page_kind()
     }
 
     /// Takes `bytes` bytes, aligned to [`crate::ARENA_UNIT`]. They hold whatever they held before; those of a new pool

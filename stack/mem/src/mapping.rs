@@ -7,11 +7,12 @@ use core::{
 use std::os::fd::BorrowedFd;
 
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::mm::Advice;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use thiserror::Error;
 
 use crate::{
-    Window,
+    PageKind, Window,
+    huge::{self, HUGE},
     sigbus::{self, MAX_FOREIGN, RegisterError, Registration},
 };
 
@@ -56,21 +57,57 @@ pub struct Mapping {
     /// the handler could cover what another mapping gets at this address.
     foreign: Option<Registration>,
     protection: Protection,
-    raw: MmapRaw,
+    base: NonNull<u8>,
+    length: usize,
+    /// Holds the range, which may be a part of it, and unmaps all of it when dropped.
+    held: MmapRaw,
 }
 
+// SAFETY: `base` is an address inside `held`, which is `Send`; this type reads and writes there by atomics only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `held` is `Sync`.
+unsafe impl Sync for Mapping {}
+
 impl Mapping {
-    /// Maps `length` bytes of a file descriptor, shared with whoever else maps it, from the file's start.
+    /// Maps `length` bytes of a file descriptor, shared with whoever else maps it, from the file's start. Large mappings
+    /// begin where a huge page can, so that the file's huge pages are mapped as such.
     ///
     /// # Errors
     /// [`MapError`] when `length` is zero or the kernel refuses.
     pub fn shared(fd: BorrowedFd<'_>, length: usize, protection: Protection) -> Result<Self, MapError> {
+        if length >= HUGE {
+            return Self::aligned(fd, length, protection);
+        }
         let mut options = MmapOptions::new();
         options.len(length);
         Self::from_kernel(length, protection, || match protection {
             Protection::Read => options.map_raw_read_only(&fd),
             Protection::ReadWrite => options.map_raw(&fd),
         })
+    }
+
+    /// [`Mapping::shared`] at a multiple of [`HUGE`]: reserves a range with so much to spare and maps the file inside.
+    /// What is left of the reservation cannot be accessed.
+    fn aligned(fd: BorrowedFd<'_>, length: usize, protection: Protection) -> Result<Self, MapError> {
+        let kernel = |errno| MapError::Kernel { length, errno };
+        let reserved = length.checked_add(HUGE).ok_or(kernel(rustix::io::Errno::NOMEM))?;
+        let mut mapping = Self::from_kernel(length, protection, || {
+            MmapOptions::new().len(reserved).no_reserve_swap().map_anon().map(MmapRaw::from)
+        })?;
+        let first = mapping.held.as_mut_ptr();
+        // SAFETY: nobody uses the range yet.
+        unsafe { rustix::mm::mprotect(first.cast(), reserved, MprotectFlags::empty()) }.map_err(kernel)?;
+        let base = first.wrapping_add(first.addr().wrapping_neg() % HUGE);
+        let prot = match protection {
+            Protection::Read => ProtFlags::READ,
+            Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the range lies inside the reservation, which nobody uses, since the step to a multiple of `HUGE` is
+        // less than what was reserved beyond `length`; it is unmapped with the reservation.
+        let mapped = unsafe { rustix::mm::mmap(base.cast(), length, prot, flags, fd, 0) }.map_err(kernel)?;
+        mapping.base = NonNull::new(mapped.cast()).ok_or(kernel(rustix::io::Errno::FAULT))?;
+        Ok(mapping)
     }
 
     /// Maps `length` bytes of zeroed memory private to this process, populated.
@@ -91,12 +128,12 @@ impl Mapping {
         if length == 0 {
             return Err(MapError::Empty);
         }
-        let raw = map().map_err(|error| {
-            // The library refuses lengths beyond the address space itself, without a number.
-            let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::NOMEM);
-            MapError::Kernel { length, errno }
-        })?;
-        Ok(Self { foreign: None, protection, raw })
+        // The library refuses lengths beyond the address space itself, without a number.
+        let errno = |error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::NOMEM);
+        let kernel = |errno| MapError::Kernel { length, errno };
+        let held = map().map_err(|error| kernel(errno(error)))?;
+        let base = NonNull::new(held.as_mut_ptr()).ok_or(kernel(rustix::io::Errno::FAULT))?;
+        Ok(Self { foreign: None, protection, base, length, held })
     }
 
     /// Maps memory that another process owns and may take pages away from, by punching holes or running out of its
@@ -107,7 +144,7 @@ impl Mapping {
     /// [`MapError`] when `length` is zero, the kernel refuses, or there are too many such mappings.
     pub fn foreign(fd: BorrowedFd<'_>, length: usize, protection: Protection) -> Result<Self, MapError> {
         let mut mapping = Self::shared(fd, length, protection)?;
-        let registered = sigbus::register(mapping.raw.as_ptr().addr(), length, protection);
+        let registered = sigbus::register(mapping.base.as_ptr().addr(), length, protection);
         mapping.foreign = Some(registered.map_err(|error| match error {
             RegisterError::Full => MapError::TooManyForeign,
             RegisterError::Handler(errno) => MapError::FaultHandler(errno),
@@ -122,6 +159,25 @@ impl Mapping {
         self.foreign.as_ref().is_some_and(Registration::faulted)
     }
 
+    /// Has the whole huge pages in this writable mapping of a new memory file backed as such, where the host can; the
+    /// rest is left to [`Mapping::populate`]. One ordinary page of each gets memory first, as the kernel collapses
+    /// nothing that is all holes.
+    pub(crate) fn prefer_huge(&self) {
+        let whole = self.length - self.length % HUGE;
+        if whole > 0 && self.base.addr().get().is_multiple_of(HUGE) {
+            huge::advise(self.base.as_ptr(), whole);
+            self.touch(whole, HUGE);
+            huge::collapse(self.base.as_ptr(), whole);
+        }
+    }
+
+    /// What pages the memory lies in at the moment, as far as this process has touched it. Reads `/proc/self/smaps`,
+    /// which takes a while.
+    #[must_use]
+    pub fn page_kind(&self) -> PageKind {
+        PageKind::of(huge::mapped(self.base.addr().get(), self.length), self.length)
+    }
+
     /// Gives every page memory now, so that none is missing later. A writable mapping's contents stay.
     ///
     /// # Errors
@@ -132,21 +188,21 @@ impl Mapping {
             Protection::Read => Advice::LinuxPopulateRead,
         };
         // SAFETY: the advice changes no contents.
-        match unsafe { rustix::mm::madvise(self.raw.as_mut_ptr().cast(), self.length(), advice) } {
+        match unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.length(), advice) } {
             // Linux before 5.14 does not know it.
             Err(rustix::io::Errno::INVAL) => {
-                self.touch();
+                self.touch(self.length, rustix::param::page_size());
                 Ok(())
             }
             other => other,
         }
     }
 
-    /// Touches every page, in the way the protection allows.
-    fn touch(&self) {
-        for offset in (0..self.length()).step_by(rustix::param::page_size()) {
+    /// Touches a byte of every `step`, up to `end`, in the way the protection allows.
+    fn touch(&self, end: usize, step: usize) {
+        for offset in (0..end.min(self.length)).step_by(step) {
             // SAFETY: `offset` is below the length, so the result is inside the mapping.
-            let byte = unsafe { self.raw.as_mut_ptr().add(offset) };
+            let byte = unsafe { self.base.as_ptr().add(offset) };
             // SAFETY: the byte is inside the mapping and only ever reached through atomics and raw copies.
             let byte = unsafe { AtomicU8::from_ptr(byte) };
             match self.protection {
@@ -163,13 +219,13 @@ impl Mapping {
     /// The kernel's reason.
     pub fn exclude_from_fork(&self) -> rustix::io::Result<()> {
         // SAFETY: the advice concerns children only, in which whoever uses the range faults.
-        unsafe { rustix::mm::madvise(self.raw.as_mut_ptr().cast(), self.length(), Advice::LinuxDontFork) }
+        unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.length(), Advice::LinuxDontFork) }
     }
 
     /// Bytes mapped.
     #[must_use]
-    pub fn length(&self) -> usize {
-        self.raw.len()
+    pub const fn length(&self) -> usize {
+        self.length
     }
 
     /// What the mapping may be used for.
@@ -187,9 +243,8 @@ impl Mapping {
         }
         let offset = usize::try_from(offset).ok()?;
         let length = usize::try_from(length).ok()?;
-        let first = NonNull::new(self.raw.as_mut_ptr())?;
         // SAFETY: `offset` is at most the length, so the result is inside the mapping or one past its end.
-        let base = unsafe { first.add(offset) };
+        let base = unsafe { self.base.add(offset) };
         let writable = self.protection == Protection::ReadWrite;
         // SAFETY: `length` bytes from `base` on are inside the mapping, which the window borrows; the protection says
         // whether they may be written.

@@ -92,7 +92,8 @@ impl MemFd {
         Ok(Self { fd, length: mapped })
     }
 
-    /// A client's region: populated, so that a daemon admits it, mapped for writing, and of fixed size.
+    /// A client's region: populated, so that a daemon admits it, mapped for writing, and of fixed size. In huge pages
+    /// where the host gives them; see [`Mapping::page_kind`].
     ///
     /// # Errors
     /// [`MemFdError`], as for [`MemFd::create`], or when there is no memory for the pages.
@@ -137,6 +138,7 @@ impl MemFd {
 
     fn map_populated(&self) -> Result<Mapping, MemFdError> {
         let mapping = self.map(Protection::ReadWrite)?;
+        mapping.prefer_huge();
         mapping.populate().map_err(|errno| MemFdError::Populate { length: self.length as u64, errno })?;
         Ok(mapping)
     }
