@@ -3,7 +3,7 @@
 use ringway_mem::Window;
 
 use crate::{
-    CopyError,
+    CopyError, Stores,
     kernel::{
         self,
         level::{self, Level},
@@ -16,7 +16,16 @@ use crate::{
 /// # Errors
 /// [`CopyError`]; nothing has been written then.
 pub fn copy(source: Window<'_>, destinations: &[Window<'_>]) -> Result<(), CopyError> {
-    copy_at(level::best(), source, destinations)
+    copy_at(level::best(), Stores::Cached, source, destinations)
+}
+
+/// [`copy`] with a choice of stores.
+///
+/// # Errors
+/// As [`copy`].
+#[inline]
+pub fn copy_with(stores: Stores, source: Window<'_>, destinations: &[Window<'_>]) -> Result<(), CopyError> {
+    copy_at(level::best(), stores, source, destinations)
 }
 
 /// Exchanges the bytes of two windows of one length. Windows that overlap give unspecified bytes, unless they are
@@ -31,14 +40,21 @@ pub fn swap(a: Window<'_>, b: Window<'_>) -> Result<(), CopyError> {
 /// [`copy`] at a level, which this processor must have.
 pub(crate) fn copy_at(
     level: Level,
+    stores: Stores,
     source: Window<'_>,
     destinations: &[Window<'_>],
 ) -> Result<(), CopyError> {
     for destination in destinations {
         check(destination, source.length())?;
     }
-    // SAFETY: every destination was just found writable and as long as the source; the caller vouches for the level.
-    unsafe { kernel::copy::copy(level, source, destinations) };
+    match stores {
+        // SAFETY: every destination was just found writable and as long as the source, which is long enough.
+        Stores::Streaming if kernel::stream::helps(source.length()) => unsafe {
+            kernel::stream::copy(level, source, destinations);
+        },
+        // SAFETY: as above; the caller vouches for the level.
+        _ => unsafe { kernel::copy::copy(level, source, destinations) },
+    }
     Ok(())
 }
 

@@ -22,15 +22,17 @@ mod error;
 mod kernel;
 pub mod oracle;
 mod scalar;
+mod stores;
 #[cfg(test)]
 mod tests;
 
 use ringway_mem::Window;
 use ringway_types::{DataType, Reduction};
 
-pub use copy::{copy, swap};
+pub use copy::{copy, copy_with, swap};
 pub use error::{CopyError, ReduceError};
 pub use scalar::Scalar;
+pub use stores::{Stores, streaming_pays};
 
 use kernel::level::{self, Level};
 
@@ -73,7 +75,23 @@ pub fn reduce(
     destinations: &[Window<'_>],
     divisor: Option<u32>,
 ) -> Result<(), ReduceError> {
-    reduce_at(level::best(), datatype, reduction, sources, destinations, divisor)
+    reduce_at(level::best(), Stores::Cached, datatype, reduction, sources, destinations, divisor)
+}
+
+/// [`reduce`] with a choice of stores. The bits are the same.
+///
+/// # Errors
+/// As [`reduce`].
+#[inline]
+pub fn reduce_with(
+    stores: Stores,
+    datatype: DataType,
+    reduction: Reduction,
+    sources: &[Source<'_>],
+    destinations: &[Window<'_>],
+    divisor: Option<u32>,
+) -> Result<(), ReduceError> {
+    reduce_at(level::best(), stores, datatype, reduction, sources, destinations, divisor)
 }
 
 /// Combines the ranks' inputs one after the other and writes to each step's output what there is so far: with its
@@ -103,6 +121,7 @@ pub fn scan(
 /// [`reduce`] at a level, which this processor must have: only [`level::best`] and the baseline are used.
 fn reduce_at(
     level: Level,
+    stores: Stores,
     datatype: DataType,
     reduction: Reduction,
     sources: &[Source<'_>],
@@ -124,9 +143,15 @@ fn reduce_at(
         Some(0) => return Err(ReduceError::BadDivisor),
         _ => {}
     }
-    if !destinations.is_empty() {
-        let job = kernel::ReduceJob { first, rest, destinations, length };
-        kernel::reduce(level, datatype, reduction, divisor, job);
+    if destinations.is_empty() {
+        return Ok(());
+    }
+    let job = kernel::ReduceJob { first, rest, destinations, length, stage: None };
+    match stores {
+        Stores::Streaming if kernel::stream::helps(length) => {
+            kernel::stream::reduce(level, datatype, reduction, divisor, job);
+        }
+        _ => kernel::reduce(level, datatype, reduction, divisor, job),
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use ringway_mem::{Mapping, Protection, Window};
 use ringway_types::{DataType, Reduction};
 
 use crate::{
-    CopyError, ReduceError, Scalar, ScanStep, Source,
+    CopyError, ReduceError, Scalar, ScanStep, Source, Stores,
     copy::{copy_at, swap_at},
     kernel::{ScanJob, level, level::Level},
     oracle, reduce, reduce_at, scan_at,
@@ -187,6 +187,12 @@ fn expect(before: &[u8], slots: &Slots, written: &[(Window<'_>, Vec<u8>)]) -> Ve
 }
 
 fn check_reduce(case: &Case, level: Level) {
+    for stores in [Stores::Cached, Stores::Streaming] {
+        check_reduce_with(stores, case, level);
+    }
+}
+
+fn check_reduce_with(stores: Stores, case: &Case, level: Level) {
     let length = case.inputs[0].0.len();
     let slots = Slots::new(14, length);
     let window = |slot: usize| slots.window(slot, case.shifts[slot], length);
@@ -202,9 +208,10 @@ fn check_reduce(case: &Case, level: Level) {
     let wanted = oracle::reduce(case.datatype, case.reduction, &inputs, case.divisor);
     let written: Vec<_> = destinations.iter().map(|d| (*d, wanted.clone())).collect();
     let after = expect(&slots.all(), &slots, &written);
-    reduce_at(level, case.datatype, case.reduction, &sources, &destinations, case.divisor).expect("reduce");
+    reduce_at(level, stores, case.datatype, case.reduction, &sources, &destinations, case.divisor)
+        .expect("reduce");
     for destination in &destinations {
-        assert_eq!(bytes(destination), wanted, "{case:?} at {level:?}");
+        assert_eq!(bytes(destination), wanted, "{case:?} at {level:?}, {stores:?}");
     }
     assert!(slots.all() == after, "bytes outside the destinations were written: {case:?} at {level:?}");
 }
@@ -265,6 +272,32 @@ fn reductions_give_the_oracle_s_bits() {
     for_every_pair(12, check_reduce);
 }
 
+/// More destinations than are streamed to, and the lengths around each threshold.
+#[test]
+fn streaming_reaches_every_destination() {
+    let slots = Slots::new(141, 1300);
+    for length in (508..=1300).step_by(4) {
+        let window = |slot: usize| slots.window(slot, slot % 64, length);
+        let input: Vec<u8> = (0..length).map(|i| (i * 7 + length) as u8).collect();
+        window(0).write(&input);
+        let destinations: Vec<_> = (1..=140).map(window).collect();
+        let wanted = oracle::reduce(DataType::I32, Reduction::Sum, &[(input.as_slice(), None); 2], None);
+        let sources = [Source::from(window(0)); 2];
+        for level in levels() {
+            reduce_at(level, Stores::Streaming, DataType::I32, Reduction::Sum, &sources, &destinations, None)
+                .expect("reduce");
+            for (i, destination) in destinations.iter().enumerate() {
+                assert!(bytes(destination) == wanted, "{length} bytes, destination {i} at {level:?}");
+                destination.write(&vec![0; length]);
+            }
+            copy_at(level, Stores::Streaming, window(0), &destinations).expect("copy");
+            for (i, destination) in destinations.iter().enumerate() {
+                assert!(bytes(destination) == input, "{length} bytes, copy {i} at {level:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn scans_give_the_oracle_s_bits() {
     for_every_pair(8, check_scan);
@@ -286,7 +319,8 @@ fn every_half(datatype: DataType, reduction: Reduction, other: Option<u16>, divi
     }
     let wanted = oracle::reduce(datatype, reduction, &inputs, divisor);
     for level in levels() {
-        reduce_at(level, datatype, reduction, &sources, &[window(2)], divisor).expect("reduce");
+        reduce_at(level, Stores::Cached, datatype, reduction, &sources, &[window(2)], divisor)
+            .expect("reduce");
         assert!(bytes(&window(2)) == wanted, "{datatype} {reduction} with {other:?} at {level:?}");
     }
 }
@@ -326,7 +360,8 @@ fn integer_averages_truncate_toward_zero_at_the_edges() {
             let wanted = oracle::reduce(datatype, Reduction::Avg, &[(&all, None)], Some(divisor));
             for level in levels() {
                 let source = Source { window: from, scale: None };
-                reduce_at(level, datatype, Reduction::Avg, &[source], &[to], Some(divisor)).expect("reduce");
+                reduce_at(level, Stores::Cached, datatype, Reduction::Avg, &[source], &[to], Some(divisor))
+                    .expect("reduce");
                 assert_eq!(bytes(&to), wanted, "{datatype} / {divisor} at {level:?}");
             }
         }
@@ -375,7 +410,10 @@ proptest! {
             to.extend(in_place.then(|| window(0)));
             let written: Vec<_> = to.iter().map(|w| (*w, data.clone())).collect();
             let after = expect(&slots.all(), &slots, &written);
-            copy_at(level, window(0), &to).expect("copy");
+            copy_at(level, Stores::Cached, window(0), &to).expect("copy");
+            prop_assert!(slots.all() == after);
+            to.iter().filter(|w| w.as_ptr() != window(0).as_ptr()).for_each(|w| _ = w.write(&other));
+            copy_at(level, Stores::Streaming, window(0), &to).expect("copy");
             prop_assert!(slots.all() == after);
 
             window(1).write(&other);

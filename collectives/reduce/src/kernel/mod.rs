@@ -16,12 +16,16 @@ mod integer;
 pub(crate) mod level;
 mod logical;
 mod order;
+pub(crate) mod stream;
 
 pub(crate) use dispatch::{reduce, scan};
+
+use core::ptr::NonNull;
 
 use ringway_mem::Window;
 
 use crate::{Scalar, ScanStep, Source};
+use stream::Stage;
 
 /// How elements of one type combine. `Raw` is the element in memory, `Acc` what it is while it is accumulated.
 pub(crate) trait Rule: Copy {
@@ -77,16 +81,26 @@ pub(crate) trait Rule: Copy {
     /// Stores `N` elements to every destination, `offset` bytes in.
     ///
     /// # Safety
-    /// Every destination is valid for writes of `N` elements from `offset` on.
+    /// Every destination is valid for writes of `N` elements from `offset` on; the stage, if there is one, was given
+    /// everything before and is used by nobody else.
     #[inline(always)]
     unsafe fn store_block<const N: usize>(
         self,
         values: &[Self::Acc; N],
         destinations: &[Window<'_>],
+        stage: Option<NonNull<Stage>>,
         offset: usize,
     ) {
         let mut raw = [Self::Raw::default(); N];
         self.finish_block(values, &mut raw);
+        if let Some(mut stage) = stage {
+            // SAFETY: the caller vouches that nobody else uses the stage.
+            let stage = unsafe { stage.as_mut() };
+            // SAFETY: a stage has room for the largest block.
+            unsafe { write_block(stage.next_block(), &raw) };
+            // SAFETY: the caller vouches for the destinations, and the block was just written.
+            return unsafe { stage.advance(destinations, offset, size_of::<[Self::Raw; N]>()) };
+        }
         for destination in destinations {
             // SAFETY: the caller vouches that `offset` is inside the destination.
             let to = unsafe { destination.as_ptr().add(offset) };
@@ -142,6 +156,8 @@ pub(crate) struct ReduceJob<'a> {
     pub(crate) rest: &'a [Source<'a>],
     pub(crate) destinations: &'a [Window<'a>],
     pub(crate) length: usize,
+    /// Present where results go to the destinations by way of it.
+    pub(crate) stage: Option<NonNull<Stage>>,
 }
 
 /// A checked request to scan: every window has `length` bytes, a whole number of elements; every output and
@@ -178,7 +194,7 @@ impl Body for ReduceJob<'_> {
             fold_block(rule, &mut total, &next);
         }
         // SAFETY: as above, and destinations are writable.
-        unsafe { rule.store_block(&total, self.destinations, offset) };
+        unsafe { rule.store_block(&total, self.destinations, self.stage, offset) };
     }
 }
 
@@ -203,7 +219,7 @@ impl Body for ScanJob<'_> {
                 && let Some(output) = &step.output
             {
                 // SAFETY: as above, and outputs are writable.
-                unsafe { rule.over(ranks).store_block(&total, core::slice::from_ref(output), offset) };
+                unsafe { rule.over(ranks).store_block(&total, core::slice::from_ref(output), None, offset) };
             }
             if has_value {
                 fold_block(rule, &mut total, &next);
@@ -216,12 +232,12 @@ impl Body for ScanJob<'_> {
                 && let Some(output) = &step.output
             {
                 // SAFETY: as above, and outputs are writable.
-                unsafe { rule.over(ranks).store_block(&total, core::slice::from_ref(output), offset) };
+                unsafe { rule.over(ranks).store_block(&total, core::slice::from_ref(output), None, offset) };
             }
         }
         if has_value && let Some(output) = &self.carry_out {
             // SAFETY: as above, and the carry's window is writable.
-            unsafe { rule.over(1).store_block(&total, core::slice::from_ref(output), offset) };
+            unsafe { rule.over(1).store_block(&total, core::slice::from_ref(output), None, offset) };
         }
     }
 }

@@ -1,0 +1,271 @@
+//! Streaming (non-temporal) stores: whole lines of 64 bytes that go to memory without being read into a cache first.
+//!
+//! Only whole aligned lines are worth it, and destinations may lie at any distance from one. So results are gathered
+//! in a [`Stage`], a few hundred bytes that stay in the first-level cache, and each destination is sent the lines
+//! that are complete in it, at its own alignment; the bytes before its first and after its last line are stored
+//! plainly. Measured, the way over the stage costs nothing: memory is the limit.
+
+use core::ptr::NonNull;
+
+use ringway_mem::Window;
+use ringway_types::{DataType, Reduction};
+
+use super::{ReduceJob, level::Level};
+
+/// Bytes of a cache line, which is what memory is written in.
+const LINE: usize = 64;
+/// Bytes of the largest block a kernel stores at once.
+const BLOCK: usize = 256;
+/// Below so many bytes nothing is streamed. At least a block of every type and a line more, so that the first block
+/// reaches past every destination's first line boundary.
+const LEAST: usize = 512;
+/// Destinations of one call that are streamed to; further ones are written through the caches.
+const MASKED: usize = u128::BITS as usize;
+
+/// Whether streaming is possible here and sensible for windows of `length` bytes.
+pub(crate) const fn helps(length: usize) -> bool {
+    cfg!(target_arch = "x86_64") && length >= LEAST
+}
+
+/// The destinations, by their place in the slice, that are none of the sources.
+fn streamed<'a>(destinations: &[Window<'_>], sources: impl Iterator<Item = Window<'a>> + Clone) -> u128 {
+    let is_source = |d: &Window<'_>| sources.clone().any(|s| s.as_ptr() == d.as_ptr());
+    let marked = destinations.iter().take(MASKED).enumerate().filter(|(_, d)| !is_source(d));
+    marked.fold(0, |mask, (i, _)| mask | 1 << i)
+}
+
+/// Whether the destination at a place is streamed to.
+#[inline(always)]
+const fn is_streamed(mask: u128, place: usize) -> bool {
+    place < MASKED && mask >> place & 1 == 1
+}
+
+/// [`super::reduce`] with streaming stores, of a job of at least [`LEAST`] bytes.
+pub(crate) fn reduce(
+    level: Level,
+    datatype: DataType,
+    reduction: Reduction,
+    divisor: Option<u32>,
+    job: ReduceJob<'_>,
+) {
+    let sources = core::iter::once(job.first).chain(job.rest).map(|source| source.window);
+    let mut stage = Stage::new(level, streamed(job.destinations, sources));
+    let staged = ReduceJob { stage: Some(NonNull::from_mut(&mut stage)), ..job };
+    super::reduce(level, datatype, reduction, divisor, staged);
+    // SAFETY: the stage has seen all bytes of the job, whose destinations were checked.
+    unsafe { stage.finish(job.destinations, job.length) };
+}
+
+/// [`super::copy::copy`] with streaming stores, of at least [`LEAST`] bytes.
+///
+/// # Safety
+/// Every destination is writable and as long as the source; the processor has the level's features.
+pub(crate) unsafe fn copy(level: Level, source: Window<'_>, destinations: &[Window<'_>]) {
+    let mask = streamed(destinations, core::iter::once(source));
+    let length = source.length();
+    let mut start = 0;
+    while start < length {
+        let end = length.min(start + BLOCK);
+        let part = Part { from: source.as_ptr(), start, end };
+        // SAFETY: the part is inside the source and every destination, and what was before it has been sent.
+        unsafe { send_to_all(level, part, destinations, mask) };
+        start = end;
+    }
+    // SAFETY: everything has been sent.
+    unsafe { finish(source.as_ptr(), destinations, mask, length) };
+}
+
+/// Results on their way to the destinations: the last line's worth of what was sent on, and the next block.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Stage {
+    /// The last bytes before the next block: some are in incomplete lines of some destinations.
+    before: [u8; LINE],
+    /// Where the next block is written.
+    block: [u8; BLOCK],
+    level: Level,
+    streamed: u128,
+}
+
+impl Stage {
+    const fn new(level: Level, streamed: u128) -> Self {
+        Self { before: [0; LINE], block: [0; BLOCK], level, streamed }
+    }
+
+    /// Where a kernel puts its next block: room for [`BLOCK`] bytes.
+    #[inline(always)]
+    pub(super) const fn next_block(&mut self) -> *mut u8 {
+        self.block.as_mut_ptr()
+    }
+
+    /// The start of the whole result, were all of it in the stage: only the bytes from a line before `offset` on are.
+    #[inline(always)]
+    const fn from(&self, offset: usize) -> *const u8 {
+        core::ptr::from_ref(self).cast::<u8>().wrapping_add(LINE).wrapping_sub(offset)
+    }
+
+    /// Sends the block on, `length` bytes that belong `offset` bytes into every destination.
+    ///
+    /// # Safety
+    /// Every destination is valid for writes of these bytes, and everything before them went this way.
+    #[inline(never)]
+    pub(super) unsafe fn advance(&mut self, destinations: &[Window<'_>], offset: usize, length: usize) {
+        let part = Part { from: self.from(offset), start: offset, end: offset + length };
+        // SAFETY: the caller vouches for the destinations; the stage has the block and the line before it.
+        unsafe { send_to_all(self.level, part, destinations, self.streamed) };
+        if let Some(last) = self.block.get(length.wrapping_sub(LINE)..length) {
+            self.before.copy_from_slice(last);
+        } else {
+            // The block is shorter than a line.
+            self.before.copy_within(length.., 0);
+            self.before[LINE - length..].copy_from_slice(&self.block[..length]);
+        }
+    }
+
+    /// Stores the last, incomplete line of every destination.
+    ///
+    /// # Safety
+    /// Every destination is valid for writes of `length` bytes, all of which went this way.
+    unsafe fn finish(&self, destinations: &[Window<'_>], length: usize) {
+        // SAFETY: the stage has the last line's worth of bytes, and the caller vouches for the destinations.
+        unsafe { finish(self.from(length), destinations, self.streamed, length) };
+    }
+}
+
+/// Bytes `start..end` of something whose first byte is, or would be, at `from`. The bytes of the line before `start`
+/// are there as well, unless `start` is zero.
+#[derive(Clone, Copy)]
+struct Part {
+    from: *const u8,
+    start: usize,
+    end: usize,
+}
+
+/// Sends a part to every destination.
+///
+/// # Safety
+/// The part is readable, every destination is valid for writes of `..end`, what is before the part has been sent, and
+/// the processor has the level's features.
+#[inline(always)]
+unsafe fn send_to_all(level: Level, part: Part, destinations: &[Window<'_>], mask: u128) {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the caller's promise is passed on.
+        Level::Avx2 => unsafe { x86::send_to_all_avx2(part, destinations, mask) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the caller's promise is passed on.
+        Level::Baseline => unsafe { x86::send_to_all_sse2(part, destinations, mask) },
+        // `helps` says that it does not, elsewhere.
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => {
+            for destination in destinations {
+                // SAFETY: the caller's promise is passed on.
+                unsafe { store(part.from, destination.as_ptr(), part.start, part.end) };
+            }
+        }
+    }
+}
+
+/// Stores what is left in the last line of every destination that was streamed to, and makes all of it visible before
+/// what the thread writes next, which streaming stores are otherwise not.
+///
+/// # Safety
+/// The last line's worth of the `length` bytes from `from` on is readable, every destination is valid for writes of
+/// them, and all have been sent.
+unsafe fn finish(from: *const u8, destinations: &[Window<'_>], mask: u128, length: usize) {
+    for (place, destination) in destinations.iter().enumerate() {
+        if cfg!(target_arch = "x86_64") && is_streamed(mask, place) {
+            let to = destination.as_ptr();
+            // SAFETY: the caller vouches for the bytes; the last boundary is at most a line before the end.
+            unsafe { store(from, to, last_boundary(to, length), length) };
+        }
+    }
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of the architecture has the instruction.
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// The last position up to `end` at which a line of the destination begins; `end` is at least a line.
+#[inline(always)]
+fn last_boundary(to: *mut u8, end: usize) -> usize {
+    end - to.addr().wrapping_add(end) % LINE
+}
+
+/// Stores bytes `start..end` plainly.
+///
+/// # Safety
+/// They are readable from `from` and writable at `to`.
+#[inline(always)]
+unsafe fn store(from: *const u8, to: *mut u8, start: usize, end: usize) {
+    let from = from.wrapping_add(start);
+    // SAFETY: the caller vouches for the bytes up to `end`.
+    let to = unsafe { to.add(start) };
+    // SAFETY: as above; the stage overlaps nothing, and a copy's source only destinations that are its very bytes,
+    // which `copy` allows: memory that is moved onto itself.
+    unsafe { core::ptr::copy(from, to, end - start) };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use core::arch::x86_64::*;
+
+    use super::{LINE, Part, Window, is_streamed, last_boundary, store};
+
+    /// Declares a sender to one destination and to all, from the instructions that load and stream a register.
+    macro_rules! sender {
+        ($one:ident, $all:ident, $feature:literal, $register:ty, $load:ident, $stream:ident) => {
+            /// Streams the lines that the part completes in a destination.
+            ///
+            /// # Safety
+            /// As for [`super::send_to_all`].
+            #[inline]
+            #[target_feature(enable = $feature)]
+            unsafe fn $one(part: Part, to: *mut u8) {
+                const STEP: usize = size_of::<$register>();
+                let mut at = if part.start == 0 {
+                    let first = to.addr().wrapping_neg() % LINE;
+                    // SAFETY: the caller vouches for the part, and the first one is longer than a line.
+                    unsafe { store(part.from, to, 0, first) };
+                    first
+                } else {
+                    last_boundary(to, part.start)
+                };
+                let end = last_boundary(to, part.end);
+                while at < end {
+                    for step in (at..at + LINE).step_by(STEP) {
+                        let from = part.from.wrapping_add(step).cast::<$register>();
+                        // SAFETY: from the line before the part on, up to its end, bytes are readable.
+                        let value = unsafe { $load(from) };
+                        // SAFETY: the line is whole and ends in the part, so the destination has it.
+                        let line = unsafe { to.add(step) };
+                        // SAFETY: as above; `at` is where a line begins, so the address is aligned.
+                        unsafe { $stream(line.cast(), value) };
+                    }
+                    at += LINE;
+                }
+            }
+
+            /// [`super::send_to_all`] with the feature.
+            ///
+            /// # Safety
+            /// As there.
+            #[target_feature(enable = $feature)]
+            pub(super) unsafe fn $all(part: Part, destinations: &[Window<'_>], mask: u128) {
+                for (place, destination) in destinations.iter().enumerate() {
+                    if is_streamed(mask, place) {
+                        // SAFETY: the caller's promise is passed on.
+                        unsafe { $one(part, destination.as_ptr()) };
+                    } else {
+                        // SAFETY: as above.
+                        unsafe { store(part.from, destination.as_ptr(), part.start, part.end) };
+                    }
+                }
+            }
+        };
+    }
+
+    sender!(send_avx2, send_to_all_avx2, "avx2", __m256i, _mm256_loadu_si256, _mm256_stream_si256);
+    sender!(send_sse2, send_to_all_sse2, "sse2", __m128i, _mm_loadu_si128, _mm_stream_si128);
+}

@@ -1,0 +1,79 @@
+//! Which stores write results, and when the ones that bypass the caches pay.
+
+use std::{fs, path::Path, sync::OnceLock};
+
+/// How results are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stores {
+    /// Through the caches: a line that is not there is read from memory before it is written, and what was written is
+    /// near when it is read next.
+    #[default]
+    Cached,
+    /// Past the caches ("non-temporal"), whole lines at a time: memory is not read before, which saves a third of the
+    /// traffic of a copy, but the next reader finds the result in memory only. A destination that is the very bytes of
+    /// a source is written through the caches all the same, as its lines are there already. So is everything on
+    /// processors other than x86-64, and when there are fewer than 512 bytes.
+    Streaming,
+}
+
+/// What is assumed of a processor that does not tell: the last level cache of current servers' core complexes.
+const ASSUMED_BYTES: u64 = 32 << 20;
+
+/// Where Linux describes the first processor's caches.
+const CACHES: &str = "/sys/devices/system/cpu/cpu0/cache";
+
+/// Whether [`Stores::Streaming`] moves a reduction's or copy's bytes faster than [`Stores::Cached`].
+///
+/// `total_bytes_touched` counts each distinct byte that the whole operation reads or writes, over all the pieces it is
+/// cut into and all the threads that work on it: of an allreduce of `n` bytes over `p` ranks `2pn` out of place and
+/// `pn` in place. `in_place` says that every destination is a source, where streaming never pays: each line is in the
+/// cache already, and would have to leave it.
+///
+/// The first call reads the size of the last level cache from the system.
+#[must_use]
+pub fn streaming_pays(total_bytes_touched: u64, in_place: bool) -> bool {
+    static CACHE: OnceLock<u64> = OnceLock::new();
+    cfg!(target_arch = "x86_64")
+        && !in_place
+        && total_bytes_touched > *CACHE.get_or_init(|| last_level(Path::new(CACHES)).unwrap_or(ASSUMED_BYTES))
+}
+
+/// Bytes of the largest cache described in a folder.
+fn last_level(folder: &Path) -> Option<u64> {
+    let entries = fs::read_dir(folder).ok()?;
+    entries.flatten().filter_map(|entry| parse(&fs::read_to_string(entry.path().join("size")).ok()?)).max()
+}
+
+/// A size as the system writes it: `32768K`.
+fn parse(size: &str) -> Option<u64> {
+    let size = size.trim();
+    let (digits, shift) = match size.as_bytes().last()? {
+        b'K' => (&size[..size.len() - 1], 10),
+        b'M' => (&size[..size.len() - 1], 20),
+        _ => (size, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_the_system_writes_them() {
+        assert_eq!(parse("32768K\n"), Some(32 << 20));
+        assert_eq!(parse("260M"), Some(260 << 20));
+        assert_eq!(parse("512"), Some(512));
+        for wrong in ["", "K", "-1K", "0K", "99999999999999999999K", "18446744073709551615M", "\u{e4}K"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+        assert_eq!(last_level(Path::new("/nonexistent")), None);
+    }
+
+    #[test]
+    fn streaming_pays_beyond_the_last_level_cache_only() {
+        assert!(!streaming_pays(64 << 10, false));
+        assert!(!streaming_pays(1 << 40, true));
+        assert_eq!(streaming_pays(1 << 40, false), cfg!(target_arch = "x86_64"));
+    }
+}
