@@ -8,7 +8,7 @@ use ringway_types::{DataType, Reduction};
 use crate::{
     local::cluster::{Cluster, ClusterOptions, DEVICES, Network},
     output,
-    perf::{Campaign, Measured, Row, SECONDS, Spec, header, line, measure, sizes},
+    perf::{Campaign, Measured, Mode, Row, SECONDS, Spec, header, line, measure, sizes},
 };
 
 /// Show that Ringway works on this machine.
@@ -79,6 +79,7 @@ fn spec(operations: Vec<Measured>, datatypes: Vec<DataType>, list: Vec<u64>) -> 
         seconds: SECONDS,
         pin: false,
         floor: false,
+        mode: Mode::Time,
     }
 }
 
@@ -92,7 +93,7 @@ fn check_everything(cluster: &Cluster) -> Result<(u64, u64), String> {
         vec![0, 8, 1000, 64 << 10, 3 << 20],
     );
     let campaign = Campaign { ranks: RANKS, spec, show_progress: true };
-    measure(cluster, &campaign, |row| {
+    measure(cluster, &campaign, |row: &Row| {
         let total = totals.entry(row.operation.clone()).or_default();
         total.0 += 1;
         total.1 += row.errors.unwrap_or(1);

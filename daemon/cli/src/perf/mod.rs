@@ -3,6 +3,7 @@
 mod call;
 mod check;
 mod floor;
+mod overlap;
 mod pace;
 mod parent;
 mod pattern;
@@ -10,6 +11,7 @@ mod place;
 mod rank;
 mod report;
 mod spec;
+mod tenants;
 
 use std::path::PathBuf;
 
@@ -22,7 +24,7 @@ pub use spec::Measured;
 
 pub(crate) use parent::{Campaign, measure};
 pub(crate) use report::{Row, header, line};
-pub(crate) use spec::{SECONDS, Spec, sizes};
+pub(crate) use spec::{Mode, SECONDS, Spec, sizes};
 
 use spec::parse_bytes;
 
@@ -38,7 +40,8 @@ use crate::local::cluster::{DEVICES, Network};
 #[command(
     after_help = "Examples:\n  ringway perf allreduce --ranks 2\n  ringway perf all_to_all --ranks 4 --nodes 2 -b 1K -e 1M -c 1\n  \
     ringway perf allreduce -t all -o all -b 1000 -e 1000 -n 1 -c 1    check every type and reduction\n  \
-    ringway perf allreduce --sizes 4K,1M,64M --in-place both --floor  against the bare kernel\n\n\
+    ringway perf allreduce --sizes 4K,1M,64M --in-place both --floor  against the bare kernel\n  \
+    ringway perf allreduce --overlap                                  hidden behind computation\n\n\
     The size is one rank's vector; for all_gather, reduce_scatter, all_to_all, gather and scatter it is the total over\n\
     all ranks. time is the median; algbw = size / time; busbw is what the slowest link must carry."
 )]
@@ -67,9 +70,9 @@ pub struct PerfArgs {
     /// Iterations at each size [default: as many as fit into --seconds].
     #[arg(short = 'n', long, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: Option<u32>,
-    /// Seconds to measure each size for.
-    #[arg(long, value_name = "S", default_value_t = SECONDS, value_parser = parse_seconds)]
-    seconds: f64,
+    /// Seconds to measure each size for [default: 0.2; with --tenants 3].
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    seconds: Option<f64>,
     /// Iterations before the clock starts.
     #[arg(short = 'w', long, default_value_t = 10)]
     warmup: u32,
@@ -104,6 +107,17 @@ pub struct PerfArgs {
     /// Keep every rank on one processor: rank 0 on the first, rank 1 on the next.
     #[arg(long)]
     pin: bool,
+    /// Measure how much of an operation's time is hidden behind computation instead [allreduce only; default size: 16M]: the
+    /// ranks compute in registers on the first processor, the daemon has the second.
+    #[arg(long, conflicts_with_all = ["floor", "tenants", "nodes", "pin", "blocking", "in_place"])]
+    overlap: bool,
+    /// Measure two jobs on one daemon instead [allreduce only; default size: 64M]: the share of the bytes that each gets, and
+    /// by how much large operations of one delay small ones of the other.
+    #[arg(long, conflicts_with_all = ["floor", "nodes", "blocking", "in_place"])]
+    tenants: bool,
+    /// Isolation of the daemons started: cell (ranks of one node share memory) or strict (they share the daemon only).
+    #[arg(long, value_name = "cell|strict", conflicts_with = "socket")]
+    isolation: Option<String>,
     /// Polling of the daemons started: spin, adaptive or block.
     #[arg(long, default_value = "adaptive", value_name = "MODE")]
     polling: String,

@@ -13,6 +13,11 @@ const SAMPLES_MIN: u64 = 5;
 const ALIGNED_MAX: u64 = 5000;
 const LOOPED_MAX: u64 = 1_000_000;
 
+/// Parts of the samples after which it is looked whether so much of the time was used up that the rest is left out: a
+/// machine where others work makes calls take much longer than the first ones said.
+const PARTS: u32 = 10;
+const PATIENCE: f64 = 3.0;
+
 /// What is timed at one point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pace {
@@ -49,9 +54,15 @@ impl Pace {
         Self { samples: narrow(samples), calls: narrow(calls) }
     }
 
-    /// Calls in all.
-    pub(crate) fn iterations(self) -> u64 {
-        u64::from(self.samples) * u64::from(self.calls)
+    /// Whether to ask after this sample, counted from 0, if enough time was spent. Not when a number was asked for.
+    pub(crate) fn looks_after(self, spec: &Spec, sample: u32) -> bool {
+        let part = self.samples.div_ceil(PARTS).max(1);
+        spec.iterations == 0 && (sample + 1).is_multiple_of(part) && u64::from(sample) + 1 >= SAMPLES_MIN
+    }
+
+    /// Whether enough time was spent.
+    pub(crate) fn is_over(spec: &Spec, spent_ns: f64) -> bool {
+        spent_ns > spec.seconds * 1e9 * PATIENCE
     }
 }
 
@@ -73,9 +84,20 @@ mod tests {
     }
 
     #[test]
+    fn no_less_than_a_few_samples_are_taken() {
+        let pace = Pace { samples: 200, calls: 1 };
+        assert_eq!((0..200).find(|s| pace.looks_after(&spec(0, 0.2), *s)), Some(19));
+        let few = Pace { samples: 5, calls: 1 };
+        assert_eq!((0..5).find(|s| few.looks_after(&spec(0, 0.2), *s)), Some(4));
+        assert!(Pace::is_over(&spec(0, 0.2), 1e9) && !Pace::is_over(&spec(0, 0.2), 0.5e9));
+    }
+
+    #[test]
     fn what_was_asked_for_is_done() {
         assert_eq!(Pace::of(&spec(1, 0.2), false, 250.0), Pace { samples: 1, calls: 1 });
         assert_eq!(Pace::of(&spec(100, 0.2), false, 250.0), Pace { samples: 5, calls: 20 });
-        assert_eq!(Pace::of(&spec(7, 0.2), true, 1e9), Pace { samples: 7, calls: 1 });
+        let seven = Pace::of(&spec(7, 0.2), true, 1e9);
+        assert_eq!(seven, Pace { samples: 7, calls: 1 });
+        assert!((0..7).all(|sample| !seven.looks_after(&spec(7, 0.2), sample)));
     }
 }

@@ -6,14 +6,17 @@ use std::{
 };
 
 use ringway_types::Reduction;
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     Form, PerfArgs,
     call::Call,
     floor::Floor,
+    overlap::{self, Overlap},
     rank,
     report::{Row, header, line},
-    spec::{Spec, sizes},
+    spec::{Measured, Mode, SECONDS, Spec, sizes},
+    tenants,
 };
 use crate::{
     local::{
@@ -22,6 +25,9 @@ use crate::{
     },
     output,
 };
+
+/// Seconds that two jobs are measured for unless said otherwise.
+const TENANTS_SECONDS: f64 = 3.0;
 
 /// Measures as the arguments say and prints the rows. The exit code tells whether every result was right.
 ///
@@ -38,15 +44,10 @@ pub fn perf(args: PerfArgs) -> Result<ExitCode, String> {
         return Err(format!("root {} is not one of the {} ranks", args.root, args.ranks));
     }
     let spec = spec(&args)?;
-    let options = ClusterOptions {
-        nodes: usize::from(args.nodes),
-        device: args.device.clone(),
-        network: args.network,
-        daemon_arguments: vec!["--polling".to_owned(), args.polling.clone()],
-    };
-    let cluster =
-        if args.socket.is_empty() { Cluster::start(&options) } else { Cluster::running(&args.socket) };
-    let cluster = cluster.map_err(|e| e.to_string())?;
+    let cluster = cluster(&args)?;
+    if args.overlap || args.tenants {
+        return others(&args, &cluster, spec);
+    }
     let mut printer = Printer { json: args.json, rows: 0, wrong: 0, unchecked: false, bus_bandwidth: 0.0 };
     if !args.json {
         output::line(&format!(
@@ -58,8 +59,52 @@ pub fn perf(args: PerfArgs) -> Result<ExitCode, String> {
         output::line(&header(args.floor));
     }
     let campaign = Campaign { ranks: usize::from(args.ranks), spec, show_progress: !args.json };
-    measure(&cluster, &campaign, |row| printer.print(row))?;
+    measure(&cluster, &campaign, |row: &Row| printer.print(row))?;
     Ok(printer.finish())
+}
+
+fn cluster(args: &PerfArgs) -> Result<Cluster, String> {
+    if !args.socket.is_empty() {
+        return Cluster::running(&args.socket).map_err(|e| e.to_string());
+    }
+    let mut daemon_arguments = vec!["--polling".to_owned(), args.polling.clone()];
+    if let Some(isolation) = &args.isolation {
+        daemon_arguments.extend(["--isolation".to_owned(), isolation.clone()]);
+    }
+    if args.overlap {
+        daemon_arguments.extend(["--engine-cpu".to_owned(), overlap::places()?.1.to_string()]);
+    }
+    let options = ClusterOptions {
+        nodes: usize::from(args.nodes),
+        device: args.device.clone(),
+        network: args.network,
+        daemon_arguments,
+    };
+    Cluster::start(&options).map_err(|e| e.to_string())
+}
+
+/// A row for people or machines.
+fn say<R: Serialize>(args: &PerfArgs, row: &R, line: fn(&R) -> String) {
+    output::line(&if args.json { serde_json::to_string(row).unwrap_or_default() } else { line(row) });
+}
+
+/// The measurements beside the table of times.
+fn others(args: &PerfArgs, cluster: &Cluster, mut spec: Spec) -> Result<ExitCode, String> {
+    spec.sizes.clone_from(&args.sizes);
+    if args.overlap {
+        if spec.sizes.is_empty() {
+            spec.sizes.push(16 << 20);
+        }
+        spec.mode = Mode::Overlap;
+        if !args.json {
+            output::line(&overlap::header());
+        }
+        let campaign = Campaign { ranks: usize::from(args.ranks), spec, show_progress: false };
+        measure(cluster, &campaign, |row: &Overlap| say(args, row, overlap::line))?;
+    } else {
+        tenants::tenants(cluster, &spec, u32::from(args.ranks), |finding| say(args, finding, tenants::line))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn spec(args: &PerfArgs) -> Result<Spec, String> {
@@ -74,7 +119,7 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
         let slices = if args.blocking { " on ordinary slices (--unregistered)" } else { "" };
         return Err(format!("{} has no in-place form{slices}; leave out --in-place", args.operation.name()));
     }
-    let list = if args.operation == super::Measured::Barrier {
+    let list = if args.operation == Measured::Barrier {
         vec![0]
     } else if args.sizes.is_empty() {
         sizes(args.begin, args.end, args.factor)
@@ -83,6 +128,9 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
     };
     if list.is_empty() {
         return Err(format!("no size lies between {} and {}; give -b at most -e", args.begin, args.end));
+    }
+    if (args.overlap || args.tenants) && args.operation != Measured::Allreduce {
+        return Err("--overlap and --tenants are measured with allreduce".to_owned());
     }
     let nodes = args.socket.len().max(usize::from(args.nodes));
     if args.floor && nodes > 1 {
@@ -110,9 +158,10 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
             Form::Both => vec![false, true],
         },
         nodes,
-        seconds: args.seconds,
+        seconds: args.seconds.unwrap_or(if args.tenants { TENANTS_SECONDS } else { SECONDS }),
         pin: args.pin,
         floor: args.floor,
+        mode: Mode::Time,
     })
 }
 
@@ -125,10 +174,10 @@ pub(crate) struct Campaign {
 }
 
 /// Runs the campaign's ranks on the cluster and gives every row as it comes.
-pub(crate) fn measure(
+pub(crate) fn measure<R: DeserializeOwned>(
     cluster: &Cluster,
     campaign: &Campaign,
-    mut row: impl FnMut(&Row),
+    mut row: impl FnMut(&R),
 ) -> Result<(), String> {
     let spec = serde_json::to_string(&campaign.spec).map_err(|e| e.to_string())?;
     let job = Job {
@@ -143,8 +192,7 @@ pub(crate) fn measure(
     let mut failed = None;
     while let Some(event) = running.next() {
         match event {
-            JobEvent::Line { rank: 0, error_stream: false, text } => match serde_json::from_str::<Row>(&text)
-            {
+            JobEvent::Line { rank: 0, error_stream: false, text } => match serde_json::from_str::<R>(&text) {
                 Ok(measured) => {
                     progress(terminal, "");
                     row(&measured);

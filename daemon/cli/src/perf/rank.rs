@@ -11,11 +11,13 @@ use super::{
     call::{Buffers, Call},
     check::wrong_elements,
     floor::{Floor, Kernel},
+    overlap,
     pace::Pace,
     pattern::{Case, Sample},
     place,
     report::{Row, Times, round},
-    spec::{Measured, Spec},
+    spec::{Measured, Mode, Spec},
+    tenants,
 };
 use crate::output;
 
@@ -40,6 +42,13 @@ pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
         None
     };
     // Threads that measure the floor choose their processors themselves, from all there are.
+    match spec.mode {
+        Mode::Time => {}
+        Mode::Overlap => return overlap::run_rank(&spec, &world, &arena).map(|()| ExitCode::SUCCESS),
+        Mode::Bulk { .. } | Mode::Small => {
+            return tenants::run_rank(&spec, &world, &arena).map(|()| ExitCode::SUCCESS);
+        }
+    }
     if spec.pin {
         place::pin(world.rank() as usize, &place::processors());
     }
@@ -139,8 +148,8 @@ impl Bench<'_> {
         let call = Call::new(self.world, point.what, case, point.in_place, self.spec.blocking);
         let wrong =
             if self.spec.check { Some(self.total(wrong_elements::<T>(&call, self.arena)?)?) } else { None };
-        let (pace, nanoseconds) = self.time::<T>(&call, bytes)?;
-        let slowest = self.slowest(&nanoseconds)?;
+        let (iterations, nanoseconds) = self.time::<T>(&call, bytes)?;
+        let slowest = agree_slowest(self.world, self.arena, &nanoseconds)?;
         let floor = self.floor_us(point, &case, bytes);
         if self.spec.floor {
             // The others sleep here while the first one measures.
@@ -148,7 +157,7 @@ impl Bench<'_> {
         }
         if self.world.rank() == 0 {
             let mut row = self.row(point, &case, bytes, slowest, wrong);
-            row.iterations = pace.iterations();
+            row.iterations = iterations;
             row.floor_us = floor;
             row.of_floor = floor.map(|floor| round(floor / row.time_us.p50.max(0.001), 3));
             output::line(&serde_json::to_string(&row).map_err(|e| e.to_string())?);
@@ -170,7 +179,7 @@ impl Bench<'_> {
             ranks: self.world.size(),
             nodes: self.world.nodes(),
             device: if self.world.nodes() > 1 { self.world.device().to_owned() } else { "none".to_owned() },
-            path: "engine".to_owned(),
+            path: path(self.world),
             algorithm: self.algorithm(),
             in_place: point.in_place,
             blocking: self.spec.blocking,
@@ -208,8 +217,8 @@ impl Bench<'_> {
         of_size.last().map(|c| c.algorithm).unwrap_or_default()
     }
 
-    /// Nanoseconds of each sample on this rank.
-    fn time<T: Sample>(&self, call: &Call<'_>, bytes: u64) -> Result<(Pace, Vec<f64>), String> {
+    /// How many calls were timed, and nanoseconds of each sample on this rank.
+    fn time<T: Sample>(&self, call: &Call<'_>, bytes: u64) -> Result<(u64, Vec<f64>), String> {
         let mut buffers = call.buffers::<T>(self.arena)?;
         // The fastest call tells what one takes: others may have been interrupted.
         let mut each = f64::INFINITY;
@@ -223,7 +232,8 @@ impl Bench<'_> {
         // All ranks must decide alike, or they would call different numbers of operations.
         let pace = Pace::of(self.spec, aligned, self.agreed_maximum(each)?);
         let mut times = Vec::with_capacity(pace.samples as usize);
-        for _ in 0..pace.samples {
+        let started = Instant::now();
+        for sample in 0..pace.samples {
             if aligned {
                 touch(&mut buffers);
             }
@@ -236,34 +246,55 @@ impl Bench<'_> {
                 buffers = call.run(buffers)?;
             }
             times.push(begun.elapsed().as_nanos() as f64 / f64::from(pace.calls));
+            let spent = || self.agreed_maximum(started.elapsed().as_nanos() as f64);
+            if pace.looks_after(self.spec, sample) && Pace::is_over(self.spec, spent()?) {
+                break;
+            }
         }
-        Ok((pace, times))
-    }
-
-    /// The slowest rank's time of every iteration.
-    fn slowest(&self, mine: &[f64]) -> Result<Vec<f64>, String> {
-        let mut buffer = self.arena.buffer::<f64>(mine.len()).map_err(|e| e.to_string())?;
-        buffer.copy_from_slice(mine);
-        self.combine(buffer, Reduction::Max).map(|b| b.to_vec())
+        let iterations = times.len() as u64 * u64::from(pace.calls);
+        Ok((iterations, times))
     }
 
     fn agreed_maximum(&self, value: f64) -> Result<f64, String> {
-        Ok(self.slowest(&[value])?.first().copied().unwrap_or(value))
+        Ok(agree_slowest(self.world, self.arena, &[value])?.first().copied().unwrap_or(value))
     }
 
     fn total(&self, value: u64) -> Result<u64, String> {
         let mut buffer = self.arena.buffer::<u64>(1).map_err(|e| e.to_string())?;
         buffer.fill(value);
-        self.combine(buffer, Reduction::Sum).map(|b| b.first().copied().unwrap_or(0))
-    }
-
-    fn combine<T: Sample>(&self, buffer: Buffer<T>, reduction: Reduction) -> Result<Buffer<T>, String> {
-        let submitted = self.world.allreduce_in_place(buffer, reduction).map_err(|e| e.error.to_string())?;
-        submitted.wait().map_err(|e| e.error.to_string())
+        combine(self.world, buffer, Reduction::Sum).map(|b| b.first().copied().unwrap_or(0))
     }
 }
 
-fn barrier(world: &Communicator) -> Result<(), String> {
+fn combine<T: Sample>(
+    world: &Communicator,
+    buffer: Buffer<T>,
+    reduction: Reduction,
+) -> Result<Buffer<T>, String> {
+    let submitted = world.allreduce_in_place(buffer, reduction).map_err(|e| e.error.to_string())?;
+    submitted.wait().map_err(|e| e.error.to_string())
+}
+
+/// The slowest rank's time of every sample.
+pub(crate) fn agree_slowest(world: &Communicator, arena: &Arena, mine: &[f64]) -> Result<Vec<f64>, String> {
+    let buffer = arena.buffer_from(mine).map_err(|e| e.to_string())?;
+    combine(world, buffer, Reduction::Max).map(|b| b.to_vec())
+}
+
+/// Who does the communicator's collectives, as the daemon tells it: `cell`, its ranks, or `engine`.
+pub(crate) fn path(world: &Communicator) -> String {
+    let status = world.client().status().ok();
+    let status = status.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
+    let communicators = status.as_ref().and_then(|s| s.get("communicators")?.as_array());
+    let of_size = communicators
+        .into_iter()
+        .flatten()
+        .rfind(|c| c.get("ranks").and_then(serde_json::Value::as_u64) == Some(u64::from(world.size())));
+    let path = of_size.and_then(|c| c.get("path")?.as_str());
+    path.unwrap_or("engine").to_owned()
+}
+
+pub(crate) fn barrier(world: &Communicator) -> Result<(), String> {
     world.barrier().map_err(|e| e.error.to_string())?.wait().map_err(|e| e.error.to_string())
 }
 

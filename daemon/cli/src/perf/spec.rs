@@ -25,6 +25,21 @@ pub(crate) struct Spec {
     pub(crate) pin: bool,
     /// Measure the bare kernel as well.
     pub(crate) floor: bool,
+    pub(crate) mode: Mode,
+}
+
+/// What ranks do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Mode {
+    /// Time every point.
+    #[default]
+    Time,
+    /// See how much of an operation is hidden behind computation.
+    Overlap,
+    /// Keep large operations under way until the time is over, waiting for them or asleep.
+    Bulk { asleep: bool },
+    /// Time small operations until the time is over.
+    Small,
 }
 
 /// Seconds that a point is measured for unless said otherwise.

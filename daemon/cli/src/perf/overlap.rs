@@ -1,0 +1,176 @@
+//! `ringway perf --overlap`: how much of an operation's time is hidden behind computation. The ranks share the first
+//! processor, where they compute in registers; the daemon has the second for itself.
+
+use std::{hint::black_box, time::Instant};
+
+use ringway_client::{Arena, Buffer, Communicator, Reduction};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    place::{pin_to, processors},
+    rank::{agree_slowest, barrier, path},
+    report::{Times, round, significant},
+    spec::Spec,
+};
+use crate::output;
+
+/// Every rank computes for this many times what the operation takes alone.
+const COMPUTE_TIMES: f64 = 4.0;
+const ITERATIONS: u32 = 25;
+const WARMUP: u32 = 5;
+
+/// One size's result. Times are medians over iterations, of the slowest rank.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Overlap {
+    pub(crate) operation: String,
+    pub(crate) bytes: u64,
+    pub(crate) ranks: u32,
+    pub(crate) path: String,
+    /// Submit and wait.
+    pub(crate) communication_us: f64,
+    /// Compute on every rank.
+    pub(crate) computation_us: f64,
+    /// Submit, compute, wait.
+    pub(crate) both_us: f64,
+    /// `1 - (both - computation) / communication`.
+    pub(crate) hidden: f64,
+}
+
+pub(crate) fn header() -> String {
+    format!(
+        "# {:>12} {:>6} {:>16} {:>16} {:>12} {:>8}\n# {:>12} {:>6} {:>16} {:>16} {:>12} {:>8}",
+        "size",
+        "path",
+        "communication",
+        "computation",
+        "both",
+        "hidden",
+        "(B)",
+        "",
+        "(us)",
+        "(us)",
+        "(us)",
+        "(%)"
+    )
+}
+
+pub(crate) fn line(row: &Overlap) -> String {
+    format!(
+        "  {:>12} {:>6} {:>16} {:>16} {:>12} {:>8}",
+        row.bytes,
+        row.path,
+        significant(row.communication_us),
+        significant(row.computation_us),
+        significant(row.both_us),
+        format!("{:.1}", row.hidden * 100.0)
+    )
+}
+
+/// The processor of the ranks and that of the daemon.
+pub(crate) fn places() -> Result<(usize, usize), String> {
+    match processors().as_slice() {
+        [ranks, daemon, ..] => Ok((*ranks, *daemon)),
+        _ => Err("--overlap needs two processors: one for the ranks, one for the daemon".to_owned()),
+    }
+}
+
+/// A rank's part.
+pub(crate) fn run_rank(spec: &Spec, world: &Communicator, arena: &Arena) -> Result<(), String> {
+    pin_to(places()?.0);
+    for &bytes in &spec.sizes {
+        let elements = (bytes / 4) as usize;
+        let mut job = Job { world, arena, buffer: Some(arena.buffer(elements).map_err(|e| e.to_string())?) };
+        let row = job.measure(spec, elements as u64 * 4)?;
+        if world.rank() == 0 {
+            output::line(&serde_json::to_string(&row).map_err(|e| e.to_string())?);
+        }
+    }
+    Ok(())
+}
+
+struct Job<'a> {
+    world: &'a Communicator,
+    arena: &'a Arena,
+    /// Away only during an operation.
+    buffer: Option<Buffer<f32>>,
+}
+
+impl Job<'_> {
+    fn measure(&mut self, spec: &Spec, bytes: u64) -> Result<Overlap, String> {
+        for _ in 0..WARMUP {
+            self.once(0)?;
+        }
+        let alone = (0..WARMUP).map(|_| self.once(0)).collect::<Result<Vec<_>, _>>()?;
+        let alone = alone.into_iter().fold(f64::INFINITY, f64::min);
+        let alone = agree_slowest(self.world, self.arena, &[alone])?.first().copied().unwrap_or(alone);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a positive number of rounds"
+        )]
+        let rounds = (COMPUTE_TIMES * alone / nanoseconds_per_round()) as u64;
+        let rounds = agree_slowest(self.world, self.arena, &[rounds as f64])?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as above")]
+        let rounds = rounds.first().copied().unwrap_or(1.0) as u64;
+        let iterations = if spec.iterations > 0 { spec.iterations } else { ITERATIONS };
+        let mut times = [Vec::new(), Vec::new(), Vec::new()];
+        for _ in 0..iterations {
+            let taken = [self.once(0)?, self.compute_only(rounds)?, self.once(rounds)?];
+            times.iter_mut().zip(taken).for_each(|(list, time)| list.push(time));
+        }
+        let mut medians = [0.0; 3];
+        for (median, mine) in medians.iter_mut().zip(&times) {
+            *median = Times::of(agree_slowest(self.world, self.arena, mine)?).p50;
+        }
+        let [communication_us, computation_us, both_us] = medians;
+        Ok(Overlap {
+            operation: "allreduce".to_owned(),
+            bytes,
+            ranks: self.world.size(),
+            path: path(self.world),
+            communication_us,
+            computation_us,
+            both_us,
+            hidden: round(1.0 - (both_us - computation_us).max(0.0) / communication_us.max(0.001), 4),
+        })
+    }
+
+    /// Submits, computes, waits; nanoseconds.
+    fn once(&mut self, rounds: u64) -> Result<f64, String> {
+        let Some(mut buffer) = self.buffer.take() else { return Err("the buffer was lost".to_owned()) };
+        buffer.fill(1.0);
+        barrier(self.world)?;
+        let begun = Instant::now();
+        let pending =
+            self.world.allreduce_in_place(buffer, Reduction::Sum).map_err(|e| e.error.to_string())?;
+        compute(rounds);
+        self.buffer = Some(pending.wait().map_err(|e| e.error.to_string())?);
+        Ok(begun.elapsed().as_nanos() as f64)
+    }
+
+    fn compute_only(&self, rounds: u64) -> Result<f64, String> {
+        barrier(self.world)?;
+        let begun = Instant::now();
+        compute(rounds);
+        Ok(begun.elapsed().as_nanos() as f64)
+    }
+}
+
+/// Computes in registers, each round after the other.
+fn compute(rounds: u64) {
+    let mut state = black_box(1_u64);
+    for _ in 0..rounds {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    }
+    black_box(state);
+}
+
+fn nanoseconds_per_round() -> f64 {
+    const ROUNDS: u32 = 100_000;
+    let once = || {
+        let begun = Instant::now();
+        compute(u64::from(ROUNDS));
+        begun.elapsed().as_nanos() as f64 / f64::from(ROUNDS)
+    };
+    (0..20).map(|_| once()).fold(f64::INFINITY, f64::min).max(0.01)
+}
