@@ -14,7 +14,6 @@ struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one value of it, for a moment")]
 enum Command {
     Demo(demo::DemoArgs),
     Run(run::RunArgs),

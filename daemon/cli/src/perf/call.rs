@@ -140,22 +140,22 @@ impl<'a> Call<'a> {
         let (world, root) = (self.world, self.case.root);
         let (input, output) = match (self.what, buffers.input, buffers.output) {
             (M::Barrier, input, output) => {
-                world.barrier()?.wait()?;
+                world.run(Communicator::barrier)?;
                 return Ok(Buffers { input, output });
             }
             (M::Broadcast | M::Scatter | M::ScatterV, input, Some(output)) => {
                 let (input, output) = match self.what {
-                    M::Broadcast => world.broadcast(input, output, root)?.wait()?,
-                    M::Scatter => world.scatter(input, output, root)?.wait()?,
-                    _ => world.scatter_v(input, output, &self.counts, root)?.wait()?,
+                    M::Broadcast => world.run(|w| w.broadcast(input, output, root))?,
+                    M::Scatter => world.run(|w| w.scatter(input, output, root))?,
+                    _ => world.run(|w| w.scatter_v(input, output, &self.counts, root))?,
                 };
                 return Ok(Buffers { input, output: Some(output) });
             }
             (M::Reduce | M::Gather | M::GatherV, Some(input), output) => {
                 let (input, output) = match self.what {
-                    M::Reduce => world.reduce(input, output, root, self.reduce())?.wait()?,
-                    M::Gather => world.gather(input, output, root)?.wait()?,
-                    _ => world.gather_v(input, output, &self.counts, root)?.wait()?,
+                    M::Reduce => world.run(|w| w.reduce(input, output, root, self.reduce()))?,
+                    M::Gather => world.run(|w| w.gather(input, output, root))?,
+                    _ => world.run(|w| w.gather_v(input, output, &self.counts, root))?,
                 };
                 return Ok(Buffers { input: Some(input), output });
             }
@@ -163,22 +163,22 @@ impl<'a> Call<'a> {
             (_, input, output) => return Ok(Buffers { input, output }),
         };
         let (input, output) = match self.what {
-            M::Scan => world.scan(input, output, self.reduce())?.wait()?,
-            M::Exscan => world.exscan(input, output, self.reduce())?.wait()?,
-            M::AllGather => world.all_gather(input, output)?.wait()?,
-            M::AllGatherV => world.all_gather_v(input, output, &self.counts)?.wait()?,
-            M::ReduceScatter => world.reduce_scatter(input, output, self.reduce())?.wait()?,
+            M::Scan => world.run(|w| w.scan(input, output, self.reduce()))?,
+            M::Exscan => world.run(|w| w.exscan(input, output, self.reduce()))?,
+            M::AllGather => world.run(|w| w.all_gather(input, output))?,
+            M::AllGatherV => world.run(|w| w.all_gather_v(input, output, &self.counts))?,
+            M::ReduceScatter => world.run(|w| w.reduce_scatter(input, output, self.reduce()))?,
             M::ReduceScatterV => {
-                world.reduce_scatter_v(input, output, &self.counts, self.reduce())?.wait()?
+                world.run(|w| w.reduce_scatter_v(input, output, &self.counts, self.reduce()))?
             }
-            M::AllToAll => world.all_to_all(input, output)?.wait()?,
-            M::AllToAllV => world.all_to_all_v(input, output, &self.sends, &self.receives)?.wait()?,
+            M::AllToAll => world.run(|w| w.all_to_all(input, output))?,
+            M::AllToAllV => world.run(|w| w.all_to_all_v(input, output, &self.sends, &self.receives))?,
             M::SendRecv => {
                 let (next, before) = self.neighbours();
-                let (sent, received) = world.send_recv((input, next, 1), (output, before, 1))?.wait()?;
+                let (sent, received) = world.run(|w| w.send_recv((input, next, 1), (output, before, 1)))?;
                 (sent, received.buffer)
             }
-            _ => world.allreduce(input, output, self.reduce())?.wait()?,
+            _ => world.run(|w| w.allreduce(input, output, self.reduce()))?,
         };
         Ok(Buffers { input: Some(input), output: Some(output) })
     }
@@ -193,24 +193,24 @@ impl<'a> Call<'a> {
         use Measured as M;
         let (world, root) = (self.world, self.case.root);
         let Some(buffer) = buffers.output else { return Ok(buffers) };
-        let submitted = match self.what {
-            M::Scan => world.scan_in_place(buffer, self.reduce()),
-            M::Exscan => world.exscan_in_place(buffer, self.reduce()),
-            M::Reduce => world.reduce_in_place(buffer, root, self.reduce()),
-            M::Broadcast => world.broadcast_in_place(buffer, root),
-            M::AllGather => world.all_gather_in_place(buffer),
-            M::AllGatherV => world.all_gather_v_in_place(buffer, &self.counts),
-            M::ReduceScatter => world.reduce_scatter_in_place(buffer, self.reduce()),
-            M::ReduceScatterV => world.reduce_scatter_v_in_place(buffer, &self.counts, self.reduce()),
-            M::Gather => world.gather_in_place(buffer, root),
-            M::GatherV => world.gather_v_in_place(buffer, &self.counts, root),
-            M::Scatter => world.scatter_in_place(buffer, root),
-            M::ScatterV => world.scatter_v_in_place(buffer, &self.counts, root),
-            M::AllToAll => world.all_to_all_in_place(buffer),
+        let buffer = world.run(|w| match self.what {
+            M::Scan => w.scan_in_place(buffer, self.reduce()),
+            M::Exscan => w.exscan_in_place(buffer, self.reduce()),
+            M::Reduce => w.reduce_in_place(buffer, root, self.reduce()),
+            M::Broadcast => w.broadcast_in_place(buffer, root),
+            M::AllGather => w.all_gather_in_place(buffer),
+            M::AllGatherV => w.all_gather_v_in_place(buffer, &self.counts),
+            M::ReduceScatter => w.reduce_scatter_in_place(buffer, self.reduce()),
+            M::ReduceScatterV => w.reduce_scatter_v_in_place(buffer, &self.counts, self.reduce()),
+            M::Gather => w.gather_in_place(buffer, root),
+            M::GatherV => w.gather_v_in_place(buffer, &self.counts, root),
+            M::Scatter => w.scatter_in_place(buffer, root),
+            M::ScatterV => w.scatter_v_in_place(buffer, &self.counts, root),
+            M::AllToAll => w.all_to_all_in_place(buffer),
             // Barrier, send_recv and all_to_all_v have no such form and are never asked for one.
-            _ => world.allreduce_in_place(buffer, self.reduce()),
-        };
-        Ok(Buffers { input: None, output: Some(submitted?.wait()?) })
+            _ => w.allreduce_in_place(buffer, self.reduce()),
+        })?;
+        Ok(Buffers { input: None, output: Some(buffer) })
     }
 
     fn slices<T: Sample>(&self, input: Option<&[T]>, output: Option<&mut [T]>) -> Result<(), Error> {

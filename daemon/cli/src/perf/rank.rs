@@ -271,8 +271,7 @@ fn combine<T: Sample>(
     buffer: Buffer<T>,
     reduction: Reduction,
 ) -> Result<Buffer<T>, String> {
-    let submitted = world.allreduce_in_place(buffer, reduction).map_err(|e| e.error.to_string())?;
-    submitted.wait().map_err(|e| e.error.to_string())
+    world.run(|w| w.allreduce_in_place(buffer, reduction)).map_err(|e| e.error.to_string())
 }
 
 /// The slowest rank's time of every sample.
@@ -295,7 +294,7 @@ pub(crate) fn path(world: &Communicator) -> String {
 }
 
 pub(crate) fn barrier(world: &Communicator) -> Result<(), String> {
-    world.barrier().map_err(|e| e.error.to_string())?.wait().map_err(|e| e.error.to_string())
+    world.run(Communicator::barrier).map_err(|e| e.error.to_string())
 }
 
 /// What an application does between operations: it writes what it sends and reads what it got.
