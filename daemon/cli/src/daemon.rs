@@ -37,6 +37,9 @@ pub struct DaemonArgs {
     /// Serve all users of this host, or only the daemon's own [default: all for root, else own]
     #[arg(long, value_name = "all|own")]
     users: Option<String>,
+    /// What ranks of one node may share: cell (those of one user work on each other's memory) or strict (nothing)
+    #[arg(long, value_name = "cell|strict")]
+    isolation: Option<String>,
     /// How to wait for work: spin (lowest latency, one core), adaptive (spin, then sleep) or block (always sleep)
     #[arg(long, value_name = "MODE")]
     polling: Option<String>,
@@ -144,6 +147,7 @@ impl DaemonArgs {
         Settings {
             socket: self.socket,
             users: self.users,
+            isolation: self.isolation,
             polling: self.polling,
             spin_us: self.spin_us,
             engine_cpu: self.engine_cpu,

@@ -87,6 +87,15 @@ pub enum Users {
     Own,
 }
 
+/// What ranks of one node may share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// Ranks that trust each other share a cell and do their collectives themselves.
+    Cell,
+    /// Nothing: the daemon does all of it.
+    Strict,
+}
+
 /// Which device moves data between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceChoice {
@@ -138,6 +147,8 @@ pub struct Config {
     pub socket: PathBuf,
     /// Whose processes are served.
     pub users: Users,
+    /// What ranks of one node may share.
+    pub isolation: Isolation,
     /// How the daemon waits for work.
     pub polling: PollingMode,
     /// How long it spins after the last work; `None` for as long as a wake-up takes on this host.

@@ -1,6 +1,7 @@
 //! The control thread: one loop over the listening socket, the clients' sockets and processes, the peers and the
 //! engine thread. Nothing here is on the data path, and nothing here blocks but the one wait.
 
+mod cells;
 mod client;
 mod connection;
 mod engine_link;
@@ -9,6 +10,7 @@ mod listener;
 mod report;
 mod requests;
 mod sessions;
+mod sharing;
 mod users;
 
 use std::{
@@ -23,7 +25,10 @@ use ringway_abi::MAX_CONTROL_BYTES;
 
 pub(crate) use listener::Listener;
 
-use self::{client::Session, engine_link::EngineLink, groups::Group, requests::PendingJoin, users::Users};
+use self::{
+    cells::Exiting, client::Session, engine_link::EngineLink, groups::Group, requests::PendingJoin,
+    users::Users,
+};
 use crate::{
     ServiceError, Stop,
     config::Config,
@@ -66,6 +71,8 @@ pub(crate) struct Control {
     sessions: BTreeMap<SessionKey, Session>,
     /// Sessions that ended and whose regions the engine still lets go of.
     leaving: BTreeMap<SessionKey, Leaving>,
+    /// Processes that outlive their sessions, by these.
+    exiting: BTreeMap<SessionKey, Exiting>,
     joins: BTreeMap<JoinTicket, PendingJoin>,
     groups: BTreeMap<GroupKey, Group>,
     next_session: u64,
@@ -127,6 +134,7 @@ impl Control {
             membership,
             sessions: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            exiting: BTreeMap::new(),
             joins: BTreeMap::new(),
             groups: BTreeMap::new(),
             next_session: 1,

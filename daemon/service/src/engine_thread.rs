@@ -5,10 +5,12 @@
 //! system call but the device's doorbells, wake-ups and hand-overs.
 
 mod accept;
+mod cells;
 mod command;
 mod commands;
 mod device;
 mod drain;
+mod inspection;
 mod lifetimes;
 mod memory;
 mod publish;
@@ -33,11 +35,15 @@ use ringway_plan::{Layout, Tuning};
 use ringway_verbs::{Access, Completion, LocalKey, Time};
 
 pub(crate) use self::{
-    command::{Attach, Command, Event, Explained, Lane, REASONS_KEPT, RegionRefusal},
+    cells::CellMemory,
+    command::{
+        Attach, CellCommand, Command, Event, Explained, Inspect, Lane, MapRefusal, REASONS_KEPT,
+        RegionRefusal,
+    },
     device::{NoDevice, NodeDevice},
     reason::Reason,
 };
-use self::{memory::Memory, rings::Rings};
+use self::{cells::Cells, memory::Memory, rings::Rings};
 use crate::{
     ServiceError,
     config::Config,
@@ -67,6 +73,8 @@ struct Region {
     id: RegionId,
     key: LocalKey,
     mapping: Arc<Mapping>,
+    /// Its memory file, for ranks that share memory with this client's.
+    file: Option<Arc<OwnedFd>>,
     /// Operations in flight that use it.
     uses: u32,
 }
@@ -92,6 +100,8 @@ struct Group {
     id: CommunicatorId,
     layout: Layout,
     node: u32,
+    /// How long an operation may take; zero for no limit.
+    timeout_ms: u32,
     /// Local ranks whose rings have not come yet.
     expected: u32,
     /// Rings that are attached.
@@ -120,6 +130,7 @@ pub(crate) struct EngineThread {
     memory: Memory,
     regions: HandleTable<Region>,
     rings: Rings,
+    cells: Cells,
     clients: BTreeMap<SessionKey, Client>,
     groups: BTreeMap<GroupKey, Group>,
     group_of: BTreeMap<CommunicatorId, GroupKey>,
@@ -131,6 +142,10 @@ pub(crate) struct EngineThread {
     counters: Counters,
     /// Completions were published in this turn.
     published: bool,
+    /// In some cell there is work that was left to ranks that are at it.
+    held: bool,
+    /// When a rank that others wait for is named in the log.
+    late_after_ms: u64,
     /// Since when the daemon shuts down.
     shutdown: Option<Time>,
 }
@@ -160,12 +175,13 @@ impl EngineThread {
         let device_events = sleep::watch(&poller, &commands, &device)
             .map_err(ServiceError::system("watch the engine's descriptors"))?;
         let spin = config.spin.unwrap_or_else(polling::wake_up_cost);
+        let cpus = polling::parallelism();
         Ok(Self {
             commands,
             events,
             outbox: VecDeque::new(),
             poller,
-            polling: Polling::new(config.polling, spin, polling::parallelism()),
+            polling: Polling::new(config.polling, spin, cpus),
             start,
             engine,
             device,
@@ -173,6 +189,7 @@ impl EngineThread {
             memory,
             regions: HandleTable::with_capacity(REGIONS_MAX),
             rings: Rings::default(),
+            cells: Cells::new(cpus),
             clients: BTreeMap::new(),
             groups: BTreeMap::new(),
             group_of: BTreeMap::new(),
@@ -181,6 +198,8 @@ impl EngineThread {
             arguments: Vec::with_capacity(accept::MAX_ARGUMENT_WORDS),
             counters: Counters::default(),
             published: false,
+            held: false,
+            late_after_ms: milliseconds(config.late_after),
             shutdown: None,
         })
     }
@@ -220,7 +239,7 @@ impl EngineThread {
             if self.is_done(now) {
                 return;
             }
-            let outstanding = self.engine.has_work() || self.is_tending();
+            let outstanding = self.engine.has_work() || self.is_tending() || self.cells.is_outstanding();
             let pollers = self.rings.runnable().saturating_add(1);
             match self.polling.after_turn(now.0, (worked, self.published), outstanding, pollers) {
                 Next::Turn => {}
@@ -239,10 +258,11 @@ impl EngineThread {
         let asked = self.drain(now);
         let advanced = self.engine.advance(now, &mut *self.device, &mut self.memory);
         let told = self.publish();
+        let helped = self.help();
         let commanded = self.obey(now);
         self.tend(now);
         self.counters.turns = self.counters.turns.wrapping_add(1);
-        let worked = count > 0 || asked || advanced || told || commanded;
+        let worked = count > 0 || asked || advanced || told || helped || commanded;
         self.counters.busy_turns = self.counters.busy_turns.wrapping_add(u64::from(worked));
         worked
     }
@@ -269,14 +289,17 @@ impl EngineThread {
 
 /// The engine's configuration, from the daemon's.
 fn engine_config(config: &Config, workspace: WorkspaceConfig) -> EngineConfig {
-    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut engine = EngineConfig::new(workspace, Tuning::default());
-    engine.late_after_ms = ms(config.late_after);
+    engine.late_after_ms = milliseconds(config.late_after);
     if let Some(network) = &config.network {
-        engine.peer_timeout_ms = ms(network.peer_timeout);
+        engine.peer_timeout_ms = milliseconds(network.peer_timeout);
         engine.heartbeat_ms = (engine.peer_timeout_ms / 4).max(1);
     }
     engine
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 struct AbortOnPanic;

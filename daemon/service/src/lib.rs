@@ -21,8 +21,8 @@ pub mod status;
 mod stop;
 
 pub use config::{
-    ClusterKey, Config, ConfigError, DeviceChoice, LogFormat, NetworkConfig, PollingMode, QuotaSettings,
-    Quotas, Settings, Users,
+    ClusterKey, Config, ConfigError, DeviceChoice, Isolation, LogFormat, NetworkConfig, PollingMode,
+    QuotaSettings, Quotas, Settings, Users,
 };
 pub use daemon::run;
 pub use error::ServiceError;

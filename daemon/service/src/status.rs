@@ -96,6 +96,8 @@ pub struct CommunicatorStatus {
     pub bytes: u64,
     /// Why it failed; empty when it did not.
     pub failure: String,
+    /// Who does its collectives: `cell`, its ranks themselves in memory they share, or `engine`, the daemon.
+    pub path: String,
 }
 
 /// One rank on this node.
@@ -132,6 +134,10 @@ pub struct Counters {
     pub wake_ups: u64,
     /// Clients disconnected for breaking the protocol.
     pub faults: u64,
+    /// Times the engine worked in a cell for ranks that do not wait.
+    pub help_turns: u64,
+    /// Bytes of memory it read and wrote there.
+    pub help_bytes: u64,
     /// Sessions served.
     pub sessions: u64,
     /// Connections refused.

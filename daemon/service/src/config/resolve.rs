@@ -10,8 +10,8 @@ use std::{
 use ringway_abi::{DEFAULT_PORT, paths};
 
 use super::{
-    ClusterKey, Config, ConfigError, DeviceChoice, LogFormat, NetworkConfig, PollingMode, QuotaSettings,
-    Quotas, Settings, Users,
+    ClusterKey, Config, ConfigError, DeviceChoice, Isolation, LogFormat, NetworkConfig, PollingMode,
+    QuotaSettings, Quotas, Settings, Users,
 };
 
 const MIB: u64 = 1 << 20;
@@ -28,6 +28,7 @@ impl Settings {
         self.over(Self {
             socket: Some(paths::daemon_socket(uid, xdg.as_deref())),
             users: text(if uid == 0 { "all" } else { "own" }),
+            isolation: text("cell"),
             polling: text("adaptive"),
             spin_us: Some(0),
             engine_cpu: None,
@@ -61,6 +62,11 @@ impl Settings {
         Ok(Config {
             socket: socket(s.socket.as_deref().unwrap_or_default())?,
             users: choice("users", s.users.as_deref(), &[("all", Users::All), ("own", Users::Own)])?,
+            isolation: choice(
+                "isolation",
+                s.isolation.as_deref(),
+                &[("cell", Isolation::Cell), ("strict", Isolation::Strict)],
+            )?,
             polling: choice(
                 "polling",
                 s.polling.as_deref(),

@@ -20,6 +20,8 @@ pub struct Settings {
     pub socket: Option<String>,
     /// `all` or `own`.
     pub users: Option<String>,
+    /// `cell` or `strict`.
+    pub isolation: Option<String>,
     /// `spin`, `adaptive` or `block`.
     pub polling: Option<String>,
     /// Microseconds to spin after the last work; 0 measures what a wake-up costs.
@@ -87,7 +89,7 @@ impl Settings {
         let quotas = self.quotas.over(under.quotas);
         merge!(
             self, under, { quotas: quotas },
-            socket, users, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
+            socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
             peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format,
             ring_submissions_max, ring_argument_words
         )

@@ -1,7 +1,7 @@
 //! What the control thread knows of one client.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     os::fd::OwnedFd,
     sync::Arc,
 };
@@ -12,7 +12,7 @@ use ringway_abi::control::{self, Envelope, RefusalKind, Reply};
 use super::connection::{Connection, Unsendable};
 use crate::{
     engine_thread::{Explained, REASONS_KEPT, Reason},
-    membership::JoinTicket,
+    membership::{GroupKey, JoinTicket},
 };
 
 /// Requests of one session that may wait for an answer.
@@ -20,6 +20,14 @@ const OUTSTANDING_MAX: u32 = 64;
 
 /// A refusal before it is sent.
 pub(super) type Refusal = (RefusalKind, String);
+
+/// A communicator that a client is in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seat {
+    pub(super) group: GroupKey,
+    /// Bytes of its cell that the client's user is charged for; zero without a cell.
+    pub(super) cell_bytes: u64,
+}
 
 /// One client.
 #[derive(Debug)]
@@ -35,7 +43,7 @@ pub(super) struct Session {
     pub(super) doorbell: Arc<OwnedFd>,
     pub(super) regions: u32,
     pub(super) region_bytes: u64,
-    pub(super) communicators: BTreeSet<u32>,
+    pub(super) communicators: BTreeMap<u32, Seat>,
     pub(super) next_communicator: u32,
     pub(super) joins: Vec<JoinTicket>,
     outstanding: u32,
@@ -60,7 +68,7 @@ impl Session {
             doorbell,
             regions: 0,
             region_bytes: 0,
-            communicators: BTreeSet::new(),
+            communicators: BTreeMap::new(),
             next_communicator: 1,
             joins: Vec::new(),
             outstanding: 0,
@@ -84,6 +92,11 @@ impl Session {
         }
         let known = self.reasons.iter().rev().find(|(c, t, _)| (*c, *t) == (communicator, token));
         known.map(|(_, _, reason)| reason)
+    }
+
+    /// The communicators with a cell.
+    pub(super) fn cells(&self) -> BTreeSet<GroupKey> {
+        self.communicators.values().filter(|seat| seat.cell_bytes > 0).map(|seat| seat.group).collect()
     }
 
     /// Counts a request whose answer comes later; `false` when too many wait already.

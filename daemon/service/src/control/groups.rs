@@ -8,9 +8,13 @@ use ringway_mem::{Mapping, MemFd};
 use ringway_plan::Layout;
 use ringway_ring::{DaemonRings, Geometry};
 
-use super::{Control, client};
+use super::{
+    Control,
+    cells::MadeCell,
+    client::{self, Seat},
+};
 use crate::{
-    engine_thread::{Attach, Command, Event, RegionRefusal},
+    engine_thread::{Attach, CellCommand, Command, Event, RegionRefusal},
     membership::{GroupKey, JoinTicket, MembershipEvent},
     session::SessionKey,
 };
@@ -18,9 +22,9 @@ use crate::{
 /// A communicator with ranks on this node.
 #[derive(Debug)]
 pub(super) struct Group {
-    layout: Layout,
+    pub(super) layout: Layout,
     /// The ranks on this node that join, until they have their rings.
-    local: Vec<(u32, JoinTicket)>,
+    pub(super) local: Vec<(u32, JoinTicket)>,
 }
 
 /// Fresh rings.
@@ -75,6 +79,7 @@ impl Control {
             Event::Left { session, number, communicator } => self.left(session, number, communicator),
             Event::GroupClosed { group } => {
                 self.groups.remove(&group);
+                self.forget_exits(group);
                 self.membership.closed(group);
             }
             Event::Fault { session, what } => self.ring_fault(session, &what),
@@ -83,19 +88,27 @@ impl Control {
             Event::Failed { group, failure } => {
                 tracing::warn!(communicator = group.0, %failure, "a communicator failed");
             }
+            Event::RegionMapped { session, number, result } => self.region_mapped(session, number, result),
+            Event::Inspected { session, number } => self.answer(session, number, Ok(Reply::Done)),
+            Event::Explained { session, number, reason } => self.failure_explained(session, number, reason),
             Event::Status { session, number, status } => self.report(session, number, *status, now),
         }
     }
 
     /// Every rank has come and every connection stands: the local ranks get their rings.
     fn joined(&mut self, group: GroupKey) {
-        let Some(found) = self.groups.get_mut(&group) else { return };
-        let local = std::mem::take(&mut found.local);
-        let layout = found.layout.clone();
+        let Some(found) = self.groups.remove(&group) else { return };
+        let mut cell = self.make_cell(group, &found);
+        if let Some(memory) = cell.as_mut().and_then(|made| made.memory.take()) {
+            self.engine.send(Command::Cell(CellCommand::Add { group, memory }));
+        }
+        let Group { layout, local } = found;
+        self.groups.insert(group, Group { layout: layout.clone(), local: Vec::new() });
         let node_of: Vec<u32> = (0..layout.ranks()).map(|rank| layout.node_of(rank)).collect();
         let device = if layout.nodes() > 1 { self.device_name() } else { String::new() };
         for (rank, ticket) in local {
-            let attached = self.attach(group, rank, ticket, (node_of.clone(), device.clone()));
+            let attached =
+                self.attach((group, rank), ticket, (node_of.clone(), device.clone()), cell.as_ref());
             if !attached {
                 self.engine.send(Command::FailRank { group, rank, how: RankFailure::Exited });
             }
@@ -104,20 +117,25 @@ impl Control {
 
     fn attach(
         &mut self,
-        group: GroupKey,
-        rank: u32,
+        (group, rank): (GroupKey, u32),
         ticket: JoinTicket,
         (node_of, device): (Vec<u32>, String),
+        cell: Option<&MadeCell>,
     ) -> bool {
         let Some(pending) = self.joins.remove(&ticket) else { return false };
-        let (key, number) = (pending.session, pending.number);
-        let made = self.make_rings(pending.join.submissions);
+        let (key, number, cell_bytes) = (pending.session, pending.number, pending.cell_bytes);
+        let made = self.make_rings(pending.join.submissions).and_then(|mut made| {
+            let cell = cell.map(MadeCell::descriptor).transpose().map_err(|e| e.to_string())?;
+            made.descriptors.extend(cell);
+            Ok(made)
+        });
         let Some(session) = self.sessions.get_mut(&key) else { return false };
         session.joins.retain(|t| *t != ticket);
         let Made { geometry, rings, client_memory, descriptors } = match made {
             Ok(made) => made,
             Err(reason) => {
                 self.users.remove_communicator(session.uid);
+                self.users.remove_regions(session.uid, 0, cell_bytes);
                 let message = format!("the daemon cannot make the rings: {reason}; try a smaller ring");
                 self.answer(key, number, Err((RefusalKind::Memory, message)));
                 return false;
@@ -125,12 +143,12 @@ impl Control {
         };
         let communicator = session.next_communicator;
         session.next_communicator = session.next_communicator.wrapping_add(1).max(1);
-        session.communicators.insert(communicator);
+        session.communicators.insert(communicator, Seat { group, cell_bytes });
         session.end();
         let attach = Attach { group, rank, session: key, communicator, rings, client_memory };
         self.engine.send(Command::Attach(Box::new(attach)));
         let geometry = (geometry.submissions(), geometry.completions(), geometry.slab_words());
-        let joined = Joined { communicator, geometry, node_of, device, cell: None };
+        let joined = Joined { communicator, geometry, node_of, device, cell: cell.map(|made| made.offer) };
         self.reply(key, number, Reply::Joined(joined), descriptors);
         true
     }
@@ -157,15 +175,17 @@ impl Control {
         if let Some(session) = self.sessions.get_mut(&pending.session) {
             session.joins.retain(|t| *t != ticket);
             self.users.remove_communicator(session.uid);
+            self.users.remove_regions(session.uid, 0, pending.cell_bytes);
         }
         self.answer(pending.session, pending.number, Err((kind, message)));
     }
 
     fn left(&mut self, key: SessionKey, number: u32, communicator: u32) {
         if let Some(session) = self.sessions.get_mut(&key)
-            && session.communicators.remove(&communicator)
+            && let Some(seat) = session.communicators.remove(&communicator)
         {
             self.users.remove_communicator(session.uid);
+            self.users.remove_regions(session.uid, 0, seat.cell_bytes);
         }
         self.answer(key, number, Ok(Reply::Done));
     }

@@ -2,12 +2,13 @@
 
 use std::{
     os::fd::{AsFd, OwnedFd},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use ringway_abi::{
     MAX_RANKS, UniqueId,
-    control::{self, Envelope, Join, RefusalKind, Reply, Request},
+    control::{self, CELL_TOKEN, Envelope, Join, RefusalKind, Reply, Request},
 };
 use ringway_engine::RankFailure;
 
@@ -15,7 +16,12 @@ use super::{
     Control,
     client::{Refusal, Session},
 };
-use crate::{engine_thread::Command, membership::LocalJoin, session::SessionKey};
+use crate::{
+    config::Isolation,
+    engine_thread::{CellCommand, Command, Inspect},
+    membership::LocalJoin,
+    session::SessionKey,
+};
 
 /// Submissions a ring holds at least.
 const RING_SUBMISSIONS_MIN: u32 = 2;
@@ -27,6 +33,8 @@ pub(super) struct PendingJoin {
     pub(super) number: u32,
     pub(super) join: Join,
     pub(super) since: Instant,
+    /// Bytes of the communicator's cell that its user has been charged for.
+    pub(super) cell_bytes: u64,
 }
 
 impl Control {
@@ -50,9 +58,25 @@ impl Control {
                 self.engine.send(Command::Abort { session: key, communicator });
                 Some(Reply::Done)
             }),
+            Request::Explain { communicator, token: CELL_TOKEN } => {
+                self.known(key, communicator).and_then(|()| {
+                    self.later(key, |_| {
+                        Command::Cell(CellCommand::Explain { session: key, number, communicator })
+                    })
+                })
+            }
             Request::Explain { communicator, token } => self.explain(key, communicator, token).map(Some),
-            Request::MapRegion { communicator, .. } | Request::Inspect { communicator, .. } => {
-                self.known(key, communicator).and_then(|()| Err(no_cell(communicator)))
+            Request::MapRegion { communicator, rank, region } => {
+                self.shared(key, communicator).and_then(|()| {
+                    let place = (communicator, rank, region);
+                    self.later(key, |_| Command::Cell(CellCommand::MapRegion { session: key, number, place }))
+                })
+            }
+            Request::Inspect { communicator, sequence, waited_ms } => {
+                self.shared(key, communicator).and_then(|()| {
+                    let inspect = Inspect { communicator, sequence, waited_ms };
+                    self.later(key, |_| Command::Cell(CellCommand::Inspect { session: key, number, inspect }))
+                })
             }
             Request::Status => self.later(key, |_| Command::Status { session: key, number }),
         };
@@ -108,11 +132,18 @@ impl Control {
     }
 
     fn known(&self, key: SessionKey, communicator: u32) -> Result<(), Refusal> {
-        let known = self.sessions.get(&key).is_some_and(|s| s.communicators.contains(&communicator));
+        let known = self.sessions.get(&key).is_some_and(|s| s.communicators.contains_key(&communicator));
         known.then_some(()).ok_or_else(|| {
             let message = format!("this client is in no communicator with handle {communicator}");
             (RefusalKind::Unknown, message)
         })
+    }
+
+    /// That the client is in such a communicator, and that it has a cell.
+    fn shared(&self, key: SessionKey, communicator: u32) -> Result<(), Refusal> {
+        self.known(key, communicator)?;
+        let seat = self.sessions.get(&key).and_then(|s| s.communicators.get(&communicator));
+        if seat.is_some_and(|seat| seat.cell_bytes > 0) { Ok(()) } else { Err(no_cell(communicator)) }
     }
 
     fn may_register(&self, key: SessionKey, bytes: u64) -> Result<Option<Reply>, Refusal> {
@@ -148,7 +179,9 @@ impl Control {
                 session.regions += 1;
                 session.region_bytes += bytes;
                 let mapping = region.mapping;
-                self.engine.send(Command::AddRegion { session: key, number, mapping });
+                // Kept for ranks that share memory with this one.
+                let file = (self.config.isolation == Isolation::Cell).then(|| Arc::new(fd));
+                self.engine.send(Command::AddRegion { session: key, number, mapping, file });
                 Ok(None)
             }
             Err(refusal) => {
@@ -191,7 +224,7 @@ impl Control {
         let timeout = Duration::from_millis(u64::from(join.join_timeout_ms));
         let (id, rank, size) = (join.id, join.rank, join.size);
         let ticket = self.membership.join(LocalJoin { id, rank, size, uid, session: key.0, timeout }, now);
-        self.joins.insert(ticket, PendingJoin { session: key, number, join, since: now });
+        self.joins.insert(ticket, PendingJoin { session: key, number, join, since: now, cell_bytes: 0 });
         if let Some(session) = self.sessions.get_mut(&key) {
             session.joins.push(ticket);
         }

@@ -141,6 +141,11 @@ impl Control {
 
     /// A client's process has ended.
     pub(super) fn process_ended(&mut self, key: SessionKey, now: Instant) {
+        self.hear_last(key, now);
+        self.process_gone(key);
+    }
+
+    fn hear_last(&mut self, key: SessionKey, now: Instant) {
         // What it said before it ended counts: it may have left its communicators in good order.
         for _ in 0..MESSAGES_PER_TURN {
             if !self.sessions.contains_key(&key) {
@@ -169,17 +174,16 @@ impl Control {
     pub(super) fn end_session(&mut self, key: SessionKey, how: RankFailure) {
         let Some(session) = self.sessions.remove(&key) else { return };
         self.poller.remove(&session.connection);
-        if let Some(pidfd) = &session.pidfd {
-            self.poller.remove(pidfd);
-        }
         for ticket in &session.joins {
             self.membership.cancel(*ticket);
-            if self.joins.remove(ticket).is_some() {
+            if let Some(pending) = self.joins.remove(ticket) {
                 self.users.remove_communicator(session.uid);
+                self.users.remove_regions(session.uid, 0, pending.cell_bytes);
             }
         }
-        for _ in &session.communicators {
+        for seat in session.communicators.values() {
             self.users.remove_communicator(session.uid);
+            self.users.remove_regions(session.uid, 0, seat.cell_bytes);
         }
         if session.greeted {
             tracing::debug!(session = key.0, pid = session.pid, %how, "a client is gone");
@@ -189,6 +193,8 @@ impl Control {
         } else {
             self.users.remove_session(session.uid);
         }
+        let cells = session.cells();
+        self.watch_exit(key, session.pidfd, cells);
     }
 
     /// The engine has let go of everything a session had.

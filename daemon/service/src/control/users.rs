@@ -60,6 +60,13 @@ impl Users {
         Ok(())
     }
 
+    /// Memory that is no region of the user's own, such as its part of a cell.
+    pub(super) fn add_bytes(&mut self, uid: u32, bytes: u64) -> Result<(), Refusal> {
+        self.may_add_bytes(uid, bytes)?;
+        self.usage.entry(uid).or_default().region_bytes += bytes;
+        Ok(())
+    }
+
     /// Whether one more region of this many bytes is within the limits.
     pub(super) fn may_add_region(&self, uid: u32, bytes: u64) -> Result<(), Refusal> {
         let usage = self.usage.get(&uid).copied().unwrap_or_default();
@@ -67,10 +74,15 @@ impl Users {
         if usage.regions >= limit {
             return Err(exceeded("as many regions as it may", limit.into(), "regions", "release some"));
         }
+        self.may_add_bytes(uid, bytes)
+    }
+
+    fn may_add_bytes(&self, uid: u32, bytes: u64) -> Result<(), Refusal> {
+        let usage = self.usage.get(&uid).copied().unwrap_or_default();
         let left = self.quotas.region_bytes.saturating_sub(usage.region_bytes);
         if bytes > left {
             let message = format!(
-                "a region of {bytes} bytes is more than the {left} bytes this user has left (limit {}); release other \
+                "{bytes} bytes of memory are more than the {left} bytes this user has left (limit {}); release other \
                  regions, or raise `quotas.region_mib`",
                 self.quotas.region_bytes
             );
@@ -124,7 +136,10 @@ mod tests {
         assert!(users.add_communicator(1).is_ok());
         assert!(users.add_communicator(1).expect_err("too many").1.contains("quotas.communicators"));
         users.remove_communicator(1);
+        assert!(users.add_bytes(1, 1).is_err(), "what is shared counts as well");
         users.remove_regions(1, 1, 100);
+        assert!(users.add_bytes(1, 100).is_ok());
+        users.remove_regions(1, 0, 100);
         users.remove_session(1);
         users.remove_session(2);
         assert!(users.usage.is_empty());

@@ -13,7 +13,7 @@ use ringway_ring::DaemonRings;
 use ringway_verbs::Endpoint;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::reason::Reason;
+use super::{cells::CellMemory, reason::Reason};
 use crate::{membership::GroupKey, session::SessionKey, status::EngineStatus};
 
 /// Commands and events that may wait in each direction.
@@ -34,7 +34,7 @@ pub(crate) enum Command {
     /// A client went. Answered by [`Event::SessionGone`].
     EndSession { session: SessionKey, how: RankFailure },
     /// Admit a mapping as a region. Answered by [`Event::RegionAdded`].
-    AddRegion { session: SessionKey, number: u32, mapping: Arc<Mapping> },
+    AddRegion { session: SessionKey, number: u32, mapping: Arc<Mapping>, file: Option<Arc<OwnedFd>> },
     /// Forget a region. Answered by [`Event::RegionRemoved`].
     RemoveRegion { session: SessionKey, number: u32, region: u64 },
     /// Make a communicator's queue pairs. Answered by [`Event::Opened`].
@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Leave { session: SessionKey, number: u32, communicator: u32 },
     /// A rank fails everybody's operations.
     Abort { session: SessionKey, communicator: u32 },
+    /// Something about cells.
+    Cell(CellCommand),
     /// A communicator that was not formed. Answered by [`Event::GroupClosed`].
     Close { group: GroupKey },
     /// Answered by [`Event::Status`].
@@ -68,6 +70,41 @@ pub(crate) struct Attach {
     pub(crate) rings: DaemonRings,
     /// The memory that the client writes: it may take pages away.
     pub(crate) client_memory: Arc<Mapping>,
+}
+
+/// What the control thread asks about cells.
+#[derive(Debug)]
+pub(crate) enum CellCommand {
+    /// A communicator's cell. Comes before the first [`Command::Attach`] of its ranks.
+    Add { group: GroupKey, memory: CellMemory },
+    /// A rank wants to map this region of that rank of the communicator. Answered by [`Event::RegionMapped`].
+    MapRegion { session: SessionKey, number: u32, place: (u32, u32, u64) },
+    /// A rank cannot go on in its cell. Answered by [`Event::Inspected`].
+    Inspect { session: SessionKey, number: u32, inspect: Inspect },
+    /// Why has a communicator failed? Answered by [`Event::Explained`].
+    Explain { session: SessionKey, number: u32, communicator: u32 },
+    /// The process of a session that has ended is gone.
+    ProcessExited { session: SessionKey },
+}
+
+/// A rank that waits for a collective in its cell.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Inspect {
+    pub(crate) communicator: u32,
+    pub(crate) sequence: u64,
+    /// For how long, as it says.
+    pub(crate) waited_ms: u64,
+}
+
+/// Why a region is not handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MapRefusal {
+    /// The communicator has no cell, or has failed.
+    NoCell,
+    /// The rank is not in it.
+    Rank { rank: u32 },
+    /// The rank has no such region.
+    Region { rank: u32, region: u64 },
 }
 
 /// Why a region was not admitted or not released.
@@ -104,6 +141,12 @@ pub(crate) enum Event {
     Late { group: GroupKey, text: String },
     /// A communicator failed.
     Failed { group: GroupKey, failure: Failure },
+    /// The region's handle, its bytes and its memory file, or why it is not handed out.
+    RegionMapped { session: SessionKey, number: u32, result: Result<(u64, u64, Arc<OwnedFd>), MapRefusal> },
+    /// The daemon has looked.
+    Inspected { session: SessionKey, number: u32 },
+    /// Why the communicator has failed, if it has.
+    Explained { session: SessionKey, number: u32, reason: Option<Reason> },
     /// The state of rings and communicators.
     Status { session: SessionKey, number: u32, status: Box<EngineStatus> },
 }

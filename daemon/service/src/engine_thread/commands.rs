@@ -1,6 +1,6 @@
 //! What the control thread asks for.
 
-use std::sync::Arc;
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use ringway_engine::{CommunicatorSpec, Failure, LocalRank, RankFailure};
 use ringway_mem::Mapping;
@@ -39,9 +39,9 @@ impl EngineThread {
                 self.clients.insert(session, client);
             }
             Command::EndSession { session, how } => self.end_session(session, how),
-            Command::AddRegion { session, number, mapping } => {
+            Command::AddRegion { session, number, mapping, file } => {
                 let length = mapping.length() as u64;
-                let result = self.add_region(session, mapping);
+                let result = self.add_region(session, mapping, file);
                 self.tell(Event::RegionAdded { session, number, length, result });
             }
             Command::RemoveRegion { session, number, region } => {
@@ -66,9 +66,11 @@ impl EngineThread {
                 if let Some(index) = self.rings.named(session, communicator)
                     && let Some((_, ring)) = self.rings.get_mut(index)
                 {
-                    self.engine.fail(ring.id, Failure::Aborted { rank: ring.rank });
+                    let (group, rank) = (ring.group, ring.rank);
+                    self.fail_group(group, Failure::Aborted { rank });
                 }
             }
+            Command::Cell(command) => self.execute_in_cell(command, now),
             Command::Close { group } => {
                 if let Some(group) = self.groups.get_mut(&group) {
                     group.closing = true;
@@ -84,7 +86,12 @@ impl EngineThread {
         }
     }
 
-    fn add_region(&mut self, session: SessionKey, mapping: Arc<Mapping>) -> Result<u64, RegionRefusal> {
+    fn add_region(
+        &mut self,
+        session: SessionKey,
+        mapping: Arc<Mapping>,
+        file: Option<Arc<OwnedFd>>,
+    ) -> Result<u64, RegionRefusal> {
         let no_room = |why: String| RegionRefusal::NoRoom(format!("the daemon has no room for it: {why}"));
         let Some(client) = self.clients.get_mut(&session).filter(|c| c.ended.is_none()) else {
             return Err(no_room("the session has ended".to_owned()));
@@ -93,7 +100,7 @@ impl EngineThread {
             self.device.register(Arc::clone(&mapping), Access::ALL).map_err(|e| no_room(e.to_string()))?;
         let id = self.memory.add(Arc::clone(&mapping));
         self.engine.add_region(id, keys);
-        let region = Region { session, id, key: keys.local, mapping, uses: 0 };
+        let region = Region { session, id, key: keys.local, mapping, file, uses: 0 };
         match self.regions.insert(region) {
             Ok(handle) => {
                 client.regions.push(handle);
@@ -156,6 +163,7 @@ impl EngineThread {
             id,
             layout,
             node,
+            timeout_ms,
             expected,
             attached: 0,
             connecting: false,
@@ -184,6 +192,9 @@ impl EngineThread {
         let (id, size) = (group.id, group.layout.ranks());
         let ring = Ring::new((rings, client_memory), (key, id, local), (rank, size), communicator);
         let index = self.rings.add(session, ring);
+        if let Some(cell) = self.cells.get_mut(key) {
+            cell.seat(rank, session);
+        }
         match self.clients.get_mut(&session) {
             Some(client) => {
                 client.rings.push(index);
@@ -198,7 +209,11 @@ impl EngineThread {
     fn fail_rank(&mut self, key: GroupKey, rank: u32, how: RankFailure) {
         if let Some(group) = self.groups.get_mut(&key) {
             group.expected = group.expected.saturating_sub(1);
-            self.engine.fail(group.id, Failure::Rank { rank, how });
+            self.fail_group(key, Failure::Rank { rank, how });
+            if let Some(cell) = self.cells.get(key) {
+                // It never got the cell.
+                cell.cell.set_exited(rank);
+            }
         }
     }
 }

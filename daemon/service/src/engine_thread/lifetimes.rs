@@ -3,7 +3,7 @@
 use ringway_engine::{Failure, RankFailure, Readiness};
 use ringway_verbs::Time;
 
-use super::{EngineThread, Event, SHUTDOWN_BOUND_NS, ring::Life};
+use super::{EngineThread, Event, Reason, SHUTDOWN_BOUND_NS, inspection::late_text, ring::Life};
 use crate::{membership::GroupKey, session::SessionKey};
 
 impl EngineThread {
@@ -31,9 +31,13 @@ impl EngineThread {
     pub(super) fn lose(&mut self, index: usize, how: RankFailure) {
         let Some((_, ring)) = self.rings.get_mut(index) else { return };
         if ring.life == Life::Serving {
-            self.engine.fail(ring.id, Failure::Rank { rank: ring.rank, how });
+            let (group, rank) = (ring.group, ring.rank);
             ring.leave(None);
             self.rings.leaving.push(index);
+            if let Some(cell) = self.cells.get_mut(group) {
+                cell.lose(rank);
+            }
+            self.fail_group(group, Failure::Rank { rank, how });
         }
     }
 
@@ -43,7 +47,11 @@ impl EngineThread {
         if ring.life == Life::Serving {
             self.engine.leave(ring.id, ring.local);
             ring.leave(number);
+            let (group, rank) = (ring.group, ring.rank);
             self.rings.leaving.push(index);
+            if let Some(cell) = self.cells.get_mut(group) {
+                cell.leave(rank);
+            }
         }
     }
 
@@ -82,15 +90,7 @@ impl EngineThread {
     fn report_late(&mut self) {
         while let Some(late) = self.engine.next_late() {
             let Some(group) = self.group_of.get(&late.communicator).copied() else { continue };
-            let ranks: Vec<_> = late.missing.iter().take(16).map(u32::to_string).collect();
-            let more = if late.missing.len() > ranks.len() { ", ..." } else { "" };
-            let text = format!(
-                "late: rank {}{more} has not called `{}` (collective number {}), others wait for {} ms",
-                ranks.join(", rank "),
-                late.call,
-                late.sequence,
-                late.waited_ms
-            );
+            let text = late_text(&late.call, late.sequence, &late.missing, late.waited_ms);
             self.tell(Event::Late { group, text });
         }
     }
@@ -167,6 +167,7 @@ impl EngineThread {
                 let id = group.id;
                 self.groups.remove(&key);
                 self.group_of.remove(&id);
+                self.cells.remove(key);
                 self.tell(Event::GroupClosed { group: key });
             }
         }
@@ -180,6 +181,8 @@ impl EngineThread {
             let failure = Failure::Node { node: group.node, rank, reason: "its daemon shut down" };
             self.engine.fail(group.id, failure);
         }
+        let keys: Vec<GroupKey> = self.groups.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.fail_cell(key, Reason::ShuttingDown));
         for group in self.groups.values_mut() {
             group.closing |= group.attached == 0;
         }

@@ -31,6 +31,17 @@ impl EngineThread {
     fn settle(&mut self, finished: Finished) {
         let Finished { communicator, local, token, outcome } = finished;
         self.counters.finished = self.counters.finished.wrapping_add(1);
+        if let Err(failure) = &outcome
+            && ends_communicator(failure)
+            && let Some(group) = self.group_of.get(&communicator).copied()
+        {
+            // What the engine found ends the communicator's cell as well.
+            let shutting_down = self.shutdown.is_some();
+            self.fail_cell(
+                group,
+                if shutting_down { Reason::ShuttingDown } else { Reason::Engine(failure.clone()) },
+            );
+        }
         let Some(index) = self.rings.find(communicator, local) else { return };
         let Some((session, ring)) = self.rings.get_mut(index) else { return };
         let session = *session;

@@ -64,6 +64,28 @@ impl Reason {
             Self::ShuttingDown => Status::ShuttingDown,
         }
     }
+
+    /// The rank that it names; zero when it names none.
+    pub(crate) const fn rank(&self) -> u32 {
+        match self {
+            Self::Engine(failure) => rank_of(failure),
+            Self::Rank { rank, .. } => *rank,
+            _ => 0,
+        }
+    }
+}
+
+/// The rank that a failure names.
+const fn rank_of(failure: &Failure) -> u32 {
+    match failure {
+        Failure::Mismatch { other_rank: rank, .. }
+        | Failure::Count { sender: rank, .. }
+        | Failure::Rank { rank, .. }
+        | Failure::Node { rank, .. }
+        | Failure::TimedOut { rank, .. }
+        | Failure::Aborted { rank } => *rank,
+        Failure::Truncated { .. } | Failure::Memory { .. } => 0,
+    }
 }
 
 /// The status that a program acts on.

@@ -50,7 +50,9 @@ impl EngineThread {
     pub(super) fn sleep(&mut self, ready: &mut Ready) {
         self.rings.iter_mut().for_each(|(_, ring)| ring.rings.set_need_wakeup(true));
         let asked = self.rings.iter().any(|(_, ring)| ring.has_work());
-        if !asked && self.commands.is_empty() && self.device.arm() {
+        // Ranks that want help say so in the cell and then ring as well; both sides fence in between.
+        let helped = self.help();
+        if !asked && !helped && self.commands.is_empty() && self.device.arm() {
             let timeout = self.time_to_sleep();
             self.counters.sleeps = self.counters.sleeps.wrapping_add(1);
             if let Err(errno) = self.poller.wait(ready, timeout) {
@@ -67,7 +69,8 @@ impl EngineThread {
 
     fn time_to_sleep(&self) -> Option<Duration> {
         let now = self.now();
-        let stalled = self.rings.iter().any(|(_, ring)| ring.stall() == Some(Stall::Room));
+        // Neither do ranks that are done with what was left to them in a cell.
+        let stalled = self.held || self.rings.iter().any(|(_, ring)| ring.stall() == Some(Stall::Room));
         let deadlines = [self.engine.deadline(), self.device.deadline()].into_iter().flatten().min();
         let deadlines = deadlines.map(|at| Duration::from_nanos(at.0.saturating_sub(now.0)));
         let tending = self.is_tending().then_some(TENDING);

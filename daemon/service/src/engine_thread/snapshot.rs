@@ -1,6 +1,6 @@
 //! The state of rings and communicators, for whoever asks.
 
-use super::{EngineThread, Group};
+use super::{EngineThread, Group, cells::GroupCell, inspection::signature};
 use crate::{
     membership::GroupKey,
     status::{CommunicatorStatus, EngineStatus, RankStatus},
@@ -31,7 +31,8 @@ impl EngineThread {
         let engine = self.engine.status(group.id);
         let engine = engine.as_ref();
         let failure = group.failure.as_ref().or(engine.and_then(|e| e.failure.as_ref()));
-        CommunicatorStatus {
+        let failure = failure.map_or_else(String::new, ToString::to_string);
+        let mut status = CommunicatorStatus {
             group: key.0,
             ranks: group.layout.ranks(),
             nodes: group.layout.nodes(),
@@ -48,7 +49,32 @@ impl EngineThread {
             late_ranks: engine.map(|e| e.missing.clone()).unwrap_or_default(),
             algorithm: engine.and_then(|e| e.algorithm).map_or_else(String::new, |a| a.name().to_owned()),
             bytes: engine.map_or(0, |e| e.bytes),
-            failure: failure.map_or_else(String::new, ToString::to_string),
+            failure,
+            path: "engine".to_owned(),
+        };
+        if let Some(cell) = self.cells.get(key) {
+            self.describe_cell(cell, &mut status);
         }
+        status
+    }
+
+    /// Adds what the ranks say in their cell.
+    fn describe_cell(&self, cell: &GroupCell, status: &mut CommunicatorStatus) {
+        "cell".clone_into(&mut status.path);
+        status.sequence = status.sequence.saturating_add(cell.sequence());
+        for rank in &mut status.local {
+            rank.finished = rank.finished.saturating_add(cell.cell.called(rank.rank));
+        }
+        if let Some(reason) = &cell.reason {
+            status.failure = reason.to_string();
+            return;
+        }
+        let Some((sequence, missing)) = cell.current().filter(|_| status.current.is_empty()) else { return };
+        let call = (0..cell.cell.ranks()).find_map(|rank| cell.cell.signature(rank, sequence));
+        let Some(call) = call.map(signature) else { return };
+        status.current = call.to_string();
+        status.late_ranks = missing;
+        let waited = cell.waited.filter(|waited| waited.sequence == sequence);
+        status.waited_ms = waited.map_or(0, |waited| waited.waited_ms(self.now()));
     }
 }

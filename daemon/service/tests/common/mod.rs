@@ -31,7 +31,7 @@ use ringway_abi::{
     descriptor::{BufferHandle, Completion, Submission},
     handshake::{ACCEPTED, Greeting},
 };
-use ringway_mem::{Mapping, MemFd, admit, passing};
+use ringway_mem::{Mapping, MemFd, Protection, admit, passing};
 use ringway_ring::{ClientRings, Geometry};
 use ringway_service::{ServiceError, Settings, StopHandle, stop_pair};
 use ringway_types::{DataType, Operation, Reduction};
@@ -215,14 +215,22 @@ impl Client {
     pub fn joined(&mut self, number: u32) -> Rank {
         let (reply, fds) = self.reply(number);
         let Reply::Joined(joined) = reply else { panic!("{reply:?}") };
-        let [c, d] = <[OwnedFd; 2]>::try_from(fds).expect("two descriptors");
+        let mut fds = fds.into_iter();
+        let (c, d) = (fds.next().expect("C"), fds.next().expect("D"));
+        let cell = joined.cell.map(|offer| {
+            let length = usize::try_from(offer.bytes).expect("bytes");
+            let file = fds.next().expect("the cell");
+            let mapping = Mapping::shared(file.as_fd(), length, Protection::ReadWrite).expect("map the cell");
+            Arc::new(mapping)
+        });
+        assert_eq!(fds.next().map(drop), None);
         let (submissions, completions, slab) = joined.geometry;
         let geometry = Geometry::new(submissions, completions, slab).expect("geometry");
         let c = admit::map_client_written(c.as_fd(), geometry.client_bytes()).expect("map C");
         let d = admit::map_daemon_written(d.as_fd(), geometry.daemon_bytes()).expect("map D");
         let (c, d) = (Arc::new(c), Arc::new(d));
         let rings = ClientRings::attach(&c, &d, geometry).expect("attach");
-        Rank { rings, joined, doorbell: Arc::clone(&self.doorbell), client_memory: c }
+        Rank { rings, joined, doorbell: Arc::clone(&self.doorbell), client_memory: c, cell }
     }
 
     /// Alone in a communicator.
@@ -275,6 +283,8 @@ pub struct Rank {
     pub joined: Joined,
     doorbell: Arc<OwnedFd>,
     pub client_memory: Arc<Mapping>,
+    /// The cell's memory.
+    pub cell: Option<Arc<Mapping>>,
 }
 
 impl Rank {

@@ -22,6 +22,7 @@ fn each_bad_value_is_named_with_what_is_allowed() {
     let text = |s: &str| Some(s.to_owned());
     let cases: &[(&str, &str, String)] = &[
         ("`users`", "`own`", message(|s| s.users = text("me"))),
+        ("`isolation`", "`strict`", message(|s| s.isolation = text("none"))),
         ("`polling`", "`adaptive`", message(|s| s.polling = text("fast"))),
         ("`device`", "`tcp`", message(|s| s.device = text("warp"))),
         ("`log_level`", "`debug`", message(|s| s.log_level = text("loud"))),
