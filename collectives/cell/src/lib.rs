@@ -25,10 +25,14 @@
 mod cell;
 mod claim;
 mod extent;
+#[cfg(all(test, not(loom)))]
+mod failure_tests;
 mod helper;
 mod job;
 mod large;
 mod layout;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod member;
 mod record;
 mod shape;
@@ -46,9 +50,9 @@ pub use helper::Helper;
 pub use member::{Member, Poll};
 
 /// Calls of one rank that may be under way at a time.
-pub const SLOTS: u64 = 64;
+pub const SLOTS: u64 = if cfg!(loom) { 2 } else { 64 };
 /// The most bytes a rank contributes to a small call.
-pub const INLINE_BYTES: usize = 2048;
+pub const INLINE_BYTES: usize = if cfg!(loom) { 64 } else { 2048 };
 /// The most ranks of a cell.
 pub const RANKS_MAX: u32 = 128;
 

@@ -4,12 +4,17 @@
     reason = "shared memory is reached through raw pointers; this module is where that happens"
 )]
 
+#[cfg(not(loom))]
+use core::sync::atomic::{AtomicU64, fence};
 use core::{
     ptr::NonNull,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence},
+    sync::atomic::{AtomicU32, Ordering, compiler_fence},
     time::Duration,
 };
 use std::sync::Arc;
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, fence};
 
 use ringway_mem::{Mapping, Protection, Window};
 use rustix::{
@@ -26,6 +31,9 @@ pub(crate) struct Words {
     base: NonNull<u64>,
     last: usize,
     mapping: Arc<Mapping>,
+    /// The words, where loom must see them; the mapping then only has the payloads.
+    #[cfg(loom)]
+    modelled: Arc<Vec<AtomicU64>>,
 }
 
 // SAFETY: the pointer is into the mapping that the value keeps alive, and all access is atomic.
@@ -40,7 +48,13 @@ impl Words {
         let base = NonNull::new(window.as_ptr().cast::<u64>()).filter(|base| base.is_aligned())?;
         let writable = mapping.protection() == Protection::ReadWrite;
         let last = count.checked_sub(1)?;
-        writable.then_some(Self { base, last, mapping })
+        writable.then(|| Self {
+            base,
+            last,
+            mapping,
+            #[cfg(loom)]
+            modelled: Arc::new((0..count).map(|_| AtomicU64::new(0)).collect()),
+        })
     }
 
     #[inline(always)]
@@ -50,6 +64,12 @@ impl Words {
         unsafe { self.base.add(index.min(self.last)) }
     }
 
+    #[cfg(loom)]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        &self.modelled[index]
+    }
+
+    #[cfg(not(loom))]
     #[inline(always)]
     fn word(&self, index: usize) -> &AtomicU64 {
         // SAFETY: the pointer is aligned and inside the mapping that `self` keeps alive, and only atomics ever touch

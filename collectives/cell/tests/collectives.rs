@@ -19,25 +19,30 @@ use ringway_types::{DataType, Operation, Reduction};
 fn run(cell: &Cell, members: &mut [Member], case: &Case, (help, alone): (bool, bool)) {
     let memory = Memory::new(case.ranks, case.room(), |r| case.staged[r as usize]);
     let (left, stop) = (AtomicU32::new(case.ranks), AtomicBool::new(false));
+    // Turns in which the daemon found nothing to do after every rank had come.
+    let idle = AtomicU32::new(0);
     thread::scope(|scope| {
         if help {
-            let (memory, stop) = (&memory, &stop);
+            let (memory, stop, idle) = (&memory, &stop, &idle);
             let mut helper = Helper::new(cell.clone());
             scope.spawn(move || {
                 while !stop.load(Ordering::Acquire) {
                     if helper.work(&Reach { memory, rank: None }, 1 << 16) == 0 {
+                        let all = (0..case.ranks).all(|r| helper.cell().called(r) == helper.cell().called(0));
+                        idle.fetch_add(u32::from(all && helper.cell().called(0) > 0), Ordering::AcqRel);
                         thread::yield_now();
                     }
                 }
             });
         }
         for (rank, member) in (0..).zip(members) {
-            let (memory, left, stop) = (&memory, &left, &stop);
+            let (memory, left, stop, idle) = (&memory, &left, &stop, &idle);
             scope.spawn(move || {
                 let sequence = case.begin(member, rank, memory, help).expect("room");
                 if alone {
-                    // Nothing but the daemon works on it meanwhile.
-                    thread::sleep(std::time::Duration::from_millis(20));
+                    while idle.load(Ordering::Acquire) < 3 {
+                        thread::yield_now();
+                    }
                 }
                 let over = wait(member, sequence, &Reach { memory, rank: Some(rank) });
                 if left.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -1,0 +1,139 @@
+//! Every interleaving of the protocols that have no lock, under loom. Run with `--cfg loom`.
+
+use std::sync::Arc;
+
+use loom::thread;
+use ringway_mem::{Mapping, Window};
+use ringway_types::{DataType, Operation};
+
+use crate::{
+    Call, Cell, Member, Place, Poll, Regions, SLOTS, Verdict,
+    layout::{FENCES, RankWord, SLEEPERS},
+    shared::full_fence,
+};
+
+struct Nothing;
+
+impl Regions for Nothing {
+    fn window(&self, _: u32, _: Place, _: u64) -> Option<Window<'_>> {
+        None
+    }
+}
+
+fn cell() -> Cell {
+    let length = crate::bytes(2).expect("two ranks") as usize;
+    Cell::attach(Arc::new(Mapping::private(length).expect("map")), 2).expect("attach")
+}
+
+const BARRIER: Call<'static> = Call {
+    operation: Operation::Barrier,
+    datatype: DataType::U8,
+    reduction: None,
+    scale: None,
+    root: 0,
+    count: 0,
+    counts: &[],
+    input: None,
+    output: None,
+    staging: None,
+};
+
+#[test]
+fn a_record_is_whole_when_it_is_seen_and_its_slot_is_not_reused_before_it_is_consumed() {
+    loom::model(|| {
+        let cell = cell();
+        let other = cell.clone();
+        let writer = thread::spawn(move || {
+            let mut member = Member::new(other, 0);
+            for _ in 0..=SLOTS {
+                while member.begin(&BARRIER, false, &Nothing).is_none() {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut member = Member::new(cell, 1);
+        for sequence in 1..=SLOTS {
+            assert_eq!(member.begin(&BARRIER, false, &Nothing), Some(sequence));
+            while member.poll(sequence, &Nothing) != Poll::Done {
+                thread::yield_now();
+            }
+        }
+        // The writer goes on only when its own calls are consumed: it never polls, so it stops at its slots.
+        drop(member);
+        drop(writer);
+    });
+}
+
+#[test]
+fn a_block_is_claimed_once_and_what_was_done_is_seen() {
+    loom::model(|| {
+        let cell = cell();
+        let (claims, done) = (cell.layout.claim(1, 0), cell.layout.done(1, 0));
+        // Stands for the memory that a block is.
+        let memory = cell.layout.payload(0, 1);
+        let work = move |cell: &Cell| {
+            let mut blocks = 0;
+            while let Some(block) = cell.claim(claims, 1, 2) {
+                let word = memory + block as usize;
+                assert_eq!(cell.words.load(word), 0, "done twice");
+                cell.words.store(word, 1);
+                blocks += 1;
+            }
+            cell.add_count(done, 1, blocks);
+        };
+        let other = cell.clone();
+        let worker = thread::spawn(move || work(&other));
+        work(&cell);
+        if cell.count(done, 1) == 2 {
+            assert_eq!([cell.words.load(memory), cell.words.load(memory + 1)], [1, 1]);
+        }
+        worker.join().expect("no panic");
+        assert_eq!(cell.count(done, 1), 2);
+    });
+}
+
+#[test]
+fn nobody_is_thought_to_have_left_who_then_works() {
+    loom::model(|| {
+        let cell = cell();
+        let other = cell.clone();
+        let memory = cell.layout.payload(0, 1);
+        let worker = thread::spawn(move || {
+            let inside = other.layout.rank(0, RankWord::Inside);
+            other.words.store(inside, 1);
+            full_fence();
+            if other.verdict().is_none() {
+                other.words.store(memory, 7);
+            }
+            other.words.store_release(inside, 0);
+        });
+        cell.fail(Verdict { status: 35, rank: 0 });
+        full_fence();
+        if !cell.anyone_inside_but(1) {
+            let before = cell.words.load(memory);
+            full_fence();
+            worker.join().expect("no panic");
+            assert_eq!(cell.words.load(memory), before, "written after all had left");
+        }
+    });
+}
+
+#[test]
+fn a_sleeper_is_never_missed() {
+    loom::model(|| {
+        let cell = cell();
+        // The barrier of the kernel cannot be modelled; the other way, a fence in every publisher, can.
+        cell.words.set(SLEEPERS, FENCES);
+        let other = cell.clone();
+        let publisher = thread::spawn(move || {
+            other.publish(0, 1);
+            other.notify();
+        });
+        let expected = cell.arm(1);
+        let seen = cell.agreement(0, 1).is_some();
+        publisher.join().expect("no panic");
+        let bell = cell.words.load(cell.layout.rank(1, RankWord::Bell)) as u32;
+        assert!(seen || bell != expected, "it would sleep on, and nobody would wake it");
+        cell.disarm(1);
+    });
+}
