@@ -204,8 +204,7 @@ impl Bench<'_> {
             block: case.count as usize * point.datatype.size(),
             bytes,
         };
-        let nanoseconds = self.floor.as_ref()?.time(&kernel, self.spec);
-        Some(Times::of(nanoseconds).p50)
+        Some(self.floor.as_ref()?.time(&kernel, self.spec))
     }
 
     /// The algorithm of the last collective, as the daemon tells it.
