@@ -32,9 +32,10 @@ impl Helper {
     #[must_use]
     pub fn new(cell: Cell) -> Self {
         cell.prepare_to_sleep();
-        let job = Job::new(cell.ranks());
+        let ranks = cell.ranks();
+        let job = Job::new(ranks);
         let spent = vec![(0, 0); SLOTS as usize].into_boxed_slice();
-        Self { cell, through: 0, spent, job, views: Views::default() }
+        Self { cell, through: 0, spent, job, views: Views::new(ranks) }
     }
 
     /// The cell.

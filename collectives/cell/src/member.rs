@@ -117,7 +117,7 @@ impl Member {
             calls: vec![nothing; SLOTS as usize].into_boxed_slice(),
             dispute: None,
             job,
-            views: Views::default(),
+            views: Views::new(ranks),
             nodes: vec![0; ranks as usize],
             cell,
         }

@@ -26,7 +26,9 @@ pub(crate) fn segment_bytes(shape: &Shape) -> u64 {
         let (input, output) = shape.blocks(rank);
         input.max(output)
     });
-    HALF / blocks.max().unwrap_or(1).max(1)
+    // Whole elements of any type, and whole cache lines.
+    let bytes = HALF / blocks.max().unwrap_or(1).max(1);
+    bytes - bytes % 64
 }
 
 /// Where a block of a segment is in its rank's staging memory.

@@ -30,6 +30,18 @@ fn recycle<From, To>(mut emptied: Vec<From>) -> Vec<To> {
 }
 
 impl Views<'_> {
+    /// With room for so many ranks, so that working allocates nothing.
+    pub(crate) fn new(ranks: u32) -> Self {
+        let ranks = ranks as usize;
+        Self {
+            inputs: Vec::with_capacity(ranks),
+            outputs: Vec::with_capacity(ranks),
+            sources: Vec::with_capacity(ranks),
+            destinations: Vec::with_capacity(ranks),
+            steps: Vec::with_capacity(ranks),
+        }
+    }
+
     pub(crate) fn recycle<'b>(self) -> Views<'b> {
         Views {
             inputs: recycle(self.inputs),
