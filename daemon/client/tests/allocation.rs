@@ -63,18 +63,20 @@ struct Kept {
 
 #[test]
 fn nothing_is_allocated_after_warm_up() {
-    let daemon = Daemon::start();
-    daemon.world(2, |world| {
-        let arena = world.client().arena(1 << 16).expect("arena");
-        let buffer = || Some(arena.buffer::<u64>(100).expect("buffer"));
-        let mut kept = Kept { a: buffer(), b: buffer(), counts: [50, 50], values: [0; 100], other: [0; 100] };
-        for _ in 0..10 {
-            round(world, &mut kept).expect("warm-up");
-        }
-        let before = ALLOCATIONS.get();
-        for _ in 0..1000 {
-            round(world, &mut kept).expect("round");
-        }
-        assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in a thousand rounds");
-    });
+    for daemon in Daemon::of_each_kind() {
+        daemon.world(2, |world| {
+            let arena = world.client().arena(1 << 16).expect("arena");
+            let buffer = || Some(arena.buffer::<u64>(100).expect("buffer"));
+            let mut kept =
+                Kept { a: buffer(), b: buffer(), counts: [50, 50], values: [0; 100], other: [0; 100] };
+            for _ in 0..10 {
+                round(world, &mut kept).expect("warm-up");
+            }
+            let before = ALLOCATIONS.get();
+            for _ in 0..1000 {
+                round(world, &mut kept).expect("round");
+            }
+            assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in a thousand rounds");
+        });
+    }
 }

@@ -18,13 +18,17 @@ fn sum_of(world: &Communicator, index: usize) -> i64 {
 }
 
 fn each(sizes: &[u32], body: impl Fn(&Communicator, usize) -> Result<(), Error> + Sync) {
-    let daemon = Daemon::start();
-    for size in sizes {
-        daemon.world(*size, |world| {
-            for length in LENGTHS {
-                body(world, *length).unwrap_or_else(|error| panic!("length {length} of {size}: {error}"));
-            }
-        });
+    for daemon in Daemon::of_each_kind() {
+        for size in sizes {
+            daemon.world(*size, |world| {
+                for length in LENGTHS {
+                    let shared = world.shares_memory();
+                    body(world, *length).unwrap_or_else(|error| {
+                        panic!("length {length} of {size}, memory shared: {shared}: {error}")
+                    });
+                }
+            });
+        }
     }
 }
 
@@ -331,20 +335,21 @@ fn of_type<T: Element>(
 
 #[test]
 fn every_type() {
-    let daemon = Daemon::start();
-    daemon
-        .world(3, |world| {
-            of_type::<i8>(world, |v| v as i8, 2)?;
-            of_type::<u8>(world, |v| v as u8, 2)?;
-            of_type::<i32>(world, |v| v as i32, 2)?;
-            of_type::<u32>(world, |v| v as u32, 2)?;
-            of_type::<i64>(world, |v| v, 2)?;
-            of_type::<u64>(world, |v| v as u64, 2)?;
-            of_type::<f16>(world, |v| f16::from_f64(v as f64), 2.0)?;
-            of_type::<bf16>(world, |v| bf16::from_f64(v as f64), 2.0)?;
-            of_type::<f32>(world, |v| v as f32, 2.0)?;
-            of_type::<f64>(world, |v| v as f64, 2.0)
-        })
-        .into_iter()
-        .for_each(|outcome| outcome.expect("every type"));
+    for daemon in Daemon::of_each_kind() {
+        daemon
+            .world(3, |world| {
+                of_type::<i8>(world, |v| v as i8, 2)?;
+                of_type::<u8>(world, |v| v as u8, 2)?;
+                of_type::<i32>(world, |v| v as i32, 2)?;
+                of_type::<u32>(world, |v| v as u32, 2)?;
+                of_type::<i64>(world, |v| v, 2)?;
+                of_type::<u64>(world, |v| v as u64, 2)?;
+                of_type::<f16>(world, |v| f16::from_f64(v as f64), 2.0)?;
+                of_type::<bf16>(world, |v| bf16::from_f64(v as f64), 2.0)?;
+                of_type::<f32>(world, |v| v as f32, 2.0)?;
+                of_type::<f64>(world, |v| v as f64, 2.0)
+            })
+            .into_iter()
+            .for_each(|outcome| outcome.expect("every type"));
+    }
 }

@@ -33,7 +33,7 @@ const TENANTS_SECONDS: f64 = 3.0;
 ///
 /// # Errors
 /// When the daemons or ranks cannot be started or fail, as a sentence.
-pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
+pub fn perf(args: PerfArgs) -> Result<ExitCode, String> {
     if args.nodes > args.ranks {
         return Err(format!(
             "{} nodes need at least as many ranks, and there are {}",
@@ -43,10 +43,10 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     if args.root >= u32::from(args.ranks) {
         return Err(format!("root {} is not one of the {} ranks", args.root, args.ranks));
     }
-    let spec = spec(args)?;
-    let cluster = cluster(args)?;
+    let spec = spec(&args)?;
+    let cluster = cluster(&args)?;
     if args.overlap || args.tenants {
-        return others(args, &cluster, spec);
+        return others(&args, &cluster, spec);
     }
     let mut printer = Printer { json: args.json, rows: 0, wrong: 0, unchecked: false, bus_bandwidth: 0.0 };
     if !args.json {

@@ -24,6 +24,12 @@ pub(crate) use waiting::Stopped;
 /// In place of a call's number: the communicator had failed before it was made, and nothing of it was published.
 const NEVER: u64 = u64::MAX;
 
+/// Ranks that never wait for long would not notice that the daemon is gone, and with it whoever tells them of ranks that
+/// are: so often a call asks the kernel whether it is there.
+const LOOK_EVERY: u32 = 4096;
+/// How many small calls a large one counts for.
+const LARGE: u32 = 64;
+
 /// A call that was published and is not over.
 #[derive(Debug, Default)]
 struct Slot {
@@ -64,6 +70,8 @@ pub(crate) struct Calls {
     pace: Pace,
     /// Regions of this client that were released when it was last looked.
     releases: u64,
+    /// Goes up with every call, faster with large ones; see [`LOOK_EVERY`].
+    unlooked: u32,
     /// The daemon was told that ranks contradict each other.
     disputed: bool,
     /// Memory through which large slices are moved; made at first need.
@@ -83,6 +91,7 @@ impl Calls {
             group: Group::new(group_max),
             pace: Pace::among(ranks),
             releases: 0,
+            unlooked: 0,
             disputed: false,
             staging: None,
             part,
@@ -100,6 +109,10 @@ impl Calls {
         blocking: bool,
     ) -> Result<u64, crate::CallError> {
         let own = Own::registered(memory.map(|region| region.map(|region| &**region)));
+        let large = Member::is_large(call, self.ranks);
+        if large {
+            self.unlooked = self.unlooked.wrapping_add(LARGE);
+        }
         let sequence = match self.begin(call, !blocking, &own) {
             Some(sequence) => sequence,
             None => self.begin_later(call, !blocking, &own)?,
@@ -108,13 +121,17 @@ impl Calls {
             return Ok(sequence);
         }
         let kept = memory.map(|region| region.map(Arc::clone));
-        self.keep(sequence, Member::is_large(call, self.ranks), kept);
+        self.keep(sequence, large, kept);
         Ok(sequence)
     }
 
     /// Publishes a call; `None` when there is no slot for it now.
     #[inline]
     fn begin(&mut self, call: &Call<'_>, help: bool, own: &Own<'_>) -> Option<u64> {
+        self.unlooked = self.unlooked.wrapping_add(1);
+        if self.unlooked >= LOOK_EVERY {
+            self.look_for_daemon();
+        }
         if self.member.cell().verdict().is_some() {
             return Some(NEVER);
         }

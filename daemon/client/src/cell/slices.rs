@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringway_cell::{Call, Member, Place, STAGING_BYTES};
 
-use super::{Calls, NEVER, Stopped, memory::Own};
+use super::{Calls, LARGE, NEVER, Stopped, memory::Own};
 use crate::{Arena, CallError, Error, MemoryError, arena::Registered};
 
 impl Calls {
@@ -22,6 +22,7 @@ impl Calls {
     }
 
     fn run_staged(&mut self, call: &Call<'_>, own: Own<'_>) -> Result<(), Error> {
+        self.unlooked = self.unlooked.wrapping_add(LARGE);
         let region = self.staging()?;
         let staging = Some(Place { region: region.region, offset: 0 });
         self.run_with(&Call { staging, ..*call }, &own.staged_through(&region))

@@ -190,7 +190,8 @@ impl Calls {
         });
         match outcome {
             Ok(sequence) => Ok(sequence),
-            Err(Interrupted::Lost) => Err(CallError::DaemonLost),
+            // Nothing is published any more; waiting for it says why.
+            Err(Interrupted::Lost) => Ok(NEVER),
             Err(_) => Err(CallError::Full),
         }
     }
@@ -225,16 +226,11 @@ impl Calls {
             if left.is_zero() {
                 return Err(Interrupted::Expired);
             }
-            let lost = self.part.client.is_lost();
-            // What was done before the daemon left counts.
-            if let Some(found) = ready(self) {
-                return Ok(found);
-            }
-            if lost {
-                // Those that sleep need not find out for themselves.
-                let status = Status::ShuttingDown.code();
-                self.member.cell().fail(Verdict { status, rank: self.part.rank });
-                return Err(Interrupted::Lost);
+            if self.part.client.is_lost() {
+                // What was done before the daemon left counts.
+                let found = ready(self);
+                self.look_for_daemon();
+                return found.ok_or(Interrupted::Lost);
             }
             if let Some(waited_ms) = self.attend(sequence, attention, now) {
                 return Err(Interrupted::Unresponsive { waited_ms });
@@ -309,11 +305,21 @@ impl Calls {
         timeout.filter(|timeout| waited >= timeout.saturating_add(GRACE)).map(|_| milliseconds(waited))
     }
 
-    /// Looks after a call that was tested in vain for a while; whether that ended it.
-    pub(crate) fn look_after(&mut self, sequence: u64) -> bool {
-        if self.part.client.is_lost() {
+    /// Whether the daemon is gone. Then the communicator is at its end, and nobody needs to find out for themselves.
+    #[cold]
+    pub(super) fn look_for_daemon(&mut self) -> bool {
+        self.unlooked = 0;
+        let lost = self.part.client.is_lost();
+        if lost {
             let status = Status::ShuttingDown.code();
             self.member.cell().fail(Verdict { status, rank: self.part.rank });
+        }
+        lost
+    }
+
+    /// Looks after a call that was tested in vain for a while; whether that ended it.
+    pub(crate) fn look_after(&mut self, sequence: u64) -> bool {
+        if self.look_for_daemon() {
             return true;
         }
         let Some(slot) = self.slot(sequence) else { return true };

@@ -52,10 +52,25 @@ pub fn settings(socket: &Path) -> Settings {
     }
 }
 
+/// The ways in which ranks of a node may work together.
+pub const ISOLATIONS: [&str; 2] = ["cell", "strict"];
+
 impl Daemon {
+    /// One whose clients share memory, as is usual.
     pub fn start() -> Self {
+        Self::start_with("cell")
+    }
+
+    /// One of each kind, one after the other.
+    pub fn of_each_kind() -> impl Iterator<Item = Self> {
+        ISOLATIONS.into_iter().map(Self::start_with)
+    }
+
+    fn start_with(isolation: &str) -> Self {
         let folder = folder();
-        let config = settings(&folder.join("daemon.sock")).resolve().expect("settings");
+        let settings =
+            Settings { isolation: Some(isolation.to_owned()), ..settings(&folder.join("daemon.sock")) };
+        let config = settings.resolve().expect("settings");
         let (stop, stopped) = stop_pair().expect("stop");
         let thread = thread::spawn(move || run(config, stopped).expect("the daemon runs"));
         let daemon = Self { folder, stop: Some(stop), thread: Some(thread) };
