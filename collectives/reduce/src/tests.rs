@@ -13,6 +13,9 @@ use crate::{
 
 const PAGE: usize = 4096;
 
+/// How much less is tried on architectures that are tested under an emulator.
+const FEWER: u32 = if cfg!(target_arch = "x86_64") { 1 } else { 6 };
+
 /// The forms of the kernels this processor runs.
 fn levels() -> Vec<Level> {
     let mut levels = vec![Level::Baseline];
@@ -256,7 +259,8 @@ fn check_scan(case: &Case, level: Level) {
 /// Runs a property `cases` times for every defined pair, so that none depends on luck.
 fn for_every_pair(cases: u32, check: fn(&Case, Level)) {
     for pair in pairs() {
-        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(cases));
+        let mut runner =
+            proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(cases.div_ceil(FEWER)));
         let result = runner.run(&case(pair), |case| {
             for level in levels() {
                 check(&case, level);
@@ -276,7 +280,7 @@ fn reductions_give_the_oracle_s_bits() {
 #[test]
 fn streaming_reaches_every_destination() {
     let slots = Slots::new(141, 1300);
-    for length in (508..=1300).step_by(4) {
+    for length in (508..=1300).step_by(4 * FEWER as usize) {
         let window = |slot: usize| slots.window(slot, slot % 64, length);
         let input: Vec<u8> = (0..length).map(|i| (i * 7 + length) as u8).collect();
         window(0).write(&input);
@@ -392,7 +396,7 @@ fn the_oracle_knows_the_standards() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(256 / FEWER))]
 
     #[test]
     fn copies_and_swaps_move_the_bytes(

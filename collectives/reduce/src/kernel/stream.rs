@@ -49,7 +49,11 @@ pub(crate) fn reduce(
     job: ReduceJob<'_>,
 ) {
     let sources = core::iter::once(job.first).chain(job.rest).map(|source| source.window);
-    let mut stage = Stage::new(level, streamed(job.destinations, sources));
+    let mask = streamed(job.destinations, sources);
+    if mask == 0 {
+        return super::reduce(level, datatype, reduction, divisor, job);
+    }
+    let mut stage = Stage::new(level, mask);
     let staged = ReduceJob { stage: Some(NonNull::from_mut(&mut stage)), ..job };
     super::reduce(level, datatype, reduction, divisor, staged);
     // SAFETY: the stage has seen all bytes of the job, whose destinations were checked.
@@ -155,9 +159,10 @@ unsafe fn send_to_all(level: Level, part: Part, destinations: &[Window<'_>], mas
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the caller's promise is passed on.
         Level::Baseline => unsafe { x86::send_to_all_sse2(part, destinations, mask) },
-        // `helps` says that it does not, elsewhere.
         #[cfg(not(target_arch = "x86_64"))]
         _ => {
+            // `helps` says no here, so nothing comes this way.
+            let _ = mask;
             for destination in destinations {
                 // SAFETY: the caller's promise is passed on.
                 unsafe { store(part.from, destination.as_ptr(), part.start, part.end) };
