@@ -1,7 +1,7 @@
 //! Working on a job: claiming blocks and doing them.
 
 use ringway_mem::Window;
-use ringway_reduce::{Scalar, ScanStep, Source};
+use ringway_reduce::{Scalar, ScanStep, Source, Stores};
 use ringway_types::{Operation, Reduction};
 
 use crate::{
@@ -21,6 +21,7 @@ pub(crate) struct Views<'a> {
     sources: Vec<Source<'a>>,
     destinations: Vec<Window<'a>>,
     steps: Vec<ScanStep<'a>>,
+    stores: Stores,
 }
 
 /// An empty vector of another lifetime in the same allocation (collecting in place reuses it).
@@ -49,6 +50,7 @@ impl Views<'_> {
             sources: recycle(self.sources),
             destinations: recycle(self.destinations),
             steps: recycle(self.steps),
+            stores: self.stores,
         }
     }
 }
@@ -94,7 +96,17 @@ impl<'a> Views<'a> {
             self.inputs.push(find(part.input, input)?);
             self.outputs.push(find(part.output, output)?);
         }
+        self.choose_stores(job);
         Ok(())
+    }
+
+    /// Streaming stores pay where the call's memory does not fit the caches. Outputs that are inputs as well are
+    /// written through the caches in any case.
+    fn choose_stores(&mut self, job: &Job) {
+        let length = |window: &Option<Window<'_>>| window.map_or(0, |w| w.length() as u64);
+        let bytes = self.inputs.iter().chain(&self.outputs).map(length).sum();
+        let pays = !job.staged && ringway_reduce::streaming_pays(bytes, false);
+        self.stores = if pays { Stores::Streaming } else { Stores::Cached };
     }
 
     /// A part of a rank's memory: of its only block, or of the one `of` a rank.
@@ -142,8 +154,8 @@ impl<'a> Views<'a> {
         }
         let divisor = job.shape.divisor(job.shape.ranks);
         let reduction = job.shape.reduction?;
-        let done =
-            ringway_reduce::reduce(job.shape.datatype, reduction, &sources, &self.destinations, divisor);
+        let (datatype, to) = (job.shape.datatype, &self.destinations);
+        let done = ringway_reduce::reduce_with(self.stores, datatype, reduction, &sources, to, divisor);
         debug_assert!(done.is_ok(), "{done:?}");
         let operands = sources.len() + self.destinations.len();
         self.sources = sources;
@@ -181,7 +193,7 @@ impl<'a> Views<'a> {
         if self.destinations.is_empty() {
             return 0;
         }
-        let done = ringway_reduce::copy(from, &self.destinations);
+        let done = ringway_reduce::copy_with(self.stores, from, &self.destinations);
         debug_assert!(done.is_ok(), "{done:?}");
         (self.destinations.len() as u64 + 1) * from.length() as u64
     }
