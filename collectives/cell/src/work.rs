@@ -40,6 +40,7 @@ impl Views<'_> {
             sources: Vec::with_capacity(ranks),
             destinations: Vec::with_capacity(ranks),
             steps: Vec::with_capacity(ranks),
+            stores: Stores::default(),
         }
     }
 
