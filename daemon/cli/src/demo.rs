@@ -80,6 +80,7 @@ fn spec(operations: Vec<Measured>, datatypes: Vec<DataType>, list: Vec<u64>) -> 
         pin: false,
         floor: false,
         mode: Mode::Time,
+        offsets: Vec::new(),
     }
 }
 
@@ -118,7 +119,7 @@ fn check_everything(cluster: &Cluster) -> Result<(u64, u64), String> {
 
 fn sweep(cluster: &Cluster) -> Result<u64, String> {
     output::line(&format!("allreduce f32 sum, {RANKS} ranks on {NODES} nodes:"));
-    output::line(&header(false));
+    output::line(&header(false, false));
     let spec = Spec {
         iterations: 0,
         warmup: 5,

@@ -5,7 +5,7 @@ use ringway_types::Reduction;
 
 use super::{
     pattern::{Case, Sample, scalar},
-    spec::Measured,
+    spec::{Measured, PAGE},
 };
 
 /// The buffers of a call, owned by the caller between calls.
@@ -17,6 +17,17 @@ pub(crate) struct Buffers<T: Sample> {
     pub(crate) output: Option<Buffer<T>>,
 }
 
+/// A buffer that begins at this place in a page, a whole number of elements.
+fn place<T: Sample>(at: u64, elements: usize, arena: &Arena) -> Result<Buffer<T>, String> {
+    let page = PAGE as usize / size_of::<T>();
+    let whole = arena.buffer::<T>(elements + page).map_err(|e| e.to_string())?;
+    let begins = whole.as_ptr().addr() as u64 % PAGE;
+    let before = ((at + PAGE - begins) % PAGE) as usize / size_of::<T>();
+    let no_room = |_| "an arena's buffer is shorter than asked for".to_owned();
+    let (_, rest) = whole.split_at(before).map_err(no_room)?;
+    rest.split_at(elements).map(|(buffer, _)| buffer).map_err(no_room)
+}
+
 /// A call that can be repeated.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
@@ -26,6 +37,8 @@ pub(crate) struct Call<'a> {
     pub(crate) in_place: bool,
     /// On ordinary slices rather than registered buffers.
     pub(crate) blocking: bool,
+    /// Bytes from the input's place in a page to the output's; in place, from the page.
+    pub(crate) offset: Option<u64>,
     /// Elements of every rank's block, for operations with counts.
     counts: Vec<u64>,
     sends: Vec<u64>,
@@ -48,6 +61,7 @@ impl<'a> Call<'a> {
             case,
             in_place,
             blocking,
+            offset: None,
             counts: ranks.clone().map(|r| case.block(r)).collect(),
             sends: ranks.clone().map(|r| case.pair(rank, r)).collect(),
             receives: ranks.map(|r| case.pair(r, rank)).collect(),
@@ -106,11 +120,17 @@ impl<'a> Call<'a> {
     pub(crate) fn buffers<T: Sample>(&self, arena: &Arena) -> Result<Buffers<T>, String> {
         let make = |elements: u64| arena.buffer::<T>(elements as usize).map_err(|e| e.to_string());
         let (input, output) = self.lengths();
+        let placed = |elements: u64, from: u64| match self.offset {
+            Some(offset) => place((from + offset) % PAGE, elements as usize, arena),
+            None => make(elements),
+        };
         if self.in_place {
             let one = input.unwrap_or(0).max(output.unwrap_or(0));
-            return Ok(Buffers { input: None, output: Some(make(one)?) });
+            return Ok(Buffers { input: None, output: Some(placed(one, 0)?) });
         }
-        Ok(Buffers { input: input.map(make).transpose()?, output: output.map(make).transpose()? })
+        let input = input.map(make).transpose()?;
+        let from = input.as_ref().map_or(0, |input| input.as_ptr().addr() as u64 % PAGE);
+        Ok(Buffers { input, output: output.map(|elements| placed(elements, from)).transpose()? })
     }
 
     fn reduce<T: Sample>(&self) -> Reduce<T> {

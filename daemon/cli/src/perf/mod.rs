@@ -104,6 +104,10 @@ pub struct PerfArgs {
     /// buffers, between two barriers; and say which share of its rate was reached.
     #[arg(long)]
     floor: bool,
+    /// Place outputs at these offsets from their inputs in a page (in place: from the page), in bytes, or `all`; ends
+    /// with how much slower the slowest is.
+    #[arg(long, value_name = "LIST", value_parser = parse_offsets, action = ArgAction::Set, conflicts_with = "blocking")]
+    offsets: Option<Offsets>,
     /// Keep every rank on one processor: rank 0 on the first, rank 1 on the next.
     #[arg(long)]
     pin: bool,
@@ -143,6 +147,14 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
         Ok(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(seconds),
         _ => Err(format!("`{text}` is not a number of seconds from 0 to 3600")),
     }
+}
+
+/// Offsets within a page.
+#[derive(Debug, Clone)]
+struct Offsets(Vec<u64>);
+
+fn parse_offsets(text: &str) -> Result<Offsets, String> {
+    spec::parse_offsets(text).map(Offsets)
 }
 
 /// One value or all of them.

@@ -1,6 +1,7 @@
 //! The parent: starts daemons and ranks, follows them, prints their rows.
 
 use std::{
+    collections::BTreeMap,
     io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
 };
@@ -48,7 +49,7 @@ pub fn perf(args: PerfArgs) -> Result<ExitCode, String> {
     if args.overlap || args.tenants {
         return others(&args, &cluster, spec);
     }
-    let mut printer = Printer { json: args.json, rows: 0, wrong: 0, unchecked: false, bus_bandwidth: 0.0 };
+    let mut printer = Printer { json: args.json, ..Printer::default() };
     if !args.json {
         output::line(&format!(
             "# ringway perf {}, {} ranks, {}",
@@ -56,7 +57,7 @@ pub fn perf(args: PerfArgs) -> Result<ExitCode, String> {
             args.ranks,
             cluster.description
         ));
-        output::line(&header(args.floor));
+        output::line(&header(args.floor, args.offsets.is_some()));
     }
     let campaign = Campaign { ranks: usize::from(args.ranks), spec, show_progress: !args.json };
     measure(&cluster, &campaign, |row: &Row| printer.print(row))?;
@@ -162,6 +163,7 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
         pin: args.pin,
         floor: args.floor,
         mode: Mode::Time,
+        offsets: args.offsets.as_ref().map(|offsets| offsets.0.clone()).unwrap_or_default(),
     })
 }
 
@@ -222,13 +224,15 @@ fn progress(terminal: bool, text: &str) {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Printer {
     json: bool,
     rows: u32,
     wrong: u64,
     unchecked: bool,
     bus_bandwidth: f64,
+    /// Times and offsets at each size and form.
+    offsets: BTreeMap<(u64, bool), Vec<(f64, u64)>>,
 }
 
 impl Printer {
@@ -237,6 +241,9 @@ impl Printer {
         self.wrong += row.errors.unwrap_or(0);
         self.unchecked |= row.errors.is_none();
         self.bus_bandwidth += row.busbw_GBps;
+        if let Some(offset) = row.offset {
+            self.offsets.entry((row.bytes, row.in_place)).or_default().push((row.time_us.p50, offset));
+        }
         let text = if self.json { serde_json::to_string(row).unwrap_or_default() } else { line(row) };
         output::line(&text);
     }
@@ -249,6 +256,17 @@ impl Printer {
                 (true, true) => "not checked",
                 (false, _) => "FAILED",
             };
+            for ((bytes, in_place), times) in &self.offsets {
+                let mut times = times.clone();
+                times.sort_by(|a, b| a.0.total_cmp(&b.0));
+                if let (Some((slowest, at)), Some((median, _))) = (times.last(), times.get(times.len() / 2)) {
+                    let form = if *in_place { "in place" } else { "out of place" };
+                    let factor = slowest / median.max(0.001);
+                    output::line(&format!(
+                        "# {bytes} B {form}: the slowest offset, {at}, takes {factor:.2} times the median"
+                    ));
+                }
+            }
             output::line(&format!("# wrong elements: {} {verdict}", self.wrong));
             output::line(&format!(
                 "# average bus bandwidth: {:.3} GB/s",

@@ -76,6 +76,7 @@ struct Point {
     datatype: DataType,
     reduction: Option<Reduction>,
     in_place: bool,
+    offset: Option<u64>,
     size: u64,
 }
 
@@ -102,18 +103,21 @@ impl Bench<'_> {
                     // An operation without an in-place form is measured as it is.
                     let forms = if forms.is_empty() { vec![false] } else { forms };
                     for in_place in forms {
-                        points.extend(sizes.iter().map(|&size| Point {
-                            what,
-                            datatype,
-                            reduction,
-                            in_place,
-                            size,
-                        }));
+                        let point = Point { what, datatype, reduction, in_place, offset: None, size: 0 };
+                        points.extend(sizes.iter().flat_map(|&size| self.places(Point { size, ..point })));
                     }
                 }
             }
         }
         points
+    }
+
+    /// The point with every offset that is asked for.
+    fn places(&self, point: Point) -> Vec<Point> {
+        if self.spec.offsets.is_empty() {
+            return vec![point];
+        }
+        self.spec.offsets.iter().map(|&offset| Point { offset: Some(offset), ..point }).collect()
     }
 
     fn run(&self, point: Point) -> Result<(), String> {
@@ -145,7 +149,8 @@ impl Bench<'_> {
             // Not a row: the parent shows it on a terminal until the row comes.
             output::line(&format!("measuring {} {} {bytes} B ...", point.what.name(), point.datatype));
         }
-        let call = Call::new(self.world, point.what, case, point.in_place, self.spec.blocking);
+        let mut call = Call::new(self.world, point.what, case, point.in_place, self.spec.blocking);
+        call.offset = point.offset;
         let wrong =
             if self.spec.check { Some(self.total(wrong_elements::<T>(&call, self.arena)?)?) } else { None };
         let (iterations, nanoseconds) = self.time::<T>(&call, bytes)?;
@@ -188,6 +193,7 @@ impl Bench<'_> {
             algbw_GBps: round(algbw, 3),
             busbw_GBps: round(algbw * point.what.bus_factor(self.world.size()), 3),
             errors,
+            offset: point.offset,
             floor_us: None,
             of_floor: None,
         }

@@ -25,6 +25,9 @@ pub(crate) struct Row {
     pub(crate) busbw_GBps: f64,
     /// Wrong elements; `None` when results were not checked.
     pub(crate) errors: Option<u64>,
+    /// Bytes from the input's place in a page to the output's, when they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) offset: Option<u64>,
     /// Microseconds that the bare kernel takes (median), when it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) floor_us: Option<f64>,
@@ -65,9 +68,9 @@ pub(crate) fn round(value: f64, digits: i32) -> f64 {
     (value * scale).round() / scale
 }
 
-/// The table's head: the columns of nccl-tests and the percentiles; with `floor`, the bare kernel's time and the share
-/// of it that was reached.
-pub(crate) fn header(floor: bool) -> String {
+/// The table's head: the columns of nccl-tests and the percentiles; the offset with `offset`; with `floor`, the bare
+/// kernel's time and the share of it that was reached.
+pub(crate) fn header(floor: bool, offset: bool) -> String {
     let names = format!(
         "{:>12} {:>12} {:>6} {:>9} {:>5} {:>3} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8} {:>7}",
         "size",
@@ -88,17 +91,23 @@ pub(crate) fn header(floor: bool) -> String {
         "{:>12} {:>12} {:>6} {:>9} {:>5} {:>3} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8} {:>7}",
         "(B)", "(elements)", "", "", "", "", "(us)", "(us, p50)", "(us)", "(us)", "(GB/s)", "(GB/s)", ""
     );
-    if !floor {
-        return format!("# {names}\n# {units}");
+    let (mut names, mut units) = (format!("# {names}"), format!("# {units}"));
+    if offset {
+        names += &format!(" {:>7}", "offset");
+        units += &format!(" {:>7}", "(B)");
     }
-    format!("# {names} {:>11} {:>8}\n# {units} {:>11} {:>8}", "floor", "of_floor", "(us)", "(%)")
+    if floor {
+        names += &format!(" {:>11} {:>8}", "floor", "of_floor");
+        units += &format!(" {:>11} {:>8}", "(us)", "(%)");
+    }
+    format!("{names}\n{units}")
 }
 
 /// One line of the table.
 pub(crate) fn line(row: &Row) -> String {
     let wrong = row.errors.map_or("N/A".to_owned(), |e| e.to_string());
     let root = if row.root < 0 { "-1".to_owned() } else { row.root.to_string() };
-    let row_text = format!(
+    let mut text = format!(
         "  {:>12} {:>12} {:>6} {:>9} {:>5} {:>3} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8} {:>7}",
         row.bytes,
         row.count,
@@ -114,12 +123,13 @@ pub(crate) fn line(row: &Row) -> String {
         format!("{:.3}", row.busbw_GBps),
         wrong
     );
-    match (row.floor_us, row.of_floor) {
-        (Some(floor), Some(share)) => {
-            format!("{row_text} {:>11} {:>8}", significant(floor), format!("{:.0}", share * 100.0))
-        }
-        _ => row_text,
+    if let Some(offset) = row.offset {
+        text += &format!(" {offset:>7}");
     }
+    if let (Some(floor), Some(share)) = (row.floor_us, row.of_floor) {
+        text += &format!(" {:>11} {:>8}", significant(floor), format!("{:.0}", share * 100.0));
+    }
+    text
 }
 
 /// A number with about four significant digits.

@@ -54,7 +54,7 @@ fn perf_prints_one_json_object_for_each_size() {
         }
         assert_eq!(row["errors"], 0);
         assert_eq!((&row["ranks"], &row["nodes"], &row["iterations"]), (&2.into(), &1.into(), &20.into()));
-        assert_eq!(row["path"], "engine");
+        assert_eq!(row["path"], "cell");
         let time = |key: &str| row["time_us"][key].as_f64().expect("a time");
         let order = [0.0, time("min"), time("p50"), time("p99"), time("max")];
         assert!(order.is_sorted() && time("max") > 0.0, "{row}");
@@ -108,6 +108,52 @@ fn perf_compares_with_the_bare_kernel() {
 }
 
 #[test]
+fn perf_can_keep_ranks_apart() {
+    let rows = rows(&["allreduce", "--isolation", "strict", "--sizes", "64,64K", "-n", "5"]);
+    assert!(rows.iter().all(|row| row["path"] == "engine" && row["errors"] == 0), "{rows:?}");
+}
+
+#[test]
+fn perf_places_buffers_where_it_is_told() {
+    let given = ["allreduce", "--sizes", "8K", "-n", "3", "--in-place", "both", "--offsets", "0,8,4088"];
+    let rows = rows(&given);
+    let offsets: Vec<_> = rows.iter().map(|r| r["offset"].as_u64()).collect();
+    assert_eq!(offsets, [Some(0), Some(8), Some(4088), Some(0), Some(8), Some(4088)]);
+    assert!(rows.iter().all(|row| row["errors"] == 0), "{rows:?}");
+    let table = run_ringway(&[&["perf"], &given[..]].concat()).success().out;
+    assert_mentions(&table, &["offset", "slowest", "out of place"]);
+}
+
+#[test]
+fn perf_measures_what_is_hidden_behind_computation() {
+    // Where there is only one processor it says that it needs two.
+    let given = ["perf", "allreduce", "--overlap", "--sizes", "64K", "-n", "3", "--json"];
+    if std::thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
+        assert_mentions(&run_ringway(&given).failure().err, &["processors"]);
+        return;
+    }
+    let out = run_ringway(&given).success().out;
+    let row: Value = serde_json::from_str(out.trim()).expect("one row");
+    for key in ["communication_us", "computation_us", "both_us"] {
+        assert!(row[key].as_f64().expect("a time") > 0.0, "{row}");
+    }
+    assert!(row["hidden"].is_number() && row["bytes"] == 64 << 10, "{row}");
+}
+
+#[test]
+fn perf_measures_two_jobs_on_one_daemon() {
+    let given = ["perf", "allreduce", "--tenants", "--sizes", "2M", "--seconds", "0.2", "--json"];
+    let out = run_ringway(&given).success().out;
+    let found: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let kinds: Vec<_> = found.iter().map(|f| f["measure"].as_str().expect("a name")).collect();
+    assert_eq!(kinds, ["shares", "delay", "shares", "delay"]);
+    for shares in found.iter().filter(|f| f["measure"] == "shares") {
+        let share = |n: usize| shares["share"][n].as_f64().expect("a share");
+        assert!((share(0) + share(1) - 1.0).abs() < 0.001, "{shares}");
+    }
+}
+
+#[test]
 fn perf_prints_a_table_for_people() {
     let out = run_ringway(&["perf", "reduce", "-b", "64", "-e", "128", "-n", "5", "-r", "1"]).success().out;
     assert_mentions(&out, &["size", "count", "type", "redop", "root", "algbw", "busbw", "#wrong", "(GB/s)"]);
@@ -147,7 +193,10 @@ fn perf_uses_a_daemon_that_runs() {
 
 #[test]
 fn perf_refuses_what_makes_no_sense() {
-    let cases: [(&[&str], &[&str]); 8] = [
+    let cases: [(&[&str], &[&str]); 11] = [
+        (&["allreduce", "--offsets", "4096"], &["4096", "offset"]),
+        (&["reduce", "--overlap"], &["allreduce"]),
+        (&["allreduce", "--isolation", "none"], &["isolation", "none", "strict"]),
         (&["allreduce", "--floor", "--ranks", "2", "--nodes", "2"], &["--floor", "node"]),
         (&["scan", "--floor"], &["scan", "--floor"]),
         (&["allreduce", "--seconds", "long"], &["long", "seconds"]),
@@ -215,6 +264,10 @@ fn every_command_explains_its_flags() {
                 "--seconds",
                 "--floor",
                 "--pin",
+                "--offsets",
+                "--overlap",
+                "--tenants",
+                "--isolation",
                 "--json",
                 "--socket",
                 "busbw",
