@@ -117,10 +117,12 @@ impl Stage {
         let part = Part { from: self.from(offset), start: offset, end: offset + length };
         // SAFETY: the caller vouches for the destinations; the stage has the block and the line before it.
         unsafe { send_to_all(self.level, part, destinations, self.streamed) };
-        if let Some(last) = self.block.get(length.wrapping_sub(LINE)..length) {
-            self.before.copy_from_slice(last);
+        if length >= LINE {
+            let last = self.block.as_ptr().wrapping_add(length - LINE);
+            // SAFETY: blocks have at most `BLOCK` bytes, so that a line's worth before their end is in the block,
+            // which does not overlap what it is copied to. The constant length makes this two or four moves.
+            unsafe { core::ptr::copy_nonoverlapping(last, self.before.as_mut_ptr(), LINE) };
         } else {
-            // The block is shorter than a line.
             self.before.copy_within(length.., 0);
             self.before[LINE - length..].copy_from_slice(&self.block[..length]);
         }
@@ -239,14 +241,14 @@ mod x86 {
                 };
                 let end = last_boundary(to, part.end);
                 while at < end {
-                    for step in (at..at + LINE).step_by(STEP) {
-                        let from = part.from.wrapping_add(step).cast::<$register>();
+                    let from = part.from.wrapping_add(at).cast::<$register>();
+                    // SAFETY: the line is whole and ends in the part, so the destination has it.
+                    let line = unsafe { to.add(at) }.cast::<$register>();
+                    for i in 0..LINE / STEP {
                         // SAFETY: from the line before the part on, up to its end, bytes are readable.
-                        let value = unsafe { $load(from) };
-                        // SAFETY: the line is whole and ends in the part, so the destination has it.
-                        let line = unsafe { to.add(step) };
-                        // SAFETY: as above; `at` is where a line begins, so the address is aligned.
-                        unsafe { $stream(line.cast(), value) };
+                        let value = unsafe { $load(from.wrapping_add(i)) };
+                        // SAFETY: inside the line; `at` is where a line begins, so the address is aligned.
+                        unsafe { $stream(line.wrapping_add(i), value) };
                     }
                     at += LINE;
                 }
