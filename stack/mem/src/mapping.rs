@@ -1,6 +1,7 @@
 //! A mapped range of memory.
 
 use core::{
+    hint::black_box,
     ptr::NonNull,
     sync::atomic::{AtomicU8, Ordering},
 };
@@ -206,9 +207,10 @@ impl Mapping {
             // SAFETY: the byte is inside the mapping and only ever reached through atomics and raw copies.
             let byte = unsafe { AtomicU8::from_ptr(byte) };
             match self.protection {
-                // Adding nothing is a write that keeps what another process may just have written.
-                Protection::ReadWrite => _ = byte.fetch_add(0, Ordering::Relaxed),
-                Protection::Read => _ = byte.load(Ordering::Relaxed),
+                // Adding nothing is a write that keeps what another process may just have written. A compiler that
+                // knew what is added, or that nobody looks, would leave it out.
+                Protection::ReadWrite => _ = byte.fetch_add(black_box(0), Ordering::Relaxed),
+                Protection::Read => _ = black_box(byte.load(Ordering::Relaxed)),
             }
         }
     }
