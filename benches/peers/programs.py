@@ -37,7 +37,7 @@ class Program:
     """Something that measures collectives. A setting is a way to run it; the best one counts."""
 
     name: str
-    settings: object  # ranks -> names of settings, the one that the program has by itself first
+    settings: object  # Work -> names of settings, the one that the program has by itself first
     command: object  # (Work, setting) -> argument list, environment
     # Nothing is gained by repeating what takes seconds to start and is a hundred times slower.
     rounds_max: int = 1 << 30
@@ -105,9 +105,10 @@ def openmpi(folder, huge_pages):
         "pinned no-cma": no_cma,
     }
 
-    def settings(ranks):
-        return ["default", "no-cma", "coll-sm"] if ranks <= len(cpus()) else ["default", "no-cma", "pinned",
-                                                                               "pinned no-cma"]
+    def settings(work):
+        if work.ranks <= len(cpus()):
+            return ["default", "no-cma", "coll-sm"]
+        return ["default", "no-cma", "pinned", "pinned no-cma"]
 
     def command(work, setting):
         arguments = ["mpirun.openmpi", "-n", str(work.ranks)]
@@ -138,7 +139,7 @@ def mpich(folder, huge_pages):
         binding = ["-bind-to", "core"] if work.ranks <= len(cpus()) else []
         return ["mpirun.mpich", "-n", str(work.ranks), *binding, *_mpi_arguments(program, work)], environment
 
-    return Program("mpich", lambda _ranks: ["posix", "cma"], command)
+    return Program("mpich", lambda _work: ["posix", "cma"], command)
 
 
 def gloo(python):
@@ -151,7 +152,7 @@ def gloo(python):
         return [python, str(HERE / "gloo.py"), str(work.ranks), str(port), work.operation, str(work.seconds),
                 *map(str, work.sizes)], {"OMP_NUM_THREADS": "1"}
 
-    return Program("gloo", lambda _ranks: ["tcp"], command, rounds_max=2)
+    return Program("gloo", lambda _work: ["tcp"], command, rounds_max=2)
 
 
 def has_torch(python):
@@ -161,14 +162,15 @@ def has_torch(python):
 
 
 def ringway(program, extra):
-    """`ringway perf`, registered buffers, with the floor."""
+    """`ringway perf`: registered buffers with the floor; and, of an allreduce, ordinary memory."""
 
-    def command(work, _setting):
+    def command(work, setting):
+        how = "--floor" if setting == "registered" else "--unregistered"
         return [program, "perf", work.operation, "--ranks", str(work.ranks), "--sizes", ",".join(map(str, work.sizes)),
                 "--in-place", {"out": "no", "in": "yes", "both": "both"}[work.forms], "--seconds", str(work.seconds),
-                "--floor", "--json", *extra], {}
+                how, "--json", *extra], {}
 
-    return Program("ringway", lambda _ranks: ["registered"], command)
+    return Program("ringway", lambda work: ["registered"] + ["unregistered"] * (work.operation == "allreduce"), command)
 
 
 def find_ringway():

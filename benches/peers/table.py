@@ -15,6 +15,10 @@ ALLREDUCE = {
 }
 
 
+# How much longer a call on ordinary memory may take than one on registered buffers, and at which size.
+UNREGISTERED_AT, UNREGISTERED_MAX = 64 * MIB, 2.5
+
+
 def required(operation, size, oversubscribed):
     """The largest ratio to Open MPI's time and the least part of the floor that are allowed."""
     if operation == "allreduce":
@@ -52,6 +56,7 @@ class Cell:
     peers: dict  # program -> its best setting, time, ratio of ours to it, ratio to its first setting
     floor_us: float
     of_floor: Spread
+    unregistered: Spread  # ordinary memory's time to registered buffers'
     required_ratio: float
     required_floor: float
     reached: object  # True, False, or None where nothing could be compared
@@ -70,7 +75,7 @@ def cells(records, oversubscribed):
     for turn, program, setting, row in records:
         where = key(row["operation"], row)
         times.setdefault((where, program), {}).setdefault(setting, {})[turn] = row["time_us"]["p50"]
-        if program == "ringway":
+        if program == "ringway" and setting == "registered":
             ours.setdefault(where, {})[turn] = row
     found = []
     for where, rows in sorted(ours.items()):
@@ -84,10 +89,13 @@ def cells(records, oversubscribed):
         floors = [row["floor_us"] for row in rows.values() if row.get("floor_us") is not None]
         shares = Spread.of([row["of_floor"] for row in rows.values() if row.get("of_floor") is not None])
         ratio, share = required(operation, size, oversubscribed(ranks))
+        slices = times[where, "ringway"].get("unregistered", {})
+        unregistered = Spread.of([time / own[turn] for turn, time in slices.items() if turn in own])
         first = next(iter(rows.values()))
         found.append(Cell(operation, ranks, in_place, size, first["path"], statistics.median(own.values()), peers,
-                          statistics.median(floors) if floors else None, shares, ratio, share,
-                          verdict(peers.get("openmpi"), shares, ratio, share)))
+                          statistics.median(floors) if floors else None, shares, unregistered, ratio, share,
+                          verdict(peers.get("openmpi"), shares, unregistered if size == UNREGISTERED_AT else None,
+                                  ratio, share)))
     return found
 
 
@@ -100,11 +108,13 @@ def against(own, settings):
             "default_ratio": ratio[next(iter(settings))]}
 
 
-def verdict(openmpi, shares, ratio, share):
+def verdict(openmpi, shares, unregistered, ratio, share):
     """Whether what is required was reached; None when nothing was measured to compare with."""
     if openmpi is None or openmpi["ratio"] is None:
         return None
-    return openmpi["ratio"].median <= ratio and (share is None or (shares is not None and shares.median >= share))
+    enough = share is None or (shares is not None and shares.median >= share)
+    return openmpi["ratio"].median <= ratio and enough and (
+        unregistered is None or unregistered.median <= UNREGISTERED_MAX)
 
 
 def number(value):
@@ -125,7 +135,8 @@ def ratio_text(spread):
 
 
 HEAD = ["operation", "ranks", "place", "size", "path", "ours us", "Open MPI us", "its setting", "ours/best", "allowed",
-        "ours/default", "MPICH us", "ours/MPICH", "Gloo us", "ours/Gloo", "floor us", "of floor", "required", "verdict"]
+        "ours/default", "MPICH us", "ours/MPICH", "Gloo us", "ours/Gloo", "floor us", "of floor", "required",
+        "unreg/reg", "verdict"]
 
 
 def columns(cell):
@@ -137,7 +148,8 @@ def columns(cell):
             number(cell.ours_us), time(openmpi), openmpi["setting"] if openmpi else "-", ours_to(openmpi),
             f"{cell.required_ratio:.2f}", ratio_text(openmpi["default_ratio"]) if openmpi else "-", time(mpich),
             ours_to(mpich), time(gloo), ours_to(gloo), number(cell.floor_us), share,
-            "-" if cell.required_floor is None else f"{100 * cell.required_floor:.0f}%",
+                "-" if cell.required_floor is None else f"{100 * cell.required_floor:.0f}%",
+            "-" if cell.unregistered is None else f"{cell.unregistered.median:.2f}",
             {True: "reached", False: "MISSED", None: "-"}[cell.reached]]
 
 
