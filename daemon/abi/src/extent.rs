@@ -24,6 +24,7 @@ pub struct Caller {
 
 /// How many counts the operation carries at this rank.
 #[must_use]
+#[inline]
 pub fn counts_needed(operation: Operation, caller: Caller) -> usize {
     let size = caller.size as usize;
     match operation {
@@ -42,6 +43,7 @@ pub fn counts_needed(operation: Operation, caller: Caller) -> usize {
 ///
 /// `None` when the sizes overflow or there are not [`counts_needed`] counts.
 #[must_use]
+#[inline]
 pub fn extent(
     operation: Operation,
     caller: Caller,
@@ -88,6 +90,7 @@ pub fn extent(
 /// be in place, in bytes: `(input_in_output, output_in_input)`. `None` when the operation has no in-place form at this
 /// rank.
 #[must_use]
+#[inline]
 pub fn in_place_offset(
     operation: Operation,
     caller: Caller,

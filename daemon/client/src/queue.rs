@@ -59,6 +59,7 @@ pub(crate) struct Call<'a> {
 
 impl Call<'_> {
     /// Words in the slab: none unless there are counts.
+    #[inline]
     pub(crate) fn slab_words(&self) -> usize {
         let counts: usize = self.counts.iter().map(|c| c.len()).sum();
         if counts == 0 { 0 } else { counts + usize::from(self.scalar.is_some()) }

@@ -11,6 +11,10 @@ use crate::{Client, arena::Registered, control::Answer};
 /// In place of a handle where there is no memory.
 const NOTHING: u64 = u64::MAX;
 
+/// Regions of at most so many bytes get all their page table entries at once, which takes some milliseconds; of larger
+/// ones, which may never be used as a whole, as they are used.
+const POPULATED_BYTES: u64 = 16 << 20;
+
 /// The memory that one call of this rank names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Own<'a>([(u64, Window<'a>); 3]);
@@ -120,8 +124,10 @@ fn fetch(client: &Client, request: Request) -> Option<Mapping> {
     let Reply::Region { region: _, length } = reply else { return None };
     let descriptor = descriptors.into_iter().next()?;
     let mapping = admit::map_client_written(descriptor.as_fd(), usize::try_from(length).ok()?).ok()?;
-    // Page faults in the middle of work cost more than all of them at once; without, it works as well.
-    let _ = mapping.populate();
+    if length <= POPULATED_BYTES {
+        // Page faults in the middle of work cost more than all of them at once; without, it works as well.
+        let _ = mapping.populate();
+    }
     Some(mapping)
 }
 
