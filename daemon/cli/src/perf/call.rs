@@ -1,6 +1,6 @@
 //! One rank's call of an operation, with its buffers.
 
-use ringway_client::{Arena, Buffer, Communicator, Error, Reduce};
+use ringway_client::{Arena, Buffer, Communicator, Error, Failure, Reduce};
 use ringway_types::Reduction;
 
 use super::{
@@ -15,6 +15,12 @@ pub(crate) struct Buffers<T: Sample> {
     pub(crate) input: Option<Buffer<T>>,
     /// In place, the one buffer. `None` where the rank has no output.
     pub(crate) output: Option<Buffer<T>>,
+}
+
+/// Why a call failed.
+#[cold]
+fn said<B>(failure: Failure<B>) -> String {
+    failure.error.to_string()
 }
 
 /// A buffer that begins at this place in a page, a whole number of elements.
@@ -140,67 +146,77 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Makes the call and waits for it.
-    pub(crate) fn run<T: Sample>(&self, mut buffers: Buffers<T>) -> Result<Buffers<T>, String> {
-        let result = match (self.blocking, self.in_place) {
+    /// Makes the call and waits for it. Buffers are moved as little as possible: the call may take less time than that.
+    #[inline]
+    pub(crate) fn run<T: Sample>(&self, buffers: &mut Buffers<T>) -> Result<(), String> {
+        match (self.blocking, self.in_place) {
             (true, in_place) => {
-                let Buffers { input, output } = &mut buffers;
+                let Buffers { input, output } = buffers;
                 let (input, output) = (input.as_deref(), output.as_deref_mut());
                 let ended = if in_place { self.slices_in_place(output) } else { self.slices(input, output) };
-                ended.map(|()| buffers)
+                ended.map_err(|e| e.to_string())
             }
             (false, true) => self.run_in_place(buffers),
             (false, false) => self.run_apart(buffers),
-        };
-        result.map_err(|e| e.to_string())
+        }
     }
 
-    fn run_apart<T: Sample>(&self, buffers: Buffers<T>) -> Result<Buffers<T>, Error> {
+    fn run_apart<T: Sample>(&self, buffers: &mut Buffers<T>) -> Result<(), String> {
         use Measured as M;
         let (world, root) = (self.world, self.case.root);
-        let (input, output) = match (self.what, buffers.input, buffers.output) {
-            (M::Barrier, input, output) => {
-                world.run(Communicator::barrier)?;
-                return Ok(Buffers { input, output });
-            }
+        let (input, output) = match (self.what, buffers.input.take(), buffers.output.take()) {
+            (M::Barrier, ..) => return world.run(Communicator::barrier).map_err(said),
             (M::Broadcast | M::Scatter | M::ScatterV, input, Some(output)) => {
-                let (input, output) = match self.what {
-                    M::Broadcast => world.run(|w| w.broadcast(input, output, root))?,
-                    M::Scatter => world.run(|w| w.scatter(input, output, root))?,
-                    _ => world.run(|w| w.scatter_v(input, output, &self.counts, root))?,
+                let ended = match self.what {
+                    M::Broadcast => world.run(|w| w.broadcast(input, output, root)),
+                    M::Scatter => world.run(|w| w.scatter(input, output, root)),
+                    _ => world.run(|w| w.scatter_v(input, output, &self.counts, root)),
                 };
-                return Ok(Buffers { input, output: Some(output) });
+                return ended.map_err(said).map(|(input, output)| {
+                    buffers.input = input;
+                    buffers.output = Some(output);
+                });
             }
             (M::Reduce | M::Gather | M::GatherV, Some(input), output) => {
-                let (input, output) = match self.what {
-                    M::Reduce => world.run(|w| w.reduce(input, output, root, self.reduce()))?,
-                    M::Gather => world.run(|w| w.gather(input, output, root))?,
-                    _ => world.run(|w| w.gather_v(input, output, &self.counts, root))?,
+                let ended = match self.what {
+                    M::Reduce => world.run(|w| w.reduce(input, output, root, self.reduce())),
+                    M::Gather => world.run(|w| w.gather(input, output, root)),
+                    _ => world.run(|w| w.gather_v(input, output, &self.counts, root)),
                 };
-                return Ok(Buffers { input: Some(input), output });
+                return ended.map_err(said).map(|(input, output)| {
+                    buffers.input = Some(input);
+                    buffers.output = output;
+                });
             }
             (_, Some(input), Some(output)) => (input, output),
-            (_, input, output) => return Ok(Buffers { input, output }),
-        };
-        let (input, output) = match self.what {
-            M::Scan => world.run(|w| w.scan(input, output, self.reduce()))?,
-            M::Exscan => world.run(|w| w.exscan(input, output, self.reduce()))?,
-            M::AllGather => world.run(|w| w.all_gather(input, output))?,
-            M::AllGatherV => world.run(|w| w.all_gather_v(input, output, &self.counts))?,
-            M::ReduceScatter => world.run(|w| w.reduce_scatter(input, output, self.reduce()))?,
-            M::ReduceScatterV => {
-                world.run(|w| w.reduce_scatter_v(input, output, &self.counts, self.reduce()))?
+            (_, input, output) => {
+                *buffers = Buffers { input, output };
+                return Ok(());
             }
-            M::AllToAll => world.run(|w| w.all_to_all(input, output))?,
-            M::AllToAllV => world.run(|w| w.all_to_all_v(input, output, &self.sends, &self.receives))?,
+        };
+        let ended = match self.what {
+            M::Scan => world.run(|w| w.scan(input, output, self.reduce())),
+            M::Exscan => world.run(|w| w.exscan(input, output, self.reduce())),
+            M::AllGather => world.run(|w| w.all_gather(input, output)),
+            M::AllGatherV => world.run(|w| w.all_gather_v(input, output, &self.counts)),
+            M::ReduceScatter => world.run(|w| w.reduce_scatter(input, output, self.reduce())),
+            M::ReduceScatterV => {
+                world.run(|w| w.reduce_scatter_v(input, output, &self.counts, self.reduce()))
+            }
+            M::AllToAll => world.run(|w| w.all_to_all(input, output)),
+            M::AllToAllV => world.run(|w| w.all_to_all_v(input, output, &self.sends, &self.receives)),
             M::SendRecv => {
                 let (next, before) = self.neighbours();
-                let (sent, received) = world.run(|w| w.send_recv((input, next, 1), (output, before, 1)))?;
-                (sent, received.buffer)
+                let (sent, received) =
+                    world.run(|w| w.send_recv((input, next, 1), (output, before, 1))).map_err(said)?;
+                Ok((sent, received.buffer))
             }
-            _ => world.run(|w| w.allreduce(input, output, self.reduce()))?,
+            _ => world.run(|w| w.allreduce(input, output, self.reduce())),
         };
-        Ok(Buffers { input: Some(input), output: Some(output) })
+        let (input, output) = ended.map_err(said)?;
+        buffers.input = Some(input);
+        buffers.output = Some(output);
+        Ok(())
     }
 
     /// The next rank, which a message goes to, and the one before, which one comes from.
@@ -209,11 +225,11 @@ impl<'a> Call<'a> {
         ((rank + 1) % size, (rank + size - 1) % size)
     }
 
-    fn run_in_place<T: Sample>(&self, buffers: Buffers<T>) -> Result<Buffers<T>, Error> {
+    fn run_in_place<T: Sample>(&self, buffers: &mut Buffers<T>) -> Result<(), String> {
         use Measured as M;
         let (world, root) = (self.world, self.case.root);
-        let Some(buffer) = buffers.output else { return Ok(buffers) };
-        let buffer = world.run(|w| match self.what {
+        let Some(buffer) = buffers.output.take() else { return Ok(()) };
+        let ended = world.run(|w| match self.what {
             M::Scan => w.scan_in_place(buffer, self.reduce()),
             M::Exscan => w.exscan_in_place(buffer, self.reduce()),
             M::Reduce => w.reduce_in_place(buffer, root, self.reduce()),
@@ -229,8 +245,9 @@ impl<'a> Call<'a> {
             M::AllToAll => w.all_to_all_in_place(buffer),
             // Barrier, send_recv and all_to_all_v have no such form and are never asked for one.
             _ => w.allreduce_in_place(buffer, self.reduce()),
-        })?;
-        Ok(Buffers { input: None, output: Some(buffer) })
+        });
+        buffers.output = Some(ended.map_err(said)?);
+        Ok(())
     }
 
     fn slices<T: Sample>(&self, input: Option<&[T]>, output: Option<&mut [T]>) -> Result<(), Error> {

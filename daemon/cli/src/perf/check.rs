@@ -13,7 +13,7 @@ pub(crate) fn wrong_elements<T: Sample>(call: &Call<'_>, arena: &Arena) -> Resul
     let rank = call.world.rank();
     let mut buffers = call.buffers::<T>(arena)?;
     fill(call, &mut buffers);
-    let buffers = call.run(buffers)?;
+    call.run(&mut buffers)?;
     let case = &call.case;
     let (input_at, output_at) = if call.in_place {
         call.places()
