@@ -60,7 +60,7 @@ const CRATES: &[Crate] = &[
         "benches",
         &["types", "abi", "ring", "mem", "reduce", "client", "verbs", "tcp", "engine", "plan", "sim"],
     ),
-    safe("fuzz", &["types", "verbs", "tcp", "ring", "engine", "group", "abi", "service"]),
+    safe("fuzz", &["types", "verbs", "mem", "tcp", "ring", "cell", "engine", "group", "abi", "service"]),
 ];
 
 /// Lines a source file may have; tests in files of their own are exempt.

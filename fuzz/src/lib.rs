@@ -9,6 +9,7 @@
 #![expect(clippy::missing_panics_doc, reason = "to panic is how a target reports what it found")]
 
 pub mod abi;
+pub mod cell;
 pub mod configuration;
 pub mod engine;
 pub mod group;
@@ -33,6 +34,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "control", run: abi::control, samples: abi::control_samples },
     Target { name: "handshake", run: abi::handshake, samples: abi::handshake_samples },
     Target { name: "unique_id", run: abi::unique_id, samples: abi::unique_id_samples },
+    Target { name: "cell_helper", run: cell::helper, samples: cell::helper_samples },
     Target { name: "engine_header", run: engine::header, samples: engine::header_samples },
     Target { name: "engine_failure", run: engine::failure, samples: engine::failure_samples },
     Target { name: "group_message", run: group::message, samples: group::message_samples },

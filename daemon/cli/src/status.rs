@@ -77,17 +77,19 @@ fn print(status: &DaemonStatus) {
         ));
     }
     output::line(&format!(
-        "\n{:>12} {:>6} {:>6} {:>12} {:>12} {:>9}  state",
-        "communicator", "ranks", "nodes", "collectives", "outstanding", "algorithm"
+        "\n{:>12} {:>6} {:>6} {:>6} {:>12} {:>12} {:>9}  state",
+        "communicator", "ranks", "nodes", "path", "collectives", "outstanding", "algorithm"
     ));
     status.communicators.iter().for_each(communicator);
     let counters = &status.counters;
     output::line(&format!(
-        "\noperations {} submitted, {} finished, {} failed;  {} sleeps, {} wake-ups;  {} clients served, {} refused, {} \
-         disconnected for breaking the protocol",
+        "\noperations {} submitted, {} finished, {} failed;  {} MiB read and written in cells in {} turns;  {} sleeps, {} \
+         wake-ups;  {} clients served, {} refused, {} disconnected for breaking the protocol",
         counters.submitted,
         counters.finished,
         counters.failed,
+        counters.help_bytes >> 20,
+        counters.help_turns,
         counters.sleeps,
         counters.wake_ups,
         counters.sessions,
@@ -103,10 +105,18 @@ fn communicator(status: &CommunicatorStatus) {
         if status.current.is_empty() { "idle".to_owned() } else { status.current.clone() }
     } else {
         let ranks: Vec<String> = status.late_ranks.iter().map(u32::to_string).collect();
-        format!("{} waits for rank {}", status.current, ranks.join(", "))
+        let waited =
+            if status.waited_ms > 0 { format!(" for {} ms", status.waited_ms) } else { String::new() };
+        format!("{} waits for rank {}{waited}", status.current, ranks.join(", "))
     };
     output::line(&format!(
-        "{:>12} {:>6} {:>6} {:>12} {:>12} {:>9}  {state}",
-        status.group, status.ranks, status.nodes, status.sequence, status.outstanding, status.algorithm
+        "{:>12} {:>6} {:>6} {:>6} {:>12} {:>12} {:>9}  {state}",
+        status.group,
+        status.ranks,
+        status.nodes,
+        status.path,
+        status.sequence,
+        status.outstanding,
+        status.algorithm
     ));
 }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use ringway_tcp::{TcpConfig, TcpDevice};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
     Config, DeviceChoice, ServiceError, Stop,
@@ -19,6 +20,7 @@ use crate::{
 /// # Errors
 /// [`ServiceError`] when it cannot start, or cannot go on; its text says what to do.
 pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
+    allow_descriptors();
     let listener = Listener::bind(&config)?;
     let (device, door, device_name) = make_device(&config)?;
     let commands = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
@@ -44,6 +46,17 @@ pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
     // Without a service manager there is nobody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     control.run()
+}
+
+/// Every client, communicator and region holds descriptors: takes as many as the system allows this process.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum || (limit.current.is_some() && limit.maximum.is_none()) {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        if let Err(errno) = setrlimit(Resource::Nofile, raised) {
+            tracing::debug!(%errno, "the limit on open files stays at {:?}", limit.current);
+        }
+    }
 }
 
 type Made = (NodeDevice, Option<Box<dyn DataDoor>>, &'static str);

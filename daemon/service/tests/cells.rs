@@ -22,7 +22,7 @@ use ringway_abi::{
     control::{CELL_TOKEN, RefusalKind, Reply, Request},
 };
 use ringway_cell::{Call, Cell, Member, Place, Poll, Regions, Verdict};
-use ringway_mem::{Mapping, Protection, Window};
+use ringway_mem::{Mapping, MemFd, Protection, Window};
 use ringway_types::{DataType, Operation, Reduction};
 
 /// The regions a rank knows, by owner and handle.
@@ -43,6 +43,7 @@ struct Sharer {
     member: Member,
     known: Known,
     region: u64,
+    file: MemFd,
 }
 
 const REGION: u64 = 1 << 20;
@@ -58,7 +59,7 @@ fn sharer(mut client: Client, rank: Rank, number: u32, size: u32) -> Sharer {
     let mut known = Known::default();
     known.0.insert((number, region.handle), Arc::new(region.mapping));
     let member = Member::new(cell.clone(), number);
-    Sharer { client, rank, cell, member, known, region: region.handle }
+    Sharer { client, rank, cell, member, known, region: region.handle, file: region.file }
 }
 
 impl Sharer {
@@ -482,4 +483,26 @@ proptest! {
         assert_serves(&daemon.socket);
         daemon.stop().expect("a clean end");
     }
+}
+
+#[test]
+fn pages_taken_away_from_a_region_cost_only_the_thief() {
+    let daemon = Daemon::start();
+    let mut sharers = sharers(&daemon, 2);
+    let mode = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    // A hole alone is only zeroes: the kernel gives new pages for as long as there are some.
+    rustix::fs::fallocate(&sharers[1].file, mode, 0, REGION).expect("punch");
+    for sharer in &mut sharers {
+        let call = sharer.sums(REGION / 16);
+        sharer.begin(&call, true);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while sharers[0].client.status().counters.help_bytes < 2 * REGION && sharers[0].cell.verdict().is_none() {
+        assert!(Instant::now() < deadline, "neither served nor ended");
+    }
+    // The same for the cell itself.
+    rustix::fs::fallocate(sharers[0].rank.cell_file.as_ref().expect("a cell"), mode, 0, 4096).expect("punch");
+    let call = sharers[0].sums(REGION / 16);
+    sharers[0].begin(&call, true);
+    assert_serves(&daemon.socket);
 }

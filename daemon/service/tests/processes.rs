@@ -14,8 +14,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Client, Daemon, Rank, assert_serves, barrier, folder, is_closed, settings, wait_for};
-use ringway_abi::{Status, UniqueId};
+use common::{Client, Daemon, PATIENCE, Rank, assert_serves, barrier, folder, is_closed, settings, wait_for};
+use ringway_abi::{
+    Status, UniqueId,
+    control::{Reply, Request},
+};
+use ringway_cell::{Cell, Verdict};
 use ringway_service::stop_pair;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -41,6 +45,14 @@ fn role() {
             let mut client = Client::connect(&socket);
             let number = client.join(id, 1, 2);
             let _rank = client.joined(number);
+            std::thread::sleep(Duration::from_secs(600));
+        }
+        "hangs up" => {
+            let id: UniqueId = std::env::var(ID).expect("an id").parse().expect("an id");
+            let mut client = Client::connect(&socket);
+            let number = client.join(id, 1, 2);
+            let _rank = client.joined(number);
+            drop(client);
             std::thread::sleep(Duration::from_secs(600));
         }
         other => panic!("{other}"),
@@ -75,9 +87,13 @@ impl Drop for Process {
 
 /// Rank 0 here, rank 1 in a process of its own.
 fn with_a_child(socket: &Path) -> (Client, Rank, Process) {
+    with("rank", socket)
+}
+
+fn with(role: &str, socket: &Path) -> (Client, Rank, Process) {
     let mut client = Client::connect(socket);
     let id = client.new_id();
-    let child = Process::start("rank", socket, Some(id));
+    let child = Process::start(role, socket, Some(id));
     let number = client.join(id, 0, 2);
     let rank = client.joined(number);
     (client, rank, child)
@@ -103,6 +119,46 @@ fn a_killed_client_is_named_to_the_others() {
     assert_serves(&daemon.socket);
 }
 
+/// The cell of a rank, once it satisfies the condition.
+fn cell_that(rank: &Rank, condition: impl Fn(&Cell) -> bool) -> Cell {
+    let cell = Cell::attach(rank.cell.clone().expect("a cell"), 2).expect("attach");
+    let deadline = Instant::now() + PATIENCE;
+    while !condition(&cell) {
+        assert!(Instant::now() < deadline, "{:?}", cell.verdict());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    cell
+}
+
+#[test]
+fn a_killed_process_is_out_of_its_cell() {
+    let daemon = Daemon::start();
+    let (_client, rank, child) = with_a_child(&daemon.socket);
+    assert_eq!(cell_that(&rank, |_| true).verdict(), None);
+    // A stopped process is waited for: it may go on.
+    child.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(cell_that(&rank, |_| true).verdict(), None);
+    child.signal(Signal::KILL);
+    let cell = cell_that(&rank, |cell| cell.has_exited(1));
+    assert_eq!(cell.verdict(), Some(Verdict { status: Status::RankFailed.code(), rank: 1 }));
+    assert!(!cell.has_exited(0) && !cell.has_left(1));
+}
+
+#[test]
+fn a_process_that_hung_up_is_in_its_cell_until_it_ends() {
+    let daemon = Daemon::start();
+    let (mut client, rank, child) = with("hangs up", &daemon.socket);
+    let cell = cell_that(&rank, |cell| cell.verdict().is_some());
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!cell.has_exited(1), "it could still write");
+    child.signal(Signal::KILL);
+    cell_that(&rank, |cell| cell.has_exited(1));
+    let leave = Request::Leave { communicator: rank.joined.communicator };
+    assert_eq!(client.ask(leave, &[]), Reply::Done);
+    assert_serves(&daemon.socket);
+}
+
 #[test]
 fn a_client_killed_while_joining_fails_the_join() {
     let daemon = Daemon::start();
@@ -116,7 +172,7 @@ fn a_client_killed_while_joining_fails_the_join() {
     let mut other = Client::connect(&daemon.socket);
     let (a, b) = (client.join(id, 0, 2), other.join(id, 1, 2));
     let answers = (client.reply(a).0, other.reply(b).0);
-    assert!(matches!(answers.0, ringway_abi::control::Reply::Joined(_)), "{answers:?}");
+    assert!(matches!(answers.0, Reply::Joined(_)), "{answers:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! takes a bounded number of bytes, from the cell that was served least, so that tenants get equal shares and a
 //! neighbour's small request waits for no more than that.
 
-use std::{cell::Cell as Noted, sync::Arc};
+use std::{cell::RefCell, sync::Arc};
 
 use ringway_cell::{Cell, Helper, Place, Regions, Verdict};
 use ringway_mem::{HandleTable, Mapping, Window};
@@ -99,17 +99,24 @@ pub(super) struct Helped {
 struct Registered<'a> {
     seats: &'a [Seat],
     regions: &'a HandleTable<Region>,
-    thief: Noted<Option<SessionKey>>,
+    /// The handles of those that were asked for.
+    used: &'a RefCell<Vec<u64>>,
+}
+
+impl Registered<'_> {
+    /// Whose region was used with pages missing: what was read there is not what its owner wrote.
+    fn thief(&self) -> Option<SessionKey> {
+        let used = self.used.borrow();
+        let mut used = used.iter().filter_map(|handle| self.regions.get(*handle));
+        used.find(|region| region.mapping.faulted()).map(|region| region.session)
+    }
 }
 
 impl Regions for Registered<'_> {
     fn window(&self, rank: u32, place: Place, length: u64) -> Option<Window<'_>> {
         let session = member(self.seats, rank)?;
         let region = self.regions.get(place.region).filter(|region| region.session == session)?;
-        if region.mapping.faulted() {
-            self.thief.set(Some(session));
-            return None;
-        }
+        self.used.borrow_mut().push(place.region);
         region.mapping.window(place.offset, length)
     }
 }
@@ -244,15 +251,19 @@ pub(super) struct Cells {
     /// How far the cell has been served that was served least.
     clock: u64,
     cpus: u32,
+    /// Empty between pieces of work; kept for its allocation.
+    used: RefCell<Vec<u64>>,
 }
 
 impl Cells {
     /// None yet, on a machine that runs so many threads at a time.
     pub(super) const fn new(cpus: u32) -> Self {
-        Self { cells: Vec::new(), clock: 0, cpus }
+        Self { cells: Vec::new(), clock: 0, cpus, used: RefCell::new(Vec::new()) }
     }
 
     pub(super) fn add(&mut self, cell: GroupCell) {
+        // An input and an output of each rank.
+        self.used.get_mut().reserve(2 * cell.seats.len());
         self.cells.push(cell);
     }
 
@@ -282,7 +293,7 @@ impl Cells {
     /// Works where help is wanted, a bounded number of bytes.
     pub(super) fn help(&mut self, regions: &HandleTable<Region>) -> Helped {
         let mut helped = Helped::default();
-        let Self { cells, clock, cpus } = self;
+        let Self { cells, clock, cpus, used } = self;
         for cell in cells.iter_mut() {
             let wanting = cell.has_work();
             if wanting && !cell.wanting {
@@ -300,9 +311,10 @@ impl Cells {
                 cell.ready = false;
                 continue;
             };
-            let registered = Registered { seats, regions, thief: Noted::new(None) };
+            used.get_mut().clear();
+            let registered = Registered { seats, regions, used };
             let bytes = helper.work(&registered, QUANTUM);
-            helped.thief = helped.thief.or(registered.thief.get());
+            helped.thief = helped.thief.or(registered.thief());
             if cell.mapping.faulted() {
                 helped.spoiled = Some(cell.group);
             }

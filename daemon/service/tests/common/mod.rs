@@ -217,9 +217,9 @@ impl Client {
         let Reply::Joined(joined) = reply else { panic!("{reply:?}") };
         let mut fds = fds.into_iter();
         let (c, d) = (fds.next().expect("C"), fds.next().expect("D"));
-        let cell = joined.cell.map(|offer| {
+        let cell_file = joined.cell.map(|_| fds.next().expect("the cell"));
+        let cell = joined.cell.zip(cell_file.as_ref()).map(|(offer, file)| {
             let length = usize::try_from(offer.bytes).expect("bytes");
-            let file = fds.next().expect("the cell");
             let mapping = Mapping::shared(file.as_fd(), length, Protection::ReadWrite).expect("map the cell");
             Arc::new(mapping)
         });
@@ -230,7 +230,7 @@ impl Client {
         let d = admit::map_daemon_written(d.as_fd(), geometry.daemon_bytes()).expect("map D");
         let (c, d) = (Arc::new(c), Arc::new(d));
         let rings = ClientRings::attach(&c, &d, geometry).expect("attach");
-        Rank { rings, joined, doorbell: Arc::clone(&self.doorbell), client_memory: c, cell }
+        Rank { rings, joined, doorbell: Arc::clone(&self.doorbell), client_memory: c, cell, cell_file }
     }
 
     /// Alone in a communicator.
@@ -285,6 +285,7 @@ pub struct Rank {
     pub client_memory: Arc<Mapping>,
     /// The cell's memory.
     pub cell: Option<Arc<Mapping>>,
+    pub cell_file: Option<OwnedFd>,
 }
 
 impl Rank {
