@@ -4,7 +4,7 @@ use ringway_plan::{Algorithm, Layout};
 use ringway_verbs::{Device, Time};
 
 use crate::collective::queue::{Arrival, Queue, rank_of};
-use crate::collective::run::{Peers, Progress, Run, Scene, Start};
+use crate::collective::run::{Peers, Progress, Run, Scene, Scratch, Start};
 use crate::link::{Event, Link, Purpose};
 use crate::network::Room;
 use crate::point::{Place, Point};
@@ -55,6 +55,8 @@ pub(crate) struct Communicator {
     pub(crate) rank: u32,
     pub(crate) timeout_ms: Option<u64>,
     algorithm: Option<Algorithm>,
+    /// Scratch memory of its own.
+    pub(crate) scratch: Option<Scratch>,
     pub(crate) tenant: u64,
     pub(crate) state: State,
     /// A failure found where nothing can be sent.
@@ -100,10 +102,11 @@ impl Communicator {
             rank: rank_of(&layout, node, 0),
             timeout_ms,
             algorithm,
+            scratch: None,
             state: if links == 0 { State::Running } else { State::Opened },
             pending: None,
             queue: Queue::new(&layout, node, operations),
-            run: Run::new(eager_max),
+            run: Run::new(id, eager_max),
             point: Point::new(id, &layout, node, operations),
             peers,
             left: vec![false; locals],
@@ -123,7 +126,9 @@ impl Communicator {
 
     /// Whether an operation that has not finished uses the region.
     pub(crate) fn uses(&self, region: RegionId) -> bool {
-        self.point.uses(region) || self.queue.uses(region)
+        // While others still work for a failed operation, its buffers are not known any more.
+        let held = self.run.is_away() || self.scratch.is_some_and(|scratch| scratch.region == region);
+        held || self.point.uses(region) || self.queue.uses(region)
     }
 
     /// Takes a request; returns whether there may be something to do now.
@@ -214,7 +219,11 @@ impl Communicator {
             }
             State::Opened if self.pending.is_none() => return idle,
             State::Opened => {}
-            State::Failed(_) | State::Closed => return idle,
+            State::Failed(_) => {
+                self.settle(turn);
+                return idle;
+            }
+            State::Closed => return idle,
         }
         if let Some(failure) = self.pending.take() {
             self.begin_failing(failure, turn);
@@ -316,7 +325,7 @@ impl Communicator {
             return Ok(true);
         }
         self.check_early()?;
-        match self.run.start(&self.queue, &self.layout, self.algorithm, turn.shared)? {
+        match self.run.start(&self.queue, &self.layout, (self.algorithm, self.scratch), turn.shared)? {
             Start::Started => Ok(true),
             Start::Starved => {
                 visit.starved = true;

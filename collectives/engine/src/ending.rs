@@ -1,7 +1,9 @@
 //! How a communicator ends: by a failure, or because its ranks have left.
 //!
 //! After a failure the peers are told, and the queue pairs are destroyed before any operation is reported, so that
-//! the device touches no buffer that is given back. A link is held open until the peer has said that it knows (so that
+//! the device touches no buffer that is given back. Pieces of local work that others have are taken back; who does not
+//! let go of one within the time to drain (a rank that was stopped) keeps the report from no one, but then
+//! [`crate::Engine::is_settled`] says that buffers are not safe yet. A link is held open until the peer has said that it knows (so that
 //! the reason is not lost with the connection), it broke, or the time to drain has passed.
 
 use ringway_verbs::{Device, Time};
@@ -35,19 +37,34 @@ impl Communicator {
             let knows = *told && link.is_quiet() && link.abort_heard;
             ended &= (knows || expired || link.broken.is_some()) && link.destroy(turn.device);
         }
-        if !ended {
+        let settled = self.run.withdraw(turn.memory);
+        if !ended || !(settled || expired) {
             turn.shared.soon = true;
             return;
         }
         let failure = failure.clone();
         self.free_links(turn.shared);
-        self.run.stop(turn.shared);
+        if settled {
+            self.run.stop(turn.shared);
+        }
         for (local, call) in self.queue.pending() {
             turn.shared.finish(self.id, local, call.token, Err(failure.clone()));
         }
         self.queue.clear();
         self.point.fail(&failure, turn.shared);
         self.state = State::Failed(failure);
+    }
+
+    /// Takes back what others still had when the operations were reported.
+    pub(crate) fn settle<D: ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
+        if !self.run.is_away() {
+            return;
+        }
+        if self.run.withdraw(turn.memory) {
+            self.run.stop(turn.shared);
+        } else {
+            turn.shared.soon = true;
+        }
     }
 
     fn free_links(&mut self, shared: &mut Shared) {
@@ -57,7 +74,7 @@ impl Communicator {
     /// Begins to close; whether it is gone already.
     pub(crate) fn close(&mut self, now: Time) -> bool {
         match self.state {
-            State::Failed(_) | State::Closed => return true,
+            State::Failed(_) | State::Closed => return !self.run.is_away(),
             State::Failing { .. } | State::Closing { .. } => {}
             State::Running if self.outstanding() > 0 => {
                 let how = RankFailure::Left;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use ringway_verbs::{Device, Endpoint, MemoryKeys, PostError, QueuePairError, Role, Time};
 use thiserror::Error;
 
-use crate::collective::run::Peers;
+use crate::collective::run::{Peers, Scratch};
 use crate::communicator::{Communicator, CommunicatorSpec, State};
 use crate::link::{Link, LinkPlace};
 use crate::network::Network;
@@ -320,6 +320,23 @@ impl Engine {
             communicator.leave(local.0);
             self.activate(id);
         }
+    }
+
+    /// Gives a communicator scratch memory of its own, which other communicators do not use, from the next collective
+    /// on; `None`: it uses the workspace again. The region was added and has so many bytes; a collective that needs
+    /// more uses the workspace. It may be removed when the communicator has none or another, or is closed.
+    pub fn set_scratch(&mut self, id: CommunicatorId, scratch: Option<(RegionId, u64)>) {
+        if let Some(communicator) = find(&mut self.entries, id) {
+            communicator.scratch = scratch.map(|(region, length)| Scratch { region, length });
+        }
+    }
+
+    /// Whether nobody works any more on the memory of a communicator's operations that have finished. Not so only
+    /// after a failure, while somebody to whom a piece of local work was handed has not let go of it.
+    #[must_use]
+    pub fn is_settled(&self, id: CommunicatorId) -> bool {
+        let failed = |communicator: &Communicator| matches!(communicator.state, State::Failed(_));
+        self.get(id).is_none_or(|communicator| !(failed(communicator) && communicator.run.is_away()))
     }
 
     /// Closes a communicator: operations that have not finished fail, the peers are told, the queue pairs destroyed.

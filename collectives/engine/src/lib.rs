@@ -39,7 +39,9 @@ pub use communicator::CommunicatorSpec;
 pub use config::{ConfigError, EngineConfig, WorkspaceConfig};
 pub use engine::{Engine, LinkError, OpenError};
 pub use failure::{Failure, RankFailure, Refused, Signature};
-pub use memory::{BufferRef, LocalMemory, ReduceSource, RegionId, ScanStep};
+pub use memory::{
+    BufferRef, Collected, Handed, LocalMemory, Piece, ReduceSource, RegionId, ScanStep, Ticket,
+};
 #[doc(hidden)]
 pub use message::{failure_comes_back, header_comes_back};
 pub use request::{Collective, CommunicatorId, Finished, LocalRank, PointToPoint, Request, Token};

@@ -8,12 +8,16 @@ use ringway_verbs::{Completion, Device, Time};
 
 use crate::link::split_id;
 use crate::turn::{Turn, elapsed_ms};
-use crate::{Engine, LocalMemory};
+use crate::{Collected, CommunicatorId, Engine, LocalMemory, Ticket};
 
 /// Bytes touched by local work in one turn: about 40 us of copying.
 const TURN: u64 = 256 << 10;
 /// What a visit costs at least, in bytes of the turn's budget.
 const VISIT: u64 = 1 << 10;
+/// Pieces of local work taken note of in one turn.
+const COLLECTED: usize = 64;
+const NOTHING: Collected =
+    Collected { ticket: Ticket { communicator: CommunicatorId(u32::MAX), number: 0 }, touched: 0 };
 /// How often the clock is looked at while something is outstanding, in nanoseconds.
 const TICK_NS: u64 = 50_000_000;
 /// The same while a communicator ends or waits to post.
@@ -56,7 +60,8 @@ impl Engine {
         if now >= self.next_tick {
             self.tick(now);
         }
-        let worked = self.work(device, memory);
+        let (collected, left) = self.collect(memory);
+        let worked = self.work(left, device, memory) || collected;
         let posted = self.post(device, memory);
         if core::mem::take(&mut self.shared.unflushed) {
             device.flush();
@@ -67,11 +72,35 @@ impl Engine {
         worked || posted || self.schedule.is_busy()
     }
 
+    /// Takes note of the pieces of local work that others have done, or that were left to be done. Whether there were
+    /// any, and how many bytes of the turn are left.
+    fn collect(&mut self, memory: &mut dyn LocalMemory) -> (bool, u64) {
+        let mut done = [NOTHING; COLLECTED];
+        let count = memory.collect(TURN / 2, &mut done);
+        let mut left = TURN;
+        for Collected { ticket, touched } in done.iter().take(count) {
+            let index = ticket.communicator.0 & 0xffff;
+            let entry = self.entries.get_mut(index as usize);
+            let communicator = entry.and_then(|entry| entry.communicator.as_mut());
+            let Some(communicator) = communicator.filter(|c| c.id == ticket.communicator) else { continue };
+            communicator.run.collected(ticket.number);
+            self.schedule.wake(index);
+            self.schedule.charge(index, *touched);
+            left = left.saturating_sub(*touched);
+        }
+        (count > 0, left.max(1))
+    }
+
     /// Visits communicators.
-    fn work<D: Device + ?Sized>(&mut self, device: &mut D, memory: &mut dyn LocalMemory) -> bool {
+    fn work<D: Device + ?Sized>(
+        &mut self,
+        mut budget: u64,
+        device: &mut D,
+        memory: &mut dyn LocalMemory,
+    ) -> bool {
         let Self { shared, entries, schedule, starved, now, .. } = self;
         let mut turn = Turn { now: *now, device, memory, shared };
-        let (mut budget, mut did) = (TURN, false);
+        let mut did = false;
         while budget > 0 {
             let Some(index) = schedule.next() else { break };
             let entry = entries.get_mut(index as usize);

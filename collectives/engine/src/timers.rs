@@ -18,6 +18,7 @@ impl Communicator {
         match self.state {
             State::Failing { .. } | State::Closing { .. } => return true,
             State::Running => {}
+            State::Failed(_) => return self.run.is_away(),
             _ => return self.pending.is_some(),
         }
         self.report_late(now, shared);

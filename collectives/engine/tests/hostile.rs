@@ -84,7 +84,7 @@ proptest! {
         let mut engine = Engine::new(EngineConfig::new(config, Tuning::default())).unwrap();
         let client = device.register(regions[1].clone(), Access::ALL).unwrap();
         engine.add_region(RegionId(1), client);
-        let mut memory = Memory { regions, touched: 0 };
+        let mut memory = Memory { regions, touched: 0, others: None };
         let layout = Layout::new(&[0, 1, 0]).unwrap();
         let spec = CommunicatorSpec { layout, node: 0, name: 5, timeout_ms: None, algorithm: None, tenant: 5 };
         let (id, endpoints) = engine.open(spec, &mut device).unwrap();

@@ -5,7 +5,7 @@ use ringway_types::{Operation, Reduction};
 
 use super::queue::LocalCall;
 use crate::turn::{Operands, Shared, Turn};
-use crate::{BufferRef, Failure, RankFailure, ReduceSource, ScanStep, Signature};
+use crate::{BufferRef, Failure, Handed, Piece, RankFailure, ReduceSource, ScanStep, Signature, Ticket};
 
 /// The most bytes of one operand in a piece; what [`crate::LocalMemory`] promises to be given at most.
 const MAX_PIECE: u64 = 64 << 10;
@@ -20,8 +20,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) calls: &'a [LocalCall],
     pub(crate) signature: Signature,
     pub(crate) ranks: u32,
-    pub(crate) scratch: u64,
-    pub(crate) scratch_length: u64,
+    /// The chunk's scratch memory.
+    pub(crate) scratch: BufferRef,
 }
 
 /// A local step under way.
@@ -50,7 +50,7 @@ impl Ground<'_> {
         let buffer = match place {
             Place::Input(local) => call(local).and_then(|call| call.input),
             Place::Output(local) => call(local).and_then(|call| call.output),
-            Place::Scratch => Some(shared.workspace.buffer(self.scratch, self.scratch_length)),
+            Place::Scratch => Some(self.scratch),
         };
         if length == 0 {
             return Ok(BufferRef { region: shared.workspace.region(), offset: 0, length: 0 });
@@ -100,29 +100,29 @@ impl Work {
         self.progress >= self.length
     }
 
-    /// Does the next piece; returns the bytes it touched.
+    /// Hands over the next piece; returns the bytes it touches and what became of it.
     pub(crate) fn piece<D: ?Sized>(
         &mut self,
         ground: &Ground<'_>,
-        rank: u32,
+        (rank, ticket): (u32, Ticket),
         turn: &mut Turn<'_, D>,
-    ) -> Result<u64, Failure> {
+    ) -> Result<(u64, Handed), Failure> {
         let mut operands = core::mem::take(&mut turn.shared.operands);
         operands.sources.clear();
         operands.destinations.clear();
         operands.steps.clear();
-        let touched = self.piece_with(ground, rank, &mut operands, turn);
+        let handed = self.piece_with(ground, (rank, ticket), &mut operands, turn);
         turn.shared.operands = operands;
-        touched
+        handed
     }
 
     fn piece_with<D: ?Sized>(
         &mut self,
         ground: &Ground<'_>,
-        rank: u32,
+        (rank, ticket): (u32, Ticket),
         operands: &mut Operands,
         turn: &mut Turn<'_, D>,
-    ) -> Result<u64, Failure> {
+    ) -> Result<(u64, Handed), Failure> {
         let count = self.operands(ground);
         let rest = self.length - self.progress;
         let most = (TOUCHED / count.max(1)).clamp(MIN_PIECE, MAX_PIECE) & !63;
@@ -134,7 +134,7 @@ impl Work {
             ground.at(Place::Scratch, offset.saturating_add(from), length, rank, shared)
         };
         let plain = |buffer: BufferRef| ReduceSource { buffer, scale: None };
-        match self.action {
+        let piece = match self.action {
             Action::Reduce { sources, into, finish, .. } => {
                 for block in 0..u64::from(sources.partials.count) {
                     let offset = sources.partials.offset + block * sources.partials.stride;
@@ -147,7 +147,7 @@ impl Work {
                 targets(ground, &into, (from, length), rank, operands, turn.shared)?;
                 let divisor = (finish && reduction == Reduction::Avg).then_some(ground.ranks);
                 let (sources, destinations) = (&operands.sources, &operands.destinations);
-                turn.memory.reduce(datatype, reduction, sources, destinations, divisor);
+                Piece::Reduce { datatype, reduction, sources, destinations, divisor }
             }
             Action::Copy { from: span, into } => {
                 let source =
@@ -156,14 +156,14 @@ impl Work {
                 operands.destinations.retain(|destination| *destination != source);
                 if operands.destinations.is_empty() {
                     self.progress = self.length;
-                    return Ok(0);
+                    return Ok((0, Handed::Done));
                 }
-                turn.memory.copy(source, &operands.destinations);
+                Piece::Copy { source, destinations: &operands.destinations }
             }
             Action::Swap { a, b } => {
                 let part = |span: Span| Span { offset: span.offset.saturating_add(from), length, ..span };
                 let a = ground.span(&part(a), rank, turn.shared)?;
-                turn.memory.swap(a, ground.span(&part(b), rank, turn.shared)?);
+                Piece::Swap { a, b: ground.span(&part(b), rank, turn.shared)? }
             }
             Action::Scan { carry, locals, before, offset, .. } => {
                 let carry = carry.map(|carry| scratch(carry, turn.shared)).transpose()?;
@@ -177,7 +177,7 @@ impl Work {
                     operands.steps.push(ScanStep { input, output });
                 }
                 let inclusive = ground.signature.operation == Operation::Scan;
-                turn.memory.scan(datatype, reduction, carry, before, &operands.steps, inclusive);
+                Piece::Scan { datatype, reduction, carry, before, steps: &operands.steps, inclusive }
             }
             Action::Fold { carry, locals, offset, into, .. } => {
                 if let Some(carry) = carry {
@@ -187,12 +187,13 @@ impl Work {
                     let offset = offset.saturating_add(from);
                     operands.sources.push(ground.input(local, offset, length, rank, turn.shared)?);
                 }
-                let into = scratch(into, turn.shared)?;
-                turn.memory.reduce(datatype, reduction, &operands.sources, &[into], None);
+                operands.destinations.push(scratch(into, turn.shared)?);
+                let (sources, destinations) = (&operands.sources, &operands.destinations);
+                Piece::Reduce { datatype, reduction, sources, destinations, divisor: None }
             }
-            Action::Nothing | Action::Send { .. } | Action::Receive { .. } => {}
-        }
-        Ok(length * count)
+            Action::Nothing | Action::Send { .. } | Action::Receive { .. } => return Ok((0, Handed::Done)),
+        };
+        Ok((length * count, turn.memory.hand(ticket, &piece)))
     }
 
     /// How many operands each piece has.

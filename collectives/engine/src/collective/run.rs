@@ -3,11 +3,12 @@
 use ringway_plan::{Action, Algorithm, LOOKAHEAD, Layout, Plan, Shape, View};
 use ringway_verbs::Device;
 
+use super::handing::{Active, PIECES, WORKS};
 use super::local::{Ground, Work};
 use super::queue::{LocalCall, Queue};
 use crate::link::Link;
 use crate::turn::{Shared, Turn};
-use crate::{BufferRef, Failure, Signature};
+use crate::{BufferRef, CommunicatorId, Failure, RegionId, Signature};
 
 /// The most chunks under way at once. A power of two that fits the three bits it has in an immediate.
 pub(crate) const MAX_DEPTH: u32 = 8;
@@ -43,8 +44,8 @@ pub(crate) struct ActiveSend {
 pub(crate) struct Chunk {
     pub(crate) chunk: u64,
     pub(crate) live: bool,
-    dirty: bool,
-    wants_work: bool,
+    pub(super) dirty: bool,
+    pub(super) wants_work: bool,
     base: u32,
     started: u128,
     done: u128,
@@ -52,9 +53,17 @@ pub(crate) struct Chunk {
     pub(crate) sends: Vec<ActiveSend>,
 }
 
+/// Scratch memory that a communicator has to itself, for instance because its ranks can reach it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scratch {
+    pub(crate) region: RegionId,
+    pub(crate) length: u64,
+}
+
 /// The collective that runs.
 #[derive(Debug)]
 pub(crate) struct Run {
+    pub(super) id: CommunicatorId,
     /// What was called; `None` while nothing runs.
     pub(crate) signature: Option<Signature>,
     pub(crate) sequence: u64,
@@ -62,10 +71,17 @@ pub(crate) struct Run {
     shape: Shape,
     depth: u32,
     finished: u64,
+    /// Taken from the workspace.
     scratch: Option<(u64, u64)>,
+    /// Where scratch memory is, and bytes of it for each chunk under way.
+    scratch_at: (RegionId, u64),
     slot_bytes: u64,
     pub(crate) chunks: Vec<Chunk>,
-    work: Option<(u32, u32, Work)>,
+    pub(super) works: [Option<Active>; WORKS],
+    /// The pieces that others have, by their tickets' numbers.
+    pub(super) away: Vec<u32>,
+    /// Counts pieces, and steps begun.
+    pub(super) serial: u32,
     /// A send found no room: look again when something was sent.
     blocked: bool,
     pub(crate) eager_max: u64,
@@ -150,8 +166,9 @@ impl Chunk {
 }
 
 impl Run {
-    pub(crate) fn new(eager_max: u64) -> Self {
+    pub(crate) fn new(id: CommunicatorId, eager_max: u64) -> Self {
         Self {
+            id,
             signature: None,
             sequence: 0,
             plan: None,
@@ -159,9 +176,12 @@ impl Run {
             depth: 1,
             finished: 0,
             scratch: None,
+            scratch_at: (RegionId(0), 0),
             slot_bytes: 0,
             chunks: (0..MAX_DEPTH).map(|_| Chunk::new()).collect(),
-            work: None,
+            works: [None; WORKS],
+            away: Vec::with_capacity(PIECES),
+            serial: 0,
             blocked: false,
             eager_max,
         }
@@ -172,7 +192,7 @@ impl Run {
         &mut self,
         queue: &Queue,
         layout: &Layout,
-        algorithm: Option<Algorithm>,
+        (algorithm, own): (Option<Algorithm>, Option<Scratch>),
         shared: &mut Shared,
     ) -> Result<Start, Failure> {
         let sequence = queue.head;
@@ -185,16 +205,23 @@ impl Run {
         let shape = plan.shape(&view);
         let each = shape.scratch.checked_next_multiple_of(64).unwrap_or(u64::MAX);
         let wanted = shape.depth.clamp(1, MAX_DEPTH);
-        let depth = match take_scratch(each, wanted, shared)? {
-            Some((depth, scratch)) => {
-                self.scratch = scratch;
-                depth
+        let depth = match own.filter(|own| each > 0 && own.length >= each) {
+            Some(own) => {
+                self.scratch_at = (own.region, 0);
+                u32::try_from(own.length / each).unwrap_or(u32::MAX).min(wanted)
             }
-            None => return Ok(Start::Starved),
+            None => match take_scratch(each, wanted, shared)? {
+                Some((depth, scratch)) => {
+                    self.scratch = scratch;
+                    self.scratch_at = (shared.workspace.region(), scratch.map_or(0, |(start, _)| start));
+                    depth
+                }
+                None => return Ok(Start::Starved),
+            },
         };
         (self.signature, self.sequence) = (Some(signature), sequence);
         (self.plan, self.shape, self.depth, self.slot_bytes) = (Some(plan), shape, depth, each);
-        (self.finished, self.work, self.blocked) = (0, None, false);
+        (self.finished, self.works, self.blocked) = (0, [None; WORKS], false);
         if shape.steps == 0 {
             self.shape.chunks = 0;
         }
@@ -207,8 +234,9 @@ impl Run {
 
     /// Forgets the collective and gives its scratch memory back.
     pub(crate) fn stop(&mut self, shared: &mut Shared) {
+        debug_assert!(self.away.is_empty(), "others work on the memory that is given back");
         self.signature = None;
-        self.work = None;
+        self.works = [None; WORKS];
         for chunk in &mut self.chunks {
             chunk.live = false;
         }
@@ -266,18 +294,8 @@ impl Run {
             if self.finished >= self.shape.chunks {
                 return Ok(Progress::Done(bytes));
             }
-            if let Some((slot, step, mut work)) = self.work {
-                let ground = self.ground(slot, &signature, calls, scene.layout);
-                bytes += work.piece(&ground, scene.rank, turn)?;
-                if work.is_done() {
-                    self.work = None;
-                    self.done(slot, step);
-                    for chunk in self.chunks.iter_mut().filter(|chunk| chunk.wants_work) {
-                        (chunk.wants_work, chunk.dirty) = (false, true);
-                    }
-                } else {
-                    self.work = Some((slot, step, work));
-                }
+            if let Some(at) = self.next_work() {
+                bytes += self.hand(at, &signature, calls, scene, turn)?;
                 if bytes >= QUANTUM {
                     return Ok(Progress::Worked(bytes));
                 }
@@ -346,8 +364,9 @@ impl Run {
                 let work = Work::new(local);
                 if work.is_done() {
                     self.complete(slot, step);
-                } else if self.work.is_none() {
-                    self.work = Some((slot, step, work));
+                } else if let Some(place) = self.works.iter_mut().find(|place| place.is_none()) {
+                    self.serial = self.serial.wrapping_add(1);
+                    *place = Some(Active { slot, step, work, away: 0, order: self.serial });
                     self.mark_started(slot, step);
                 } else if let Some(chunk) = self.chunks.get_mut(slot as usize) {
                     chunk.wants_work = true;
@@ -357,20 +376,20 @@ impl Run {
         Ok(())
     }
 
-    fn ground<'a>(
+    pub(super) fn ground<'a>(
         &self,
         slot: u32,
         signature: &Signature,
         calls: &'a [LocalCall],
         layout: &Layout,
     ) -> Ground<'a> {
-        let base = self.scratch.map_or(0, |(start, _)| start);
+        let (region, base) = self.scratch_at;
+        let offset = base + u64::from(slot) * self.slot_bytes;
         Ground {
             calls,
             signature: *signature,
             ranks: layout.ranks(),
-            scratch: base + u64::from(slot) * self.slot_bytes,
-            scratch_length: self.shape.scratch,
+            scratch: BufferRef { region, offset, length: self.shape.scratch },
         }
     }
 

@@ -9,13 +9,18 @@
 )]
 
 pub(crate) mod oracle;
+mod others;
+
+pub(crate) use others::Others;
+use others::{Owned, run};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ringway_engine::{
-    BufferRef, CommunicatorId, CommunicatorSpec, Engine, EngineConfig, Failure, LocalMemory, LocalRank,
-    Readiness, ReduceSource, RegionId, Request, ScanStep, Token, WorkspaceConfig,
+    BufferRef, Collected, CommunicatorId, CommunicatorSpec, Engine, EngineConfig, Failure, Handed,
+    LocalMemory, LocalRank, Piece, Readiness, ReduceSource, RegionId, Request, ScanStep, Ticket, Token,
+    WorkspaceConfig,
 };
 use ringway_mem::{Mapping, Window};
 use ringway_plan::{Layout, Tuning};
@@ -30,6 +35,8 @@ pub(crate) struct Memory {
     pub(crate) regions: Vec<Arc<Mapping>>,
     /// Bytes touched since it was last set to zero.
     pub(crate) touched: u64,
+    /// Who does pieces later, if anybody.
+    pub(crate) others: Option<Others>,
 }
 
 impl Memory {
@@ -55,6 +62,55 @@ fn list<'a, T: Copy, U: Copy>(from: &'a [T], empty: U, make: impl Fn(&'a T) -> U
 }
 
 impl LocalMemory for Memory {
+    fn hand(&mut self, ticket: Ticket, piece: &Piece<'_>) -> Handed {
+        if self.others.is_none() {
+            run(self, piece);
+            return Handed::Done;
+        }
+        let piece = Owned::of(piece);
+        let others = self.others.iter().flat_map(|others| &others.pieces);
+        let conflict = others.clone().find(|(_, other)| other.conflicts(&piece));
+        assert!(conflict.is_none(), "{piece:?} meets {conflict:?}");
+        assert!(!others.clone().any(|(other, _)| *other == ticket), "{ticket:?} is with others already");
+        if let Some(others) = &mut self.others
+            && (others.stopped || others.random(4) > 0)
+        {
+            others.had += 1;
+            others.pieces.push((ticket, piece));
+            return Handed::Later;
+        }
+        piece.run(self);
+        Handed::Done
+    }
+
+    fn collect(&mut self, _: u64, done: &mut [Collected]) -> usize {
+        let Some(mut others) = self.others.take() else { return 0 };
+        let mut count = 0;
+        if !others.stopped && !others.pieces.is_empty() {
+            for into in done.iter_mut().take(1 + others.random(3)) {
+                if others.pieces.is_empty() {
+                    break;
+                }
+                let at = others.random(others.pieces.len());
+                let (ticket, piece) = others.pieces.swap_remove(at);
+                piece.run(self);
+                *into = Collected { ticket, touched: 0 };
+                count += 1;
+            }
+        }
+        self.others = Some(others);
+        count
+    }
+
+    fn withdraw(&mut self, ticket: Ticket) -> bool {
+        let Some(others) = &mut self.others else { return true };
+        if others.stopped {
+            return false;
+        }
+        others.pieces.retain(|(other, _)| *other != ticket);
+        true
+    }
+
     fn reduce(
         &mut self,
         datatype: DataType,
@@ -134,6 +190,8 @@ pub(crate) struct Setup {
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) network: SimConfig,
     pub(crate) configure: fn(&mut EngineConfig),
+    /// Others that do local work.
+    pub(crate) others: Option<Others>,
 }
 
 impl Setup {
@@ -147,6 +205,7 @@ impl Setup {
             timeout_ms: None,
             network: SimConfig { latency_ns: 2_000, jitter_ns: 3_000, seed: 7, ..SimConfig::default() },
             configure: |_| {},
+            others: None,
         }
     }
 }
@@ -342,7 +401,8 @@ fn make_node(setup: &Setup, layout: &Layout, node: u32, network: &SimNetwork) ->
     let mut config = EngineConfig::new(config, Tuning::default());
     (setup.configure)(&mut config);
     let mut engine = Engine::new(config).expect("configuration");
-    let mut memory = Memory { regions: vec![workspace], touched: 0 };
+    let mut memory = Memory { regions: vec![workspace], touched: 0, others: None };
+    memory.others = setup.others.clone();
     for local in 0..layout.local(node).len() as u32 {
         let region = Arc::new(Mapping::private(setup.region).expect("map"));
         let keys = device.register(region.clone(), Access::ALL).expect("register");
