@@ -16,7 +16,7 @@ use crate::output;
 
 /// Every rank computes for this many times what the operation takes alone.
 const COMPUTE_TIMES: f64 = 4.0;
-const ITERATIONS: u32 = 25;
+const ITERATIONS: u32 = 50;
 const WARMUP: u32 = 5;
 
 /// One size's result. Times are medians over iterations, of the slowest rank.
@@ -32,7 +32,8 @@ pub(crate) struct Overlap {
     pub(crate) computation_us: f64,
     /// Submit, compute, wait.
     pub(crate) both_us: f64,
-    /// `1 - (both - computation) / communication`.
+    /// `1 - exposed / communication`, where exposed is the median of what `both` took longer than the computation before
+    /// it. Below zero when the operation takes longer beside computation than alone.
     pub(crate) hidden: f64,
 }
 
@@ -118,11 +119,11 @@ impl Job<'_> {
             let taken = [self.once(0)?, self.compute_only(rounds)?, self.once(rounds)?];
             times.iter_mut().zip(taken).for_each(|(list, time)| list.push(time));
         }
-        let mut medians = [0.0; 3];
-        for (median, mine) in medians.iter_mut().zip(&times) {
-            *median = Times::of(agree_slowest(self.world, self.arena, mine)?).p50;
-        }
-        let [communication_us, computation_us, both_us] = medians;
+        let [alone, computing, both] = times.map(|mine| agree_slowest(self.world, self.arena, &mine));
+        let (alone, computing, both) = (alone?, computing?, both?);
+        let longer = both.iter().zip(&computing).map(|(both, computing)| both - computing);
+        let exposed_us = Times::of(longer.collect()).p50;
+        let [communication_us, computation_us, both_us] = [alone, computing, both].map(|t| Times::of(t).p50);
         Ok(Overlap {
             operation: "allreduce".to_owned(),
             bytes,
@@ -131,7 +132,7 @@ impl Job<'_> {
             communication_us,
             computation_us,
             both_us,
-            hidden: round(1.0 - (both_us - computation_us).max(0.0) / communication_us.max(0.001), 4),
+            hidden: round(1.0 - exposed_us.max(0.0) / communication_us.max(0.001), 4),
         })
     }
 

@@ -33,8 +33,10 @@ pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
     let client = Client::connect().map_err(|e| e.to_string())?;
     let world = Communicator::from_env(&client).map_err(|e| e.to_string())?;
     let largest = spec.sizes.iter().copied().max().unwrap_or(0);
-    // Two buffers of the largest size, with room for uneven blocks and a stagger between buffers.
-    let room = 2 * largest + u64::from(world.size()).pow(2) * 64 + (1 << 16);
+    // Two buffers of the largest size, or as many as are under way at once, with room for uneven blocks and a stagger
+    // between buffers.
+    let buffers = tenants::depth(spec.mode, largest).max(2);
+    let room = buffers * largest + u64::from(world.size()).pow(2) * 64 + (1 << 16);
     let arena = client.arena(room as usize).map_err(|e| e.to_string())?;
     let floor = if spec.floor && world.rank() == 0 {
         Some(Floor::new(world.size() as usize, largest as usize)?)

@@ -23,8 +23,8 @@ use crate::{local::cluster::Cluster, output};
 /// The small operation, and the second job's large one.
 const SMALL_BYTES: u64 = 8;
 const SECOND_BYTES: u64 = 4 << 20;
-/// Operations a bulk job keeps under way.
-const DEPTH: usize = 2;
+/// Bytes a bulk job keeps under way, in two operations at least: enough for the daemon to be busy while a rank naps.
+const UNDER_WAY_BYTES: u64 = 64 << 20;
 /// How long a bulk job goes on before and after what is measured beside it.
 const MARGIN_S: f64 = 0.5;
 /// How often a rank that sleeps looks whether its operation has ended.
@@ -228,6 +228,11 @@ fn operations_within(ended: &[u64], from: u64, to: u64) -> f64 {
         .sum()
 }
 
+/// Operations that a rank keeps under way.
+pub(crate) fn depth(mode: Mode, bytes: u64) -> u64 {
+    if matches!(mode, Mode::Bulk { .. }) { (UNDER_WAY_BYTES / bytes.max(1)).clamp(2, 32) } else { 1 }
+}
+
 /// A rank's part in either job. Element 0 tells every rank alike when to stop: a rank whose time is over adds one.
 pub(crate) fn run_rank(spec: &Spec, world: &Communicator, arena: &Arena) -> Result<(), String> {
     if spec.pin {
@@ -278,7 +283,7 @@ impl<'a> Tenant<'a> {
 
     fn bulk(&self, arena: &Arena, elements: usize, asleep: bool) -> Result<Told, String> {
         let mut pending = std::collections::VecDeque::new();
-        for _ in 0..DEPTH {
+        for _ in 0..depth(Mode::Bulk { asleep }, elements as u64 * 4) {
             pending.push_back(self.submit(arena.buffer(elements).map_err(|e| e.to_string())?)?);
         }
         let mut ended_ns = Vec::new();
