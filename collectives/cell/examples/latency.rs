@@ -1,9 +1,17 @@
 //! Times small and large allreduces between threads: what the cell itself costs, without client or daemon.
-//! `cargo run --release -p ringway-cell --example latency -- RANKS`
+//! `cargo run --release -p ringway-cell --example latency -- RANKS [slices]`; with `slices` the buffers are not
+//! registered.
+#![expect(
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "it measures, and may stop"
+)]
 
 use std::{hint::spin_loop, sync::Arc, thread, time::Instant};
 
-use ringway_cell::{Call, Cell, Member, Place, Poll, Regions};
+use ringway_cell::{Call, Cell, Member, OWN_INPUT, OWN_OUTPUT, Place, Poll, Regions, STAGING_BYTES};
 use ringway_mem::{Mapping, Window};
 use ringway_types::{DataType, Operation, Reduction};
 
@@ -11,13 +19,14 @@ struct Arenas(Vec<Arc<Mapping>>);
 
 impl Regions for Arenas {
     fn window(&self, rank: u32, place: Place, length: u64) -> Option<Window<'_>> {
-        self.0.get(rank as usize)?.window(place.offset, length)
+        let start = if place.region == OWN_OUTPUT { MOST } else { 0 };
+        self.0.get(rank as usize)?.window(start + place.offset, length)
     }
 }
 
 const MOST: u64 = 64 << 20;
 
-fn rank(cell: Cell, rank: u32, arenas: &Arenas, crowded: bool) -> Vec<(u64, f64)> {
+fn rank(cell: Cell, rank: u32, arenas: &Arenas, (crowded, slices): (bool, bool)) -> Vec<(u64, f64)> {
     let mut member = Member::new(cell, rank);
     let mut times = Vec::new();
     let mut size = 4;
@@ -31,15 +40,16 @@ fn rank(cell: Cell, rank: u32, arenas: &Arenas, crowded: bool) -> Vec<(u64, f64)
             root: 0,
             count: size / 4,
             counts: &[],
-            input: Some(Place { region: 0, offset: 0 }),
-            output: Some(Place { region: 0, offset: MOST }),
-            staging: None,
+            input: Some(Place { region: OWN_INPUT, offset: 0 }),
+            output: Some(Place { region: OWN_OUTPUT, offset: 0 }),
+            staging: slices.then_some(Place { region: 0, offset: 2 * MOST }),
         };
         let mut begun = Instant::now();
         for iteration in 0..iterations + 5 {
             if iteration == 5 {
                 begun = Instant::now();
             }
+            touch(arenas, rank, size);
             let sequence = loop {
                 if let Some(sequence) = member.begin(&call, false, arenas) {
                     break sequence;
@@ -56,12 +66,26 @@ fn rank(cell: Cell, rank: u32, arenas: &Arenas, crowded: bool) -> Vec<(u64, f64)
     times
 }
 
+/// What an application does between operations: it reads what it got and writes what it sends.
+fn touch(arenas: &Arenas, rank: u32, size: u64) {
+    let arena = &arenas.0[rank as usize];
+    let (input, output) = (arena.window(0, size).expect("room"), arena.window(MOST, size).expect("room"));
+    let mut line = [0; 64];
+    for at in (0..size as usize).step_by(64) {
+        let length = line.len().min(size as usize - at);
+        output.sub(at, length).expect("inside").read(&mut line);
+        line.fill(1);
+        input.sub(at, length).expect("inside").write(line.get(..length).unwrap_or_default());
+    }
+}
+
 fn main() {
+    let slices = std::env::args().nth(2).is_some();
     let ranks: u32 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(2);
     let crowded = ranks as usize > thread::available_parallelism().map_or(1, |n| n.get());
     let map = |bytes: u64| Arc::new(Mapping::private(bytes as usize).expect("memory"));
     let cell = Cell::attach(map(ringway_cell::bytes(ranks).expect("ranks")), ranks).expect("attach");
-    let arenas = Arenas((0..ranks).map(|_| map(2 * MOST)).collect());
+    let arenas = Arenas((0..ranks).map(|_| map(2 * MOST + STAGING_BYTES)).collect());
     for arena in &arenas.0 {
         arena.window(0, 2 * MOST).expect("room").write(&vec![1; 2 * MOST as usize]);
     }
@@ -69,7 +93,7 @@ fn main() {
         let threads: Vec<_> = (0..ranks)
             .map(|r| {
                 let (cell, arenas) = (cell.clone(), &arenas);
-                scope.spawn(move || rank(cell, r, arenas, crowded))
+                scope.spawn(move || rank(cell, r, arenas, (crowded, slices)))
             })
             .collect();
         threads.into_iter().map(|t| t.join().expect("no panic")).collect()

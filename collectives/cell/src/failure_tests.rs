@@ -1,4 +1,5 @@
 //! Ranks that die or stop at any step of a call, as far as one process can play them.
+#![expect(clippy::expect_used, reason = "helpers of tests may panic")]
 
 use std::sync::Arc;
 

@@ -7,6 +7,7 @@
 //! copying in to copying out.
 
 use ringway_mem::Window;
+use ringway_reduce::Stores;
 
 use crate::{
     OWN_INPUT, OWN_OUTPUT, Place, Regions, cell::Cell, job::Job, layout::SEGMENTS_AHEAD, record::Part,
@@ -66,14 +67,23 @@ fn move_blocks(
         let at = usize::try_from(block * job.shape.block + segment * job.segment).ok()?;
         let staged = usize::try_from(start(job, segment, block, is_output)).ok()?;
         let (own, staged) = (own.sub(at, length)?, staging.sub(staged, length)?);
-        let (from, to) = if is_output { (staged, own) } else { (own, staged) };
-        copy(from, to);
+        if is_output {
+            copy(stores(job), staged, own);
+        } else {
+            copy(Stores::Cached, own, staged);
+        }
     }
     Some(())
 }
 
-fn copy(from: Window<'_>, to: Window<'_>) {
-    let done = ringway_reduce::copy(from, &[to]);
+/// How results go to where they belong: past the caches when all ranks' results do not fit them.
+fn stores(job: &Job) -> Stores {
+    let bytes = job.shape.block.saturating_mul(2 * u64::from(job.shape.ranks));
+    if ringway_reduce::streaming_pays(bytes, false) { Stores::Streaming } else { Stores::Cached }
+}
+
+fn copy(stores: Stores, from: Window<'_>, to: Window<'_>) {
+    let done = ringway_reduce::copy_with(stores, from, &[to]);
     debug_assert!(done.is_ok(), "{done:?}");
 }
 

@@ -123,7 +123,7 @@ fn slices_of_many_segments_arrive_whole() {
     for (staged, help) in [([true, true, true], false), ([false, true, false], true)] {
         for operation in [Operation::Allreduce, Operation::AllGather, Operation::AllToAll, Operation::Exscan]
         {
-            let case = Case { staged: staged.to_vec(), ..plain(operation, 3, 1_700_001) };
+            let case = Case { staged: staged.to_vec(), ..plain(operation, 3, 1_100_001) };
             let cell = cell(3);
             let mut members: Vec<_> = (0..3).map(|r| Member::new(cell.clone(), r)).collect();
             run(&cell, &mut members, &case, (help, false));

@@ -81,8 +81,12 @@ pub(crate) struct Calls {
 impl Calls {
     pub(crate) fn new(cell: ringway_cell::Cell, part: Part, group_max: usize) -> Self {
         let ranks = cell.ranks();
+        let mut member = Member::new(cell, part.rank);
+        if let Some(node) = numa_node() {
+            member.set_node(node);
+        }
         Self {
-            member: Member::new(cell, part.rank),
+            member,
             ranks,
             peers: Peers::new(ranks),
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
@@ -257,6 +261,14 @@ impl Calls {
         }
         matches!(poll, Poll::Done | Poll::Failed(_))
     }
+}
+
+/// The NUMA node of the processor that runs this thread, as Linux lists it; where it will run later is not known, but
+/// ranks that run on several nodes are bound to them as a rule.
+fn numa_node() -> Option<u32> {
+    let processor = rustix::thread::sched_getcpu();
+    let folder = std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{processor}")).ok()?;
+    folder.flatten().find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
 }
 
 /// A checked call as the cell takes it; `counts` in one list.
