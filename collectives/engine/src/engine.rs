@@ -322,6 +322,18 @@ impl Engine {
         }
     }
 
+    /// Makes a communicator another tenant's, for when it is known only later whose it is. Before anything was
+    /// submitted.
+    pub fn set_tenant(&mut self, id: CommunicatorId, tenant: u64) {
+        let Some(communicator) = find(&mut self.entries, id) else { return };
+        let before = core::mem::replace(&mut communicator.tenant, tenant);
+        // The new one first: a tenant that stays keeps its number.
+        let number = self.tenants.join(tenant);
+        self.tenants.leave(before);
+        self.schedule.move_to(id.0 & 0xffff, number);
+        self.shared.network.move_to(id.0 & 0xffff, number);
+    }
+
     /// Gives a communicator scratch memory of its own, which other communicators do not use, from the next collective
     /// on; `None`: it uses the workspace again. The region was added and has so many bytes; a collective that needs
     /// more uses the workspace. It may be removed when the communicator has none or another, or is closed.

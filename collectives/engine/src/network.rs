@@ -56,6 +56,12 @@ impl Network {
         self.schedule.remove(communicator);
     }
 
+    /// A communicator that has nothing posted belongs to another tenant from now on.
+    pub(crate) fn move_to(&mut self, communicator: u32, tenant: u32) {
+        self.schedule.remove(communicator);
+        self.add(communicator, tenant);
+    }
+
     /// A communicator has bytes to post.
     pub(crate) fn wake(&mut self, communicator: u32) {
         self.schedule.wake(communicator);

@@ -162,6 +162,16 @@ impl Schedule {
         }
     }
 
+    /// A communicator belongs to another tenant from now on.
+    pub(crate) fn move_to(&mut self, communicator: u32, tenant: u32) {
+        let busy = self.flows.get(communicator as usize).is_some_and(|flow| flow.busy);
+        self.remove(communicator);
+        self.add(communicator, tenant);
+        if busy {
+            self.wake(communicator);
+        }
+    }
+
     /// A communicator may have something to do.
     pub(crate) fn wake(&mut self, communicator: u32) {
         let Some(tenant) = self.tenant_of.get(communicator as usize).copied() else { return };

@@ -120,6 +120,21 @@ fn what_is_gone_is_not_served() {
 }
 
 #[test]
+fn who_moves_to_another_tenant_shares_with_its_communicators() {
+    let (mut schedule, _) = schedule(&[1, 1, 1]);
+    (0..3).for_each(|index| schedule.wake(index));
+    schedule.move_to(2, 0);
+    assert_eq!(schedule.busy_tenants(), 2);
+    let mut served = [0; 3];
+    for _ in 0..400 {
+        let index = schedule.next().unwrap_or(0);
+        schedule.charge(index, QUANTUM as u64);
+        served[index as usize] += 1;
+    }
+    assert_eq!(served, [100, 200, 100]);
+}
+
+#[test]
 fn tenants_have_numbers_as_long_as_they_have_communicators() {
     let mut tenants = Tenants::default();
     assert_eq!((tenants.join(70), tenants.join(80), tenants.join(70)), (0, 1, 0));

@@ -88,6 +88,8 @@ struct Client {
     rings: Vec<usize>,
     /// Its regions' handles.
     regions: Vec<u64>,
+    /// Whose work it does: the tenant of the first communicator it attached to.
+    tenant: Option<u64>,
     /// Its session ended this way.
     ended: Option<RankFailure>,
     /// The control thread was told that it broke the protocol.
@@ -100,6 +102,10 @@ struct Group {
     id: CommunicatorId,
     layout: Layout,
     node: u32,
+    /// The same on every node.
+    name: u64,
+    /// Whose it is: as the first of its ranks that came; the same for all communicators of a job.
+    tenant: Option<u64>,
     /// How long an operation may take; zero for no limit.
     timeout_ms: u32,
     /// Local ranks whose rings have not come yet.

@@ -33,6 +33,7 @@ impl EngineThread {
                     reasons,
                     rings: Vec::new(),
                     regions: Vec::new(),
+                    tenant: None,
                     ended: None,
                     faulted: false,
                 };
@@ -163,6 +164,8 @@ impl EngineThread {
             id,
             layout,
             node,
+            name,
+            tenant: None,
             timeout_ms,
             expected,
             attached: 0,
@@ -197,6 +200,12 @@ impl EngineThread {
         }
         match self.clients.get_mut(&session) {
             Some(client) => {
+                // A job's processes meet in one communicator first; those they split off are the same tenant's.
+                let tenant = *client.tenant.get_or_insert(group.tenant.unwrap_or(group.name));
+                if group.tenant.is_none() {
+                    group.tenant = Some(tenant);
+                    self.engine.set_tenant(id, tenant);
+                }
                 client.rings.push(index);
                 if let Some(how) = client.ended {
                     self.lose(index, how);
