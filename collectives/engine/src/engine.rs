@@ -101,6 +101,7 @@ impl Engine {
         let pool =
             space.take_long(needed).ok_or(ConfigError::Workspace { length: workspace.length, needed })?;
         let pool = MessagePool::new(pool, u64::from(config.eager_max_bytes), config.message_pool);
+        let scratch = crate::scratch::Scratch::new(&mut space, workspace.length);
         Ok(Self {
             shared: Shared {
                 config,
@@ -115,8 +116,7 @@ impl Engine {
                 unflushed: false,
                 soon: false,
                 outstanding: 0,
-                scratch_holders: 0,
-                scratch_freed: false,
+                scratch,
             },
             entries: Vec::new(),
             tenants: Tenants::default(),
@@ -179,6 +179,7 @@ impl Engine {
         let tenant = self.tenants.join(spec.tenant);
         self.schedule.add(number, tenant);
         self.shared.network.add(number, tenant);
+        self.shared.scratch.add(self.entries.len());
         let Some(entry) = self.entries.get_mut(index) else { return Err(OpenError::Full) };
         let id = CommunicatorId((u32::from(entry.generation) << 16) | number);
         entry.communicator = Some(Box::new(Communicator::new(id, spec, peers, operations, eager_max)));

@@ -12,7 +12,7 @@
 //! - `collective`: who has called what, and the plan that runs;
 //! - `point`: messages between two ranks;
 //! - `link`, `message`: a queue pair to a peer node, and what is said over it;
-//! - `workspace`: who uses which bytes of the daemon's own memory.
+//! - `workspace`, `scratch`: who uses which bytes of the daemon's own memory.
 #![forbid(unsafe_code)]
 
 mod collective;
@@ -30,6 +30,7 @@ mod progress;
 mod receive;
 mod request;
 mod schedule;
+mod scratch;
 mod status;
 mod timers;
 mod turn;

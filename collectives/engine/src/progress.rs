@@ -120,7 +120,7 @@ impl Engine {
             if visit.starved && !starved.contains(&index) {
                 starved.push(index);
             }
-            if core::mem::take(&mut turn.shared.scratch_freed) {
+            if turn.shared.scratch.take_changed() {
                 starved.drain(..).for_each(|index| schedule.wake(index));
             }
         }

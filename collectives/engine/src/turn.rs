@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use ringway_verbs::{LocalKey, MemoryKeys, Time};
 
 use crate::network::Network;
+use crate::scratch::Scratch;
 use crate::workspace::Workspace;
 use crate::{
     BufferRef, CommunicatorId, EngineConfig, Failure, Finished, Late, LocalMemory, LocalRank, ReduceSource,
@@ -30,10 +31,7 @@ pub(crate) struct Shared {
     pub(crate) soon: bool,
     /// Operations that were taken and have not finished.
     pub(crate) outstanding: u64,
-    /// Plans that hold scratch memory.
-    pub(crate) scratch_holders: u32,
-    /// Scratch memory was given back: communicators that wait for some may try again.
-    pub(crate) scratch_freed: bool,
+    pub(crate) scratch: Scratch,
 }
 
 /// Reused lists of operands for local work.

@@ -11,6 +11,7 @@ mod common;
 
 use std::sync::Arc;
 
+use common::oracle::Job;
 use common::{Setup, World};
 use proptest::prelude::*;
 use ringway_engine::{
@@ -316,4 +317,57 @@ fn tenants_share_the_network_however_many_communicators_they_have() {
     let most = done[..4].iter().max().unwrap();
     let fewest = done[..4].iter().min().unwrap();
     assert!((most - fewest) * 10 <= *most + 20, "communicators of one tenant share as well: {done:?}");
+}
+
+/// How many operations each communicator has finished by the time the last one has finished `until`, when the last
+/// calls one operation of so many elements at a time and the others always have several waiting.
+fn contend(elements: u64, until: u64) -> Vec<u64> {
+    const BULK_ELEMENTS: u64 = 40_000;
+    let setup = Setup {
+        communicators: 5,
+        tenants: vec![1, 1, 1, 1, 2],
+        workspace: 2 << 20,
+        configure: |config| {
+            config.tuning.chunk_bytes = 64 << 10;
+            config.message_pool = 8;
+            config.credits = 4;
+        },
+        ..Setup::new(&[0, 1])
+    };
+    let mut world = World::new(&setup);
+    let (bulk, own) =
+        (Job::new(Operation::Allreduce, BULK_ELEMENTS, 2, 1), Job::new(Operation::Allreduce, elements, 2, 1));
+    let mut under_way = [0_u64; 5];
+    let mut done = vec![0_u64; 5];
+    for _ in 0..200_000 {
+        for (at, n) in under_way.iter_mut().enumerate() {
+            let (job, most) = if at == 4 { (&own, 2) } else { (&bulk, 6) };
+            while *n < most {
+                for rank in 0..2 {
+                    job.call(&mut world, at, rank);
+                }
+                *n += 2;
+            }
+        }
+        world.round();
+        for ((communicator, _, _), outcome) in std::mem::take(&mut world.finished) {
+            assert!(outcome.is_ok(), "{outcome:?}");
+            under_way[communicator] -= 1;
+            done[communicator] += 1;
+        }
+        if done[4] >= 2 * until {
+            return done;
+        }
+    }
+    panic!("it starves: {done:?}");
+}
+
+#[test]
+fn nobody_waits_for_scratch_memory_while_others_take_it_again_and_again() {
+    let done = contend(40_000, 20);
+    let most = *done.iter().max().unwrap();
+    assert!(most <= 2 * done[4], "{done:?}");
+    // Small operations have memory of their own.
+    let done = contend(500, 50);
+    assert!(done[..4].iter().all(|n| *n <= done[4]), "{done:?}");
 }

@@ -210,7 +210,7 @@ impl Run {
                 self.scratch_at = (own.region, 0);
                 u32::try_from(own.length / each).unwrap_or(u32::MAX).min(wanted)
             }
-            None => match take_scratch(each, wanted, shared)? {
+            None => match shared.take_scratch(self.id.0 & 0xffff, each, wanted)? {
                 Some((depth, scratch)) => {
                     self.scratch = scratch;
                     self.scratch_at = (shared.workspace.region(), scratch.map_or(0, |(start, _)| start));
@@ -240,11 +240,7 @@ impl Run {
         for chunk in &mut self.chunks {
             chunk.live = false;
         }
-        if let Some((start, length)) = self.scratch.take() {
-            shared.workspace.give(start, length);
-            shared.scratch_holders -= 1;
-            shared.scratch_freed = true;
-        }
+        shared.give_scratch(self.id.0 & 0xffff, self.scratch.take());
     }
 
     /// The algorithm that runs or ran last.
@@ -427,30 +423,5 @@ impl Run {
                 chunk.live = false;
             }
         }
-    }
-}
-
-/// Scratch memory for as many chunks as fit. `None` while others hold it.
-#[expect(clippy::type_complexity, reason = "depth, and start and length of the memory")]
-fn take_scratch(
-    each: u64,
-    wanted: u32,
-    shared: &mut Shared,
-) -> Result<Option<(u32, Option<(u64, u64)>)>, Failure> {
-    if each == 0 {
-        return Ok(Some((wanted, None)));
-    }
-    // No collective takes more than a quarter for the sake of speed alone.
-    let room = shared.workspace.largest();
-    let share = (shared.config.workspace.length / 4).min(room);
-    let depth = u32::try_from(share / each).unwrap_or(u32::MAX).clamp(1, wanted);
-    let length = each.saturating_mul(u64::from(depth));
-    match shared.workspace.take(length) {
-        Some(start) => {
-            shared.scratch_holders += 1;
-            Ok(Some((depth, Some((start, length)))))
-        }
-        None if shared.scratch_holders > 0 => Ok(None),
-        None => Err(Failure::Memory { needed: each, available: room }),
     }
 }
