@@ -195,16 +195,17 @@ impl Member {
             part
         };
         if let Some(slot) = self.calls.get_mut(Self::index(sequence)) {
-            *slot = Outstanding {
-                sequence,
-                agreement,
-                shape,
-                small,
-                part,
-                seen: 0,
-                over: false,
-                large: Large::default(),
-            };
+            // Field by field: the whole would be put together elsewhere first, and then copied.
+            slot.sequence = sequence;
+            slot.agreement = agreement;
+            slot.shape = shape;
+            slot.small = small;
+            slot.part = part;
+            slot.seen = 0;
+            slot.over = false;
+            if !small {
+                slot.large = Large::default();
+            }
         }
         self.called = sequence;
         let words = &self.cell.words;
@@ -252,11 +253,11 @@ impl Member {
             Seen::All => {}
             seen => return self.wait_for(seen, sequence),
         }
-        let call = *call;
-        let bytes = call.shape.blocks(self.rank).1 * call.shape.block;
-        let output = call.part.output.filter(|_| bytes > 0);
+        let (shape, output) = (call.shape, call.part.output);
+        let bytes = shape.blocks(self.rank).1 * shape.block;
+        let output = output.filter(|_| bytes > 0);
         let output = output.and_then(|place| regions.window(self.rank, place, bytes));
-        let taken = self.small(sequence, &call.shape).take(output);
+        let taken = self.small(sequence, &shape).take(output);
         debug_assert!(taken.is_some(), "the caller's output is not there");
         self.finish(sequence);
         Poll::Done

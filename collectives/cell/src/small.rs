@@ -73,21 +73,34 @@ impl<'c> Small<'c> {
 
     #[inline]
     fn reduce(&self, ranks: core::ops::Range<u32>, start: u64, output: Window<'_>) -> Option<()> {
-        const FEW: usize = 8;
         let count = ranks.len();
         let divisor = self.shape.divisor(ranks.end);
         let (datatype, reduction) = (self.shape.datatype, self.shape.reduction?);
         let first = self.source(0, start)?;
-        let mut few = [first; FEW];
-        if count <= FEW {
-            let sources = few.get_mut(..count)?;
-            for (rank, source) in (0..).zip(&mut *sources) {
-                *source = self.source(rank, start)?;
+        // The usual numbers of ranks need no long list.
+        let done = match count {
+            1 => ringway_reduce::reduce(datatype, reduction, &[first], &[output], divisor),
+            2 => {
+                let sources = [first, self.source(1, start)?];
+                ringway_reduce::reduce(datatype, reduction, &sources, &[output], divisor)
             }
-            let done = ringway_reduce::reduce(datatype, reduction, sources, &[output], divisor);
-            debug_assert!(done.is_ok(), "{done:?}");
-            return Some(());
-        }
+            3 | 4 => {
+                let last = self.source(ranks.end - 1, start)?;
+                let sources = [first, self.source(1, start)?, self.source(2, start)?, last];
+                ringway_reduce::reduce(datatype, reduction, sources.get(..count)?, &[output], divisor)
+            }
+            _ => return self.reduce_many(ranks, start, output),
+        };
+        debug_assert!(done.is_ok(), "{done:?}");
+        Some(())
+    }
+
+    #[inline(never)]
+    fn reduce_many(&self, ranks: core::ops::Range<u32>, start: u64, output: Window<'_>) -> Option<()> {
+        let count = ranks.len();
+        let divisor = self.shape.divisor(ranks.end);
+        let (datatype, reduction) = (self.shape.datatype, self.shape.reduction?);
+        let first = self.source(0, start)?;
         let mut many = [first; crate::RANKS_MAX as usize];
         let sources = many.get_mut(..count)?;
         for (rank, source) in (0..).zip(&mut *sources) {
@@ -107,8 +120,14 @@ impl<'c> Small<'c> {
     }
 }
 
+/// Payloads that are copied without a kernel.
+const SHORT_BYTES: usize = 64;
+
 #[inline]
 fn copy_short(from: Window<'_>, to: Window<'_>) -> Option<()> {
+    if from.length() <= SHORT_BYTES {
+        return (from.copy_to(&to) == from.length()).then_some(());
+    }
     let done = ringway_reduce::copy(from, &[to]);
     debug_assert!(done.is_ok(), "{done:?}");
     done.ok()

@@ -82,6 +82,28 @@ impl<'a> Window<'a> {
         Some(Window { base, length, ..*self })
     }
 
+    /// Copies to another window, which may overlap this one; returns how many bytes: the shorter of the two lengths, zero
+    /// when the other is read-only. For a few bytes; longer copies are the business of kernels made for them.
+    #[inline]
+    pub fn copy_to(&self, to: &Window<'_>) -> usize {
+        let n = self.length.min(to.length);
+        if !to.writable {
+            return 0;
+        }
+        let (from, into) = (self.base.as_ptr(), to.base.as_ptr());
+        match n {
+            // One load and one store, rather than a call: what most short messages are.
+            // SAFETY: four bytes are inside both windows, of which `to` is writable; an array of bytes may lie anywhere.
+            4 => unsafe { core::ptr::copy(from.cast::<[u8; 4]>(), into.cast(), 1) },
+            // SAFETY: as above, with eight bytes.
+            8 => unsafe { core::ptr::copy(from.cast::<[u8; 8]>(), into.cast(), 1) },
+            // SAFETY: `n` bytes are inside both windows, of which `to` is writable. Other processes may change them
+            // meanwhile; a copy of bytes then yields some mix of old and new, which callers expect.
+            _ => unsafe { core::ptr::copy(from, into, n) },
+        }
+        n
+    }
+
     /// Copies the first bytes out; returns how many (the shorter of the two lengths).
     pub fn read(&self, into: &mut [u8]) -> usize {
         let n = into.len().min(self.length);
@@ -108,6 +130,19 @@ impl<'a> Window<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_copies_take_the_shorter_length_and_respect_protection() {
+        for n in 0..40 {
+            let from: Vec<u8> = (0..n).collect();
+            let mut into = [0xff; 32];
+            let copied = Window::of(&from).copy_to(&Window::of_mut(&mut into));
+            assert_eq!(copied, from.len().min(32));
+            assert_eq!(into[..copied], from[..copied]);
+            assert!(into[copied..].iter().all(|b| *b == 0xff));
+            assert_eq!(Window::of(&from).copy_to(&Window::of(&into)), 0);
+        }
+    }
 
     #[test]
     fn a_shared_slice_is_only_read() {

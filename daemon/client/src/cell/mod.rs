@@ -105,7 +105,7 @@ impl Calls {
     /// Publishes a call, waiting for a slot when none is free. With `blocking` the caller waits for it next: the daemon is
     /// not asked for help, and the wait begins here, while the call's memory is at hand. Gives the call's number, which
     /// [`Calls::wait`] takes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn submit(
         &mut self,
         call: &Call<'_>,
@@ -130,7 +130,7 @@ impl Calls {
     }
 
     /// Publishes a call; `None` when there is no slot for it now.
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self, call: &Call<'_>, help: bool, own: &Own<'_>) -> Option<u64> {
         self.unlooked = self.unlooked.wrapping_add(1);
         if self.unlooked >= LOOK_EVERY {
@@ -272,7 +272,7 @@ fn numa_node() -> Option<u32> {
 }
 
 /// A checked call as the cell takes it; `counts` in one list.
-#[inline]
+#[inline(always)]
 pub(crate) fn call_of<'a>(call: &queue::Call<'_>, counts: &'a [u64]) -> Call<'a> {
     let submission = &call.submission;
     let place = |at: ringway_abi::descriptor::BufferHandle| Place { region: at.region, offset: at.offset };

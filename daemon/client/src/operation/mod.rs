@@ -73,6 +73,7 @@ pub(crate) const fn view_of_slice<T: Element>(slice: &[T], region: u64) -> View<
     View { handle: BufferHandle { region, offset: 0 }, bytes: size_of_val(slice) as u64, region: None }
 }
 
+#[inline]
 fn length<T: Element>(buffer: &Buffer<T>) -> u64 {
     buffer.len() as u64
 }
@@ -83,11 +84,13 @@ impl<'b> Wish<'b> {
         Self { operation, datatype: T::DATATYPE, reduce: None, rank: 0, flags: 0, tag: 0, count, place }
     }
 
+    #[inline]
     pub(crate) const fn rank(mut self, rank: u32) -> Self {
         self.rank = rank;
         self
     }
 
+    #[inline]
     pub(crate) fn reduce<T: Element>(mut self, reduce: crate::Reduce<T>) -> Self {
         self.reduce = Some((reduce.reduction, reduce.scalar));
         self
@@ -96,7 +99,7 @@ impl<'b> Wish<'b> {
 
 impl Communicator {
     /// Checks a call completely: what the daemon would refuse is refused here.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check<'w>(&self, wish: &Wish<'w>, counts: [&'w [u64]; 2]) -> Result<Call<'w>, CallError> {
         let Wish { operation, datatype, rank, .. } = *wish;
         let any = wish.flags & ringway_abi::descriptor::FLAG_ANY_SOURCE != 0;
@@ -142,7 +145,7 @@ impl Communicator {
     }
 
     /// What is read and what is written, each of exactly the length that the operation needs.
-    #[inline]
+    #[inline(always)]
     fn place<'b>(
         &self,
         wish: &Wish<'b>,
@@ -212,8 +215,14 @@ impl Communicator {
         self.scratch.borrow()
     }
 
-    /// Submits a checked call, waiting for room when there is none.
-    #[inline]
+    /// Checks a call and submits it, waiting for room when there is none. One function for both, so that what was
+    /// checked need not go through memory before it is published.
+    fn submit(&self, wish: &Wish<'_>, counts: [&[u64]; 2]) -> Result<Tickets, CallError> {
+        let call = self.check(wish, counts)?;
+        self.dispatch(&call)
+    }
+
+    #[inline(always)]
     fn dispatch(&self, call: &Call<'_>) -> Result<Tickets, CallError> {
         if let Some(calls) = &self.calls
             && call.submission.operation.is_collective()
@@ -223,7 +232,7 @@ impl Communicator {
         self.dispatch_to_daemon(call).map(|ticket| Tickets::Ring([Some(ticket), None]))
     }
 
-    #[inline]
+    #[inline(always)]
     fn dispatch_to_cell(&self, calls: &RefCell<Calls>, call: &Call<'_>) -> Result<cell::Ticket, CallError> {
         let joined;
         let counts = match call.counts {
@@ -327,8 +336,10 @@ impl Communicator {
         counts: [&[u64]; 2],
         wish: impl FnOnce(&B) -> Result<Wish<'_>, CallError>,
     ) -> Submitted<'_, B> {
-        let sent =
-            wish(&buffers).and_then(|wish| self.check(&wish, counts)).and_then(|call| self.dispatch(&call));
+        let sent = match wish(&buffers) {
+            Ok(wish) => self.submit(&wish, counts),
+            Err(error) => Err(error),
+        };
         match sent {
             Ok(tickets) => Ok(Pending::new(self, tickets, buffers)),
             Err(error) => Err(SubmitError { error, buffers }),
