@@ -144,6 +144,18 @@ fn a_contradiction_in_a_call_that_needs_nobody_is_found_later() {
 }
 
 #[test]
+fn a_rank_that_waits_finds_a_contradiction_in_an_earlier_call() {
+    let (_, mut members, arenas) = setup();
+    let broadcast = |root| Call { operation: Operation::Broadcast, reduction: None, root, ..allreduce(4) };
+    for (rank, root) in [(0, 0), (1, 1), (2, 0)] {
+        assert_eq!(members[rank].begin(&broadcast(root), false, &arenas), Some(1));
+    }
+    assert_eq!(members[0].poll(1, &arenas), Poll::Done, "a root needs nobody");
+    assert_eq!(members[0].begin(&allreduce(1), false, &arenas), Some(2));
+    assert_eq!(members[0].poll(2, &arenas), Poll::Mismatch { rank: 1, sequence: 1 });
+}
+
+#[test]
 fn counts_that_disagree_are_named() {
     let (cell, mut members, arenas) = setup();
     let call = |counts| Call {

@@ -269,6 +269,10 @@ impl Member {
         if let Some(verdict) = self.cell.verdict() {
             return Poll::Failed(verdict);
         }
+        if self.consumed + 1 < sequence {
+            // What keeps the others may be an earlier call, which was over here before they made it.
+            self.sweep();
+        }
         match (seen, self.dispute) {
             (Seen::Other(rank), _) => Poll::Mismatch { rank, sequence },
             (_, Some((rank, sequence))) => Poll::Mismatch { rank, sequence },
