@@ -23,9 +23,10 @@ static const char *const NAMES[OPERATIONS] = {"allreduce",  "reduce",         "b
 
 /* From this size on every call is timed by itself, after a barrier; below, loops of many calls are. */
 #define ALIGN_FROM_BYTES 4096
-#define LOOPS 200
+#define LOOP_US 50.0
 #define LOOP_CALLS_MIN 20
 #define SAMPLES_MIN 5
+#define SAMPLES_MAX 5000
 #define PARTS 10
 #define PATIENCE 3
 #define WARMUP 10
@@ -167,12 +168,11 @@ static double *time_calls(const struct call *c, size_t bytes, double seconds, si
     MPI_Allreduce(&each, &slowest_each, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     double fitting = seconds * 1e6 / (slowest_each > 0.05 ? slowest_each : 0.05);
     int align = bytes >= ALIGN_FROM_BYTES;
-    size_t calls = fitting > 1e6 ? 1000000 : (size_t)fitting, loop = 1;
-    if (align) *count = calls < SAMPLES_MIN ? SAMPLES_MIN : calls > 5000 ? 5000 : calls;
-    else {
-        loop = calls / LOOPS < LOOP_CALLS_MIN ? LOOP_CALLS_MIN : calls / LOOPS;
-        *count = calls / loop < SAMPLES_MIN ? SAMPLES_MIN : calls / loop;
-    }
+    size_t loop = align ? 1 : (size_t)(LOOP_US / (slowest_each > 0.05 ? slowest_each : 0.05));
+    if (!align && loop < LOOP_CALLS_MIN) loop = LOOP_CALLS_MIN;
+    *count = (size_t)(fitting / (double)loop);
+    if (*count < SAMPLES_MIN) *count = SAMPLES_MIN;
+    if (*count > SAMPLES_MAX) *count = SAMPLES_MAX;
     size_t part = (*count + PARTS - 1) / PARTS;
     double started = now_us();
     double *mine = malloc(*count * sizeof *mine), *slowest = malloc(*count * sizeof *slowest);

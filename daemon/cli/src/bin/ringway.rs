@@ -17,9 +17,9 @@ struct Arguments {
 enum Command {
     Demo(demo::DemoArgs),
     Run(run::RunArgs),
-    Perf(perf::PerfArgs),
+    Perf(Box<perf::PerfArgs>),
     Status(status::StatusArgs),
-    Daemon(daemon::DaemonArgs),
+    Daemon(Box<daemon::DaemonArgs>),
 }
 
 fn main() -> ExitCode {
@@ -39,9 +39,9 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Demo(args) => demo::demo(args),
         Command::Run(args) => run::run(args),
-        Command::Perf(args) => perf::perf(args),
+        Command::Perf(args) => perf::perf(&args),
         Command::Status(args) => status::status(&args),
-        Command::Daemon(args) => daemon::daemon(args),
+        Command::Daemon(args) => daemon::daemon(*args),
     };
     result.unwrap_or_else(|message| fail(&message))
 }

@@ -5,13 +5,12 @@ use super::spec::Spec;
 /// From this many bytes on every call is timed by itself, after its buffers were touched and the ranks aligned. Below,
 /// reading the clock and a barrier would be a part of the result: whole loops are timed, with the touching inside.
 const ALIGN_FROM_BYTES: u64 = 4096;
-/// Loops that a short call is timed in. Being interrupted spoils one of them, not the median.
-const LOOPS: u64 = 200;
+/// How long a loop takes, unless its calls are slow: long compared with reading the clock, and so short that most loops
+/// are not interrupted even on a busy machine; the median is then of those.
+const LOOP_NS: f64 = 50_000.0;
 const LOOP_CALLS_MIN: u64 = 20;
 const SAMPLES_MIN: u64 = 5;
-/// The most calls in all: of those timed by themselves and of those in loops.
-const ALIGNED_MAX: u64 = 5000;
-const LOOPED_MAX: u64 = 1_000_000;
+const SAMPLES_MAX: u64 = 5000;
 
 /// Parts of the samples after which it is looked whether so much of the time was used up that the rest is left out: a
 /// machine where others work makes calls take much longer than the first ones said.
@@ -41,15 +40,12 @@ impl Pace {
             clippy::cast_sign_loss,
             reason = "saturates, and is bounded"
         )]
-        let fitting = (spec.seconds * 1e9 / each_ns.max(50.0)) as u64;
+        let in_time = |ns: f64| (ns / each_ns.max(50.0)) as u64;
         let asked = (spec.iterations > 0).then_some(u64::from(spec.iterations));
-        let (samples, calls) = if aligned {
-            (asked.unwrap_or_else(|| fitting.clamp(SAMPLES_MIN, ALIGNED_MAX)), 1)
-        } else {
-            let all = asked.unwrap_or(fitting.min(LOOPED_MAX));
-            let calls = (all / LOOPS).max(LOOP_CALLS_MIN).min(asked.unwrap_or(u64::MAX));
-            (asked.map_or((all / calls).max(SAMPLES_MIN), |n| n.div_ceil(calls)), calls)
-        };
+        let calls = if aligned { 1 } else { in_time(LOOP_NS).max(LOOP_CALLS_MIN) };
+        let calls = calls.min(asked.unwrap_or(u64::MAX));
+        let fitting = (in_time(spec.seconds * 1e9) / calls).clamp(SAMPLES_MIN, SAMPLES_MAX);
+        let samples = asked.map_or(fitting, |n| n.div_ceil(calls));
         let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         Self { samples: narrow(samples), calls: narrow(calls) }
     }
@@ -77,7 +73,7 @@ mod tests {
     #[test]
     fn short_calls_are_timed_in_loops_and_long_ones_by_themselves() {
         assert!(!Pace::is_aligned(4095, 1) && Pace::is_aligned(4096, 1) && Pace::is_aligned(8, 2));
-        assert_eq!(Pace::of(&spec(0, 0.2), false, 250.0), Pace { samples: 200, calls: 4000 });
+        assert_eq!(Pace::of(&spec(0, 0.2), false, 250.0), Pace { samples: 4000, calls: 200 });
         assert_eq!(Pace::of(&spec(0, 0.2), false, 1e7), Pace { samples: 5, calls: 20 });
         assert_eq!(Pace::of(&spec(0, 0.2), true, 1e6), Pace { samples: 200, calls: 1 });
         assert_eq!(Pace::of(&spec(0, 0.2), true, 1e9), Pace { samples: 5, calls: 1 });
@@ -95,7 +91,7 @@ mod tests {
     #[test]
     fn what_was_asked_for_is_done() {
         assert_eq!(Pace::of(&spec(1, 0.2), false, 250.0), Pace { samples: 1, calls: 1 });
-        assert_eq!(Pace::of(&spec(100, 0.2), false, 250.0), Pace { samples: 5, calls: 20 });
+        assert_eq!(Pace::of(&spec(100, 0.2), false, 5000.0), Pace { samples: 5, calls: 20 });
         let seven = Pace::of(&spec(7, 0.2), true, 1e9);
         assert_eq!(seven, Pace { samples: 7, calls: 1 });
         assert!((0..7).all(|sample| !seven.looks_after(&spec(7, 0.2), sample)));

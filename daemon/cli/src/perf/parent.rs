@@ -34,7 +34,7 @@ const TENANTS_SECONDS: f64 = 3.0;
 ///
 /// # Errors
 /// When the daemons or ranks cannot be started or fail, as a sentence.
-pub fn perf(args: PerfArgs) -> Result<ExitCode, String> {
+pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     if args.nodes > args.ranks {
         return Err(format!(
             "{} nodes need at least as many ranks, and there are {}",
@@ -44,10 +44,10 @@ pub fn perf(args: PerfArgs) -> Result<ExitCode, String> {
     if args.root >= u32::from(args.ranks) {
         return Err(format!("root {} is not one of the {} ranks", args.root, args.ranks));
     }
-    let spec = spec(&args)?;
-    let cluster = cluster(&args)?;
+    let spec = spec(args)?;
+    let cluster = cluster(args)?;
     if args.overlap || args.tenants {
-        return others(&args, &cluster, spec);
+        return others(args, &cluster, spec);
     }
     let mut printer = Printer { json: args.json, ..Printer::default() };
     if !args.json {

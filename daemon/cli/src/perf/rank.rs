@@ -4,7 +4,7 @@ use std::{hint::black_box, process::ExitCode, time::Instant};
 
 use half::{bf16, f16};
 use ringway_client::{Arena, Buffer, Client, Communicator};
-use ringway_service::status::DaemonStatus;
+use ringway_service::status::{CommunicatorStatus, DaemonStatus};
 use ringway_types::{DataType, Reduction};
 
 use super::{
@@ -54,7 +54,7 @@ pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
     if spec.pin {
         place::pin(world.rank() as usize, &place::processors());
     }
-    let bench = Bench { spec: &spec, client: &client, world: &world, arena: &arena, floor };
+    let bench = Bench { spec: &spec, world: &world, arena: &arena, floor };
     for point in bench.points() {
         bench.run(point)?;
     }
@@ -64,7 +64,6 @@ pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
 #[derive(Debug)]
 struct Bench<'a> {
     spec: &'a Spec,
-    client: &'a Client,
     world: &'a Communicator,
     arena: &'a Arena,
     /// Rank 0 measures it, when it is to be measured.
@@ -175,6 +174,7 @@ impl Bench<'_> {
     fn row(&self, point: Point, case: &Case, bytes: u64, nanoseconds: Vec<f64>, errors: Option<u64>) -> Row {
         let time_us = Times::of(nanoseconds);
         let algbw = if time_us.p50 > 0.0 { bytes as f64 / time_us.p50 / 1e3 } else { 0.0 };
+        let seen = as_the_daemon_sees(self.world);
         let combines = point.reduction.map_or("none", Reduction::name);
         Row {
             operation: point.what.name().to_owned(),
@@ -186,8 +186,8 @@ impl Bench<'_> {
             ranks: self.world.size(),
             nodes: self.world.nodes(),
             device: if self.world.nodes() > 1 { self.world.device().to_owned() } else { "none".to_owned() },
-            path: path(self.world),
-            algorithm: self.algorithm(),
+            path: seen.path,
+            algorithm: seen.algorithm,
             in_place: point.in_place,
             blocking: self.spec.blocking,
             iterations: 0,
@@ -212,17 +212,7 @@ impl Bench<'_> {
             block: case.count as usize * point.datatype.size(),
             bytes,
         };
-        let nanoseconds = self.floor.as_ref()?.time(&kernel, self.spec);
-        Some(Times::of(nanoseconds).p50)
-    }
-
-    /// The algorithm of the last collective, as the daemon tells it.
-    fn algorithm(&self) -> String {
-        let status =
-            self.client.status().ok().and_then(|text| serde_json::from_str::<DaemonStatus>(&text).ok());
-        let communicators = status.map(|s| s.communicators).unwrap_or_default();
-        let of_size = communicators.into_iter().filter(|c| c.ranks == self.world.size());
-        of_size.last().map(|c| c.algorithm).unwrap_or_default()
+        Some(self.floor.as_ref()?.time(&kernel, self.spec))
     }
 
     /// How many calls were timed, and nanoseconds of each sample on this rank.
@@ -288,17 +278,17 @@ pub(crate) fn agree_slowest(world: &Communicator, arena: &Arena, mine: &[f64]) -
     combine(world, buffer, Reduction::Max).map(|b| b.to_vec())
 }
 
-/// Who does the communicator's collectives, as the daemon tells it: `cell`, its ranks, or `engine`.
-pub(crate) fn path(world: &Communicator) -> String {
+/// The communicator of this size that was formed last, as the daemon sees it: the one that is measured.
+fn as_the_daemon_sees(world: &Communicator) -> CommunicatorStatus {
     let status = world.client().status().ok();
-    let status = status.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
-    let communicators = status.as_ref().and_then(|s| s.get("communicators")?.as_array());
-    let of_size = communicators
-        .into_iter()
-        .flatten()
-        .rfind(|c| c.get("ranks").and_then(serde_json::Value::as_u64) == Some(u64::from(world.size())));
-    let path = of_size.and_then(|c| c.get("path")?.as_str());
-    path.unwrap_or("engine").to_owned()
+    let status = status.and_then(|text| serde_json::from_str::<DaemonStatus>(&text).ok());
+    let communicators = status.map(|s| s.communicators).unwrap_or_default();
+    communicators.into_iter().rfind(|c| c.ranks == world.size()).unwrap_or_default()
+}
+
+/// Who does the communicator's collectives: `cell`, its ranks, or `engine`, the daemon.
+pub(crate) fn path(world: &Communicator) -> String {
+    as_the_daemon_sees(world).path
 }
 
 pub(crate) fn barrier(world: &Communicator) -> Result<(), String> {
