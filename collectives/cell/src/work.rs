@@ -25,7 +25,7 @@ pub(crate) struct Views<'a> {
 }
 
 /// An empty vector of another lifetime in the same allocation (collecting in place reuses it).
-pub(crate) fn recycle<From, To>(mut emptied: Vec<From>) -> Vec<To> {
+fn recycle<From, To>(mut emptied: Vec<From>) -> Vec<To> {
     emptied.clear();
     emptied.into_iter().filter_map(|_| None).collect()
 }
