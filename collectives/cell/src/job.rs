@@ -72,21 +72,9 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn new(ranks: u32) -> Self {
-        let call = Call {
-            operation: Operation::Barrier,
-            datatype: ringway_types::DataType::U8,
-            reduction: None,
-            scale: None,
-            root: 0,
-            count: 0,
-            counts: &[],
-            input: None,
-            output: None,
-            staging: None,
-        };
         Self {
             sequence: 0,
-            shape: Shape::of_call(&call, ranks),
+            shape: Shape::of_call(&Call::BARRIER, ranks),
             parts: Vec::with_capacity(ranks as usize),
             tables: Tables::default(),
             staged: false,

@@ -99,6 +99,22 @@ pub struct Call<'a> {
     pub staging: Option<Place>,
 }
 
+impl Call<'static> {
+    /// A barrier: the call that has nothing but itself.
+    pub const BARRIER: Self = Self {
+        operation: Operation::Barrier,
+        datatype: DataType::U8,
+        reduction: None,
+        scale: None,
+        root: 0,
+        count: 0,
+        counts: &[],
+        input: None,
+        output: None,
+        staging: None,
+    };
+}
+
 /// What all ranks of a collective must call alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {

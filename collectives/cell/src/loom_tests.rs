@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::thread;
 use ringway_mem::{Mapping, Window};
-use ringway_types::{DataType, Operation};
+use ringway_types::Operation;
 
 use crate::{
     Call, Cell, Member, Place, Poll, Regions, SLOTS, Verdict,
@@ -25,23 +25,10 @@ fn cell() -> Cell {
     Cell::attach(Arc::new(Mapping::private(length).expect("map")), 2).expect("attach")
 }
 
-const BARRIER: Call<'static> = Call {
-    operation: Operation::Barrier,
-    datatype: DataType::U8,
-    reduction: None,
-    scale: None,
-    root: 0,
-    count: 0,
-    counts: &[],
-    input: None,
-    output: None,
-    staging: None,
-};
-
 /// Calls of nothing, each unlike the one before.
 fn call(sequence: u64) -> Call<'static> {
     let operation = [Operation::Barrier, Operation::AllGather, Operation::AllToAll][sequence as usize % 3];
-    Call { operation, ..BARRIER }
+    Call { operation, ..Call::BARRIER }
 }
 
 /// Makes calls one after the other, polling each a few times; returns how many were over.

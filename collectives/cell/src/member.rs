@@ -84,12 +84,6 @@ pub struct Member {
     pub(crate) nodes: Vec<u64>,
 }
 
-impl core::fmt::Debug for Small<'_> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Small").field("sequence", &self.sequence).finish_non_exhaustive()
-    }
-}
-
 impl Member {
     /// This rank's part, from the first call on. `rank` is one of the cell's.
     #[must_use]
@@ -316,6 +310,12 @@ impl Member {
                 Seen::NotYet => return,
             }
         }
+    }
+
+    /// A call that was over for this rank before it turned out that another had called something else.
+    #[must_use]
+    pub fn dispute(&self) -> Option<u64> {
+        self.dispute.map(|(_, sequence)| sequence)
     }
 
     /// The ranks whose records of a call are needed and not there.

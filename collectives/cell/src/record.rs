@@ -5,7 +5,7 @@
 //! all ranks must give alike; 3 = the scalar of premul_sum; 4 and 5 = input region and offset; 6 and 7 = output region
 //! and offset. A small call has its payload in words 4 to 7 when it fits, else behind the record.
 
-use ringway_types::{DataType, Operation, Reduction};
+use ringway_types::{DataType, Operation, Reduction, digest_counts};
 
 use crate::{Call, INLINE_BYTES, Place, Signature, cell::Cell, layout::RECORD_WORDS};
 
@@ -35,7 +35,7 @@ impl Agreement {
             | reduction.map_or(0, |r| u64::from(r.code()) + 1) << 16
             | root << 32;
         let count = match operation {
-            Operation::AllGatherV | Operation::ReduceScatterV => digest(call.counts),
+            Operation::AllGatherV | Operation::ReduceScatterV => digest_counts(call.counts),
             Operation::Barrier | Operation::GatherV | Operation::ScatterV | Operation::AllToAllV => 0,
             _ => call.count,
         };
@@ -57,14 +57,6 @@ impl Agreement {
         let root = (codes >> 32) as u32 & 0xffff;
         fits.then_some(Signature { operation, datatype, reduction, root, count })
     }
-}
-
-/// FNV-1a over 64-bit words, with the high half folded in so that every count reaches every bit.
-fn digest(counts: &[u64]) -> u64 {
-    counts.iter().fold(0xcbf2_9ce4_8422_2325, |hash, count| {
-        let mixed = (hash ^ count).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed ^ (mixed >> 32)
-    })
 }
 
 /// What a rank says of its own memory for a large call.
@@ -184,13 +176,9 @@ mod tests {
             operation: Operation::Reduce,
             datatype: DataType::Bf16,
             reduction: Some(Reduction::Max),
-            scale: None,
             root: 77,
             count: 1 << 40,
-            counts: &[],
-            input: None,
-            output: None,
-            staging: None,
+            ..Call::BARRIER
         };
         let signature = Agreement::of(&call).signature().expect("it means something");
         let expected = Signature {
@@ -208,18 +196,7 @@ mod tests {
 
     #[test]
     fn counts_are_told_apart_by_a_digest() {
-        let call = |counts| Call {
-            operation: Operation::AllGatherV,
-            datatype: DataType::U8,
-            reduction: None,
-            scale: None,
-            root: 0,
-            count: 0,
-            counts,
-            input: None,
-            output: None,
-            staging: None,
-        };
+        let call = |counts| Call { operation: Operation::AllGatherV, counts, ..Call::BARRIER };
         assert_ne!(Agreement::of(&call(&[1, 2])), Agreement::of(&call(&[2, 1])));
         assert_eq!(Agreement::of(&call(&[1, 2])), Agreement::of(&call(&[1, 2])));
     }

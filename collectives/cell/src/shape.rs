@@ -109,7 +109,8 @@ impl Shape {
         (self.reduction == Some(Reduction::Avg)).then_some(ranks)
     }
 
-    /// Whether input and output of a rank are the same memory in the operation's in-place form.
+    /// Whether a staged rank's input and output lie at the same place of its staging memory: what is there is a copy, and
+    /// these operations have an in-place form.
     pub(crate) fn shares_staging(&self) -> bool {
         matches!(
             self.operation,

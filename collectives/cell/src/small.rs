@@ -6,7 +6,8 @@ use ringway_types::{Operation, Reduction};
 
 use crate::{cell::Cell, shape::Shape};
 
-/// A small call as one rank computes it. The lists are empty between calls; kept for their allocations.
+/// A small call as one rank computes it.
+#[derive(Debug)]
 pub(crate) struct Small<'c> {
     pub(crate) cell: &'c Cell,
     pub(crate) sequence: u64,

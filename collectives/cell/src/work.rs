@@ -1,6 +1,6 @@
 //! Working on a job: claiming blocks and doing them.
 
-use ringway_mem::Window;
+use ringway_mem::{Window, recycle};
 use ringway_reduce::{Scalar, ScanStep, Source, Stores};
 use ringway_types::{Operation, Reduction};
 
@@ -22,12 +22,6 @@ pub(crate) struct Views<'a> {
     destinations: Vec<Window<'a>>,
     steps: Vec<ScanStep<'a>>,
     stores: Stores,
-}
-
-/// An empty vector of another lifetime in the same allocation (collecting in place reuses it).
-fn recycle<From, To>(mut emptied: Vec<From>) -> Vec<To> {
-    emptied.clear();
-    emptied.into_iter().filter_map(|_| None).collect()
 }
 
 impl Views<'_> {

@@ -82,21 +82,6 @@ impl Sharer {
         }
     }
 
-    fn meet() -> Call<'static> {
-        Call {
-            operation: Operation::Barrier,
-            datatype: DataType::U8,
-            reduction: None,
-            scale: None,
-            root: 0,
-            count: 0,
-            counts: &[],
-            input: None,
-            output: None,
-            staging: None,
-        }
-    }
-
     fn begin(&mut self, call: &Call<'_>, help: bool) -> u64 {
         let sequence = self.member.begin(call, help, &self.known).expect("room");
         if help {
@@ -150,8 +135,7 @@ fn ranks_of_one_user_share_a_cell_unless_isolation_is_strict() {
     let offer = sharers[2].rank.joined.cell.expect("a cell");
     assert_eq!((offer.ranks, Some(offer.bytes)), (3, ringway_cell::bytes(3)));
     assert_eq!(offer.late_after_ms, 5000);
-    let calls: Vec<_> =
-        sharers.iter_mut().map(|s| (s.begin(&Sharer::meet(), false), Sharer::meet())).collect();
+    let calls: Vec<_> = sharers.iter_mut().map(|s| (s.begin(&Call::BARRIER, false), Call::BARRIER)).collect();
     for (sharer, (sequence, _)) in sharers.iter_mut().zip(calls) {
         assert_eq!(sharer.member.poll(sequence, &sharer.known), Poll::Done);
     }
@@ -319,7 +303,7 @@ fn every_end_of_a_communicator_reaches_its_cell() {
     ];
     for (what, end, expected, part) in ends {
         let mut sharers = sharers(&daemon, 2);
-        let sequence = sharers[0].begin(&Sharer::meet(), false);
+        let sequence = sharers[0].begin(&Call::BARRIER, false);
         end(&mut sharers);
         assert_eq!(sharers[0].verdict(), expected, "{what}");
         let sharer = &mut sharers[0];
@@ -354,7 +338,7 @@ fn a_failure_found_by_the_engine_ends_the_cell_too() {
 fn a_rank_that_left_fails_those_that_need_it() {
     let daemon = Daemon::start();
     let mut sharers = sharers(&daemon, 2);
-    let first = [sharers[0].begin(&Sharer::meet(), false), sharers[1].begin(&Sharer::meet(), false)];
+    let first = [sharers[0].begin(&Call::BARRIER, false), sharers[1].begin(&Call::BARRIER, false)];
     let leave = Request::Leave { communicator: sharers[1].communicator() };
     assert_eq!(sharers[1].client.ask(leave, &[]), Reply::Done);
     let sharer = &mut sharers[0];
@@ -362,7 +346,7 @@ fn a_rank_that_left_fails_those_that_need_it() {
     // What it had called before goes on.
     sharer.inspect(first[0], 1);
     assert_eq!(sharer.member.poll(first[0], &sharer.known), Poll::Done);
-    let sequence = sharer.begin(&Sharer::meet(), false);
+    let sequence = sharer.begin(&Call::BARRIER, false);
     assert_eq!(sharer.member.poll(sequence, &sharer.known), Poll::Pending);
     sharer.inspect(sequence, 0);
     assert_eq!(sharer.verdict(), verdict(Status::RankFailed, 1));
@@ -375,7 +359,7 @@ fn differing_calls_are_found_and_both_are_named() {
     let daemon = Daemon::start();
     let mut sharers = sharers(&daemon, 3);
     let sums = sharers[2].sums(100_000 / 8);
-    let calls = [sharers[0].begin(&Sharer::meet(), false), sharers[2].begin(&sums, true)];
+    let calls = [sharers[0].begin(&Call::BARRIER, false), sharers[2].begin(&sums, true)];
     sharers[0].inspect(calls[0], 0);
     for sharer in &mut sharers {
         assert_eq!(sharer.verdict().status, Status::Mismatch.code());
@@ -407,7 +391,7 @@ fn late_ranks_are_named_and_in_the_end_the_timeout_names_them_too() {
         })
         .collect();
     assert_eq!(sharers[0].rank.joined.cell.map(|offer| offer.late_after_ms), Some(1000));
-    let sequence = sharers[1].begin(&Sharer::meet(), false);
+    let sequence = sharers[1].begin(&Call::BARRIER, false);
     // Too early to say anything, and a call that was never made.
     sharers[1].inspect(sequence, 999);
     sharers[0].inspect(70, 8999);

@@ -25,4 +25,4 @@ pub use mapping::{MapError, Mapping, Protection};
 pub use memfd::{MemFd, MemFdError};
 pub use quota::{Charge, Quota, QuotaExceeded};
 pub use sigbus::MAX_FOREIGN;
-pub use window::Window;
+pub use window::{Window, recycle};

@@ -127,6 +127,14 @@ impl<'a> Window<'a> {
     }
 }
 
+/// An empty list of another lifetime in the same allocation: for lists of windows that are filled anew in every call, on
+/// a path that must not allocate. (Collecting in place reuses the allocation.)
+#[must_use]
+pub fn recycle<From, To>(mut list: Vec<From>) -> Vec<To> {
+    list.clear();
+    list.into_iter().filter_map(|_| None).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

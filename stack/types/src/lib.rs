@@ -231,6 +231,16 @@ impl Operation {
     }
 }
 
+/// One number for a list of counts that every rank must give alike: FNV-1a over 64-bit words, with the high half folded in
+/// so that every count reaches every bit.
+#[must_use]
+pub fn digest_counts(counts: &[u64]) -> u64 {
+    counts.iter().fold(0xcbf2_9ce4_8422_2325, |hash, count| {
+        let mixed = (hash ^ count).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ (mixed >> 32)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

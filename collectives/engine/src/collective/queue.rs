@@ -1,7 +1,7 @@
 //! The calls of this node's ranks, matched by their number.
 
 use ringway_plan::{Blocks, Call, Layout, View};
-use ringway_types::Operation;
+use ringway_types::{Operation, digest_counts};
 use ringway_verbs::Time;
 
 use crate::message::Absent;
@@ -378,19 +378,11 @@ fn sign(call: &Collective<'_>) -> Signature {
         reduction: if operation.reduces() { call.reduction } else { None },
         root: if operation.has_root() { call.root } else { 0 },
         count: match operation {
-            Operation::AllGatherV | Operation::ReduceScatterV => digest(call.counts),
+            Operation::AllGatherV | Operation::ReduceScatterV => digest_counts(call.counts),
             Operation::Barrier | Operation::GatherV | Operation::ScatterV | Operation::AllToAllV => 0,
             _ => call.count,
         },
     }
-}
-
-/// FNV-1a over 64-bit words, with the high half folded in so that every count reaches every bit.
-fn digest(counts: &[u64]) -> u64 {
-    counts.iter().fold(0xcbf2_9ce4_8422_2325, |hash, count| {
-        let mixed = (hash ^ count).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed ^ (mixed >> 32)
-    })
 }
 
 fn note_counts(table: &mut [u64], ranks: usize, locals: usize, local: u32, rank: u32, call: &Collective<'_>) {

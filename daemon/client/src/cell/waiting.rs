@@ -282,11 +282,11 @@ impl Calls {
         let waited = now.saturating_duration_since(attention.since);
         let timeout = Some(self.part.timeout).filter(|timeout| !timeout.is_zero());
         // A call that needed nobody's record may be over here although others called something else.
-        if !self.disputed && self.slot(sequence).is_none() {
-            self.disputed = self.member.cell().contradiction(sequence).is_some();
-            if self.disputed {
-                self.inspect(sequence, waited);
-            }
+        if !self.disputed
+            && let Some(disputed) = self.member.dispute()
+        {
+            self.disputed = true;
+            self.inspect(disputed, waited);
         }
         let cell = self.member.cell();
         // A rank leaves after its last call: one that is missing then does not come any more.

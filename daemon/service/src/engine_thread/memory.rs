@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringway_engine::{BufferRef, LocalMemory, ReduceSource, RegionId, ScanStep};
-use ringway_mem::{Mapping, Window};
+use ringway_mem::{Mapping, Window, recycle};
 use ringway_reduce::{Scalar, Source};
 use ringway_types::{DataType, Reduction};
 
@@ -43,12 +43,6 @@ impl Memory {
     fn window(regions: &[Option<Arc<Mapping>>], buffer: BufferRef) -> Option<Window<'_>> {
         regions.get(buffer.region.0 as usize)?.as_ref()?.window(buffer.offset, buffer.length)
     }
-}
-
-/// An empty vector of another lifetime in the same allocation (collecting in place reuses it).
-fn recycle<From, To>(mut emptied: Vec<From>) -> Vec<To> {
-    emptied.clear();
-    emptied.into_iter().filter_map(|_| None).collect()
 }
 
 fn source<'a>(regions: &'a [Option<Arc<Mapping>>], from: &ReduceSource) -> Option<Source<'a>> {
