@@ -14,6 +14,7 @@ pub mod configuration;
 pub mod engine;
 pub mod group;
 pub mod ring;
+pub mod stand_in;
 pub mod tcp;
 
 /// One target.
@@ -35,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "handshake", run: abi::handshake, samples: abi::handshake_samples },
     Target { name: "unique_id", run: abi::unique_id, samples: abi::unique_id_samples },
     Target { name: "cell_helper", run: cell::helper, samples: cell::helper_samples },
+    Target { name: "cell_stand_in", run: stand_in::stand_in, samples: stand_in::stand_in_samples },
     Target { name: "engine_header", run: engine::header, samples: engine::header_samples },
     Target { name: "engine_failure", run: engine::failure, samples: engine::failure_samples },
     Target { name: "group_message", run: group::message, samples: group::message_samples },

@@ -45,7 +45,7 @@ pub(crate) enum RankWord {
     Bell = 3 * LINE as isize,
     /// Not zero while it sleeps, or is about to.
     Armed = 3 * LINE as isize + 1,
-    /// What the daemon knows of it: [`LEFT`], [`EXITED`].
+    /// What the daemon knows of it: [`LEFT`], [`EXITED`], [`STOOD_IN`].
     State = 4 * LINE as isize,
     /// The NUMA node it runs on, plus one; zero while it is not known.
     Node = 4 * LINE as isize + 1,
@@ -55,6 +55,8 @@ pub(crate) enum RankWord {
 pub(crate) const LEFT: u64 = 1;
 /// The rank's process has ended.
 pub(crate) const EXITED: u64 = 2;
+/// The daemon acts for the rank.
+pub(crate) const STOOD_IN: u64 = 4;
 
 /// Indices of words for a number of ranks.
 #[derive(Debug, Clone, Copy)]

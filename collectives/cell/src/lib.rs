@@ -47,7 +47,7 @@ use ringway_types::{DataType, Operation, Reduction};
 
 pub use cell::{AttachError, Cell, Contradiction, Verdict, bytes};
 pub use helper::Helper;
-pub use member::{Member, Poll};
+pub use member::{Member, Poll, Refusal, StandIn};
 
 /// Calls of one rank that may be under way at a time.
 pub const SLOTS: u64 = if cfg!(loom) { 2 } else { 64 };

@@ -1,5 +1,7 @@
 //! One rank's part in a cell.
 
+mod handing_over;
+
 use core::time::Duration;
 
 use crate::{
@@ -13,6 +15,8 @@ use crate::{
     small::Small,
     work::Views,
 };
+
+pub use handing_over::{Refusal, StandIn};
 
 /// Calls that may be over and not reported as consumed before the reporting is worth a look at others' records.
 const SWEEP_EVERY: u64 = 16;
@@ -72,6 +76,8 @@ pub struct Member {
     consumed: u64,
     /// The last call for which a slot is known to be free.
     free_until: u64,
+    /// Somebody else acts for this rank.
+    away: bool,
     epoch: u16,
     /// The region epochs of the others, as last seen.
     pub(crate) epochs: Vec<u16>,
@@ -106,6 +112,7 @@ impl Member {
             called: 0,
             consumed: 0,
             free_until: SLOTS,
+            away: false,
             epoch: 0,
             epochs: vec![0; ranks as usize],
             calls: vec![nothing; SLOTS as usize].into_boxed_slice(),
@@ -158,6 +165,9 @@ impl Member {
         }
         if self.called < self.free_until {
             return true;
+        }
+        if self.away {
+            return false;
         }
         self.free_until = Cell::free_until(self.cell.consumed_by_all());
         self.called < self.free_until

@@ -118,6 +118,11 @@ impl Words {
         self.word(index).fetch_or(bits, Ordering::SeqCst);
     }
 
+    /// Clears bits.
+    pub(crate) fn clear(&self, index: usize, bits: u64) {
+        self.word(index).fetch_and(!bits, Ordering::SeqCst);
+    }
+
     /// The bytes from a word on; `None` when they are not all inside.
     #[inline(always)]
     pub(crate) fn window(&self, index: usize, bytes: usize) -> Option<Window<'_>> {

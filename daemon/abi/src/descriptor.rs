@@ -5,7 +5,9 @@
 //! low end, then the root or peer in the high half; 1 = argument: the tag, the premul_sum scalar, or where the
 //! counts are (first word in the argument slab in the low half, how many words in the high half); 2 and 3 = input
 //! region and byte offset; 4 and 5 = output region and byte offset; 6 = elements; 7 = the token in the high half.
-//! With counts and premul_sum together, the scalar is the slab's first word and the counts follow.
+//! With counts and premul_sum together, the scalar is the slab's first word and the counts follow. A call that its rank has
+//! published in the communicator's cell ([`FLAG_PUBLISHED`]) is described as its record there: the argument is its
+//! number, elements are as in its signature (a digest where there are counts), scalar and counts stand in the record.
 //!
 //! Completion, four words: 0 = token in the low half, status in the next 16 bits; 1 = the rank a message came from;
 //! 2 = its bytes; 3 = nothing in the high half.
@@ -23,7 +25,13 @@ pub const COMPLETION_WORDS: usize = 4;
 pub const FLAG_GROUP: u8 = 1;
 /// The peer field is not used: receive from any rank.
 pub const FLAG_ANY_SOURCE: u8 = 2;
-const FLAGS: u8 = FLAG_GROUP | FLAG_ANY_SOURCE;
+/// A collective of the communicator's cell: the daemon is to make it there in the rank's place, after those that it was
+/// given before. From the first of them until the last is completed the rank does not act in the cell.
+pub const FLAG_CELL: u8 = 4;
+/// With [`FLAG_CELL`]: the rank has published it, and the daemon is to see it through. They come in the order of their
+/// numbers, before the first one that is not published.
+pub const FLAG_PUBLISHED: u8 = 8;
+const FLAGS: u8 = FLAG_GROUP | FLAG_ANY_SOURCE | FLAG_CELL | FLAG_PUBLISHED;
 
 /// Says that there is no buffer.
 pub const NO_REGION: u64 = u64::MAX;
@@ -48,11 +56,11 @@ pub struct Submission {
     pub datatype: DataType,
     /// How values combine.
     pub reduction: Option<Reduction>,
-    /// [`FLAG_GROUP`], [`FLAG_ANY_SOURCE`].
+    /// [`FLAG_GROUP`], [`FLAG_ANY_SOURCE`], [`FLAG_CELL`], [`FLAG_PUBLISHED`].
     pub flags: u8,
     /// The root of a collective or the peer of a message.
     pub rank: u32,
-    /// Tag, scalar or slab range.
+    /// Tag, scalar, slab range, or number in the cell.
     pub argument: u64,
     /// What is read.
     pub input: Option<BufferHandle>,
@@ -110,7 +118,12 @@ impl Submission {
             return Err(fail(Status::UnsupportedPair));
         }
         let any_source_allowed = matches!(operation, Operation::Receive);
-        if flags & !FLAGS != 0 || (flags & FLAG_ANY_SOURCE != 0 && !any_source_allowed) {
+        let in_cell = flags & FLAG_CELL != 0;
+        if flags & !FLAGS != 0
+            || (flags & FLAG_ANY_SOURCE != 0 && !any_source_allowed)
+            || (in_cell && !operation.is_collective())
+            || (flags & FLAG_PUBLISHED != 0 && !in_cell)
+        {
             return Err(fail(Status::BadFlags));
         }
         let buffer = |region, offset| (region != NO_REGION).then_some(BufferHandle { region, offset });
@@ -126,6 +139,15 @@ impl Submission {
             output: buffer(output, output_offset),
             count,
         })
+    }
+
+    /// Whether a submission, of which these are the words, is for the communicator's cell.
+    #[inline]
+    #[must_use]
+    pub const fn is_for_cell(words: &[u64; SUBMISSION_WORDS]) -> bool {
+        let [head, ..] = *words;
+        let [_, _, _, flags, ..] = head.to_le_bytes();
+        flags & FLAG_CELL != 0
     }
 
     /// The slab words that hold this submission's counts: first word and how many.
@@ -222,6 +244,32 @@ mod tests {
         assert_eq!(Submission::parse(&submission.encode()), Err((1, Status::UnsupportedPair)));
         submission.operation = Operation::Broadcast;
         assert_eq!(Submission::parse(&submission.encode()), Err((1, Status::BadReduction)));
+    }
+
+    #[test]
+    fn only_collectives_go_to_a_cell_and_only_there_are_they_published() {
+        let submission = |operation: Operation, flags| Submission {
+            token: 1,
+            operation,
+            datatype: DataType::F32,
+            reduction: operation.reduces().then_some(Reduction::Sum),
+            flags,
+            rank: 0,
+            argument: 7,
+            input: None,
+            output: None,
+            count: 0,
+        };
+        for flags in [FLAG_CELL, FLAG_CELL | FLAG_PUBLISHED, FLAG_CELL | FLAG_GROUP] {
+            let good = submission(Operation::Allreduce, flags);
+            assert_eq!(Submission::parse(&good.encode()), Ok(good));
+            assert!(Submission::is_for_cell(&good.encode()));
+            let message = submission(Operation::Send, flags);
+            assert_eq!(Submission::parse(&message.encode()), Err((1, Status::BadFlags)));
+        }
+        let outside = submission(Operation::Allreduce, FLAG_PUBLISHED);
+        assert_eq!(Submission::parse(&outside.encode()), Err((1, Status::BadFlags)));
+        assert!(!Submission::is_for_cell(&outside.encode()));
     }
 
     #[test]

@@ -53,6 +53,8 @@ statuses! {
     BadFlags = 10, "unknown flags";
     /// Sizes overflow.
     TooLarge = 11, "sizes overflow";
+    /// A call in the communicator's cell that the daemon cannot take over.
+    BadCall = 12, "no such call in the communicator's cell";
     /// The ranks called different things.
     Mismatch = 32, "ranks called different operations";
     /// Ranks disagree about the length of a block.
