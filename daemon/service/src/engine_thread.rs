@@ -19,6 +19,7 @@ mod ring;
 mod rings;
 mod sleep;
 mod snapshot;
+mod standins;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -43,7 +44,7 @@ pub(crate) use self::{
     device::{NoDevice, NodeDevice},
     reason::Reason,
 };
-use self::{cells::Cells, memory::Memory, rings::Rings};
+use self::{cells::Cells, memory::Memory, rings::Rings, standins::StandIns};
 use crate::{
     ServiceError,
     config::Config,
@@ -137,6 +138,7 @@ pub(crate) struct EngineThread {
     regions: HandleTable<Region>,
     rings: Rings,
     cells: Cells,
+    standins: StandIns,
     clients: BTreeMap<SessionKey, Client>,
     groups: BTreeMap<GroupKey, Group>,
     group_of: BTreeMap<CommunicatorId, GroupKey>,
@@ -196,6 +198,7 @@ impl EngineThread {
             regions: HandleTable::with_capacity(REGIONS_MAX),
             rings: Rings::default(),
             cells: Cells::new(cpus),
+            standins: StandIns::default(),
             clients: BTreeMap::new(),
             groups: BTreeMap::new(),
             group_of: BTreeMap::new(),
@@ -245,7 +248,10 @@ impl EngineThread {
             if self.is_done(now) {
                 return;
             }
-            let outstanding = self.engine.has_work() || self.is_tending() || self.cells.is_outstanding();
+            let outstanding = self.engine.has_work()
+                || self.is_tending()
+                || self.cells.is_outstanding()
+                || self.standins.is_pressing(now);
             let pollers = self.rings.runnable().saturating_add(1);
             match self.polling.after_turn(now.0, (worked, self.published), outstanding, pollers) {
                 Next::Turn => {}
@@ -263,12 +269,13 @@ impl EngineThread {
         self.engine.complete(now, completions, &mut *self.device, &mut self.memory);
         let asked = self.drain(now);
         let advanced = self.engine.advance(now, &mut *self.device, &mut self.memory);
+        let acted = self.stand_in(now);
         let told = self.publish();
         let helped = self.help();
         let commanded = self.obey(now);
         self.tend(now);
         self.counters.turns = self.counters.turns.wrapping_add(1);
-        let worked = count > 0 || asked || advanced || told || helped || commanded;
+        let worked = count > 0 || asked || advanced || acted || told || helped || commanded;
         self.counters.busy_turns = self.counters.busy_turns.wrapping_add(u64::from(worked));
         worked
     }

@@ -173,6 +173,11 @@ impl GroupCell {
         }
     }
 
+    /// Whether a rank took pages of it away.
+    pub(super) fn is_spoiled(&self) -> bool {
+        self.mapping.faulted()
+    }
+
     /// Whether ranks are in the communicator.
     pub(super) fn is_in_use(&self) -> bool {
         self.seats.iter().any(|seat| seat.session.is_some() && !seat.left)

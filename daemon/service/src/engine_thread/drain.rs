@@ -1,6 +1,6 @@
 //! What was asked: from the rings into the engine.
 
-use ringway_abi::descriptor::{SUBMISSION_WORDS, split};
+use ringway_abi::descriptor::{SUBMISSION_WORDS, Submission, split};
 use ringway_engine::{Refused, RegionId, Token};
 use ringway_mem::HandleTable;
 use ringway_ring::DaemonRings;
@@ -18,10 +18,10 @@ use crate::session::SessionKey;
 const BUDGET: usize = 32;
 
 /// A client that asks: its regions and its argument slab.
-struct Asking<'a> {
-    session: SessionKey,
-    regions: &'a HandleTable<Region>,
-    rings: &'a DaemonRings,
+pub(super) struct Asking<'a> {
+    pub(super) session: SessionKey,
+    pub(super) regions: &'a HandleTable<Region>,
+    pub(super) rings: &'a DaemonRings,
 }
 
 impl Asker for Asking<'_> {
@@ -69,6 +69,9 @@ impl EngineThread {
 
     /// Takes the submission at the front of a ring. `false` when the engine has no room for it.
     fn take(&mut self, index: usize, words: &[u64; SUBMISSION_WORDS], now: Time) -> bool {
+        if Submission::is_for_cell(words) {
+            return self.take_for_cell(index, words, now);
+        }
         let Self { rings, regions, engine, arguments, .. } = self;
         let Some((session, ring)) = rings.get_mut(index) else { return false };
         let session = *session;
@@ -107,7 +110,7 @@ impl EngineThread {
     }
 
     /// Completes a submission that was not accepted.
-    fn refuse(&mut self, index: usize, token: u32, reason: Reason) {
+    pub(super) fn refuse(&mut self, index: usize, token: u32, reason: Reason) {
         let Self { rings, clients, .. } = self;
         let Some((session, ring)) = rings.get_mut(index) else { return };
         ring.complete(token, reason.status(), (ring.rank, 0));
@@ -147,7 +150,8 @@ pub(super) fn explain(client: &Client, ring: &Ring, token: u32, reason: Reason) 
     let _ = client.reasons.force_push((ring.communicator, token, reason));
 }
 
-fn count_uses(regions: &mut HandleTable<Region>, used: [Option<u64>; 2]) {
+/// Keeps regions until the operation that uses them has finished.
+pub(super) fn count_uses(regions: &mut HandleTable<Region>, used: [Option<u64>; 2]) {
     for handle in used.into_iter().flatten() {
         if let Some(region) = regions.get_mut(handle) {
             region.uses = region.uses.saturating_add(1);

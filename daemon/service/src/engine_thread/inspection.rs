@@ -39,14 +39,16 @@ impl EngineThread {
     pub(super) fn fail_cell(&mut self, key: GroupKey, reason: Reason) {
         let Some(cell) = self.cells.get_mut(key) else { return };
         // When its last rank goes without leaving, nobody is there to be told.
-        if !cell.fail(reason.clone()) || !cell.is_in_use() {
+        if !cell.fail(reason.clone()) {
             return;
         }
-        let known = self.groups.get_mut(&key).filter(|group| group.failure.is_none());
-        if let (Some(group), Reason::Engine(failure)) = (known, reason) {
+        let in_use = cell.is_in_use();
+        let known = self.groups.get_mut(&key).filter(|group| in_use && group.failure.is_none());
+        if let (Some(group), Reason::Engine(failure)) = (known, &reason) {
             group.failure = Some(failure.clone());
-            self.tell(Event::Failed { group: key, failure });
+            self.tell(Event::Failed { group: key, failure: failure.clone() });
         }
+        self.end_stand_ins(key, &reason);
     }
 
     /// Works in the cells where help is wanted; whether anything was done.
@@ -58,14 +60,19 @@ impl EngineThread {
         if let Some(session) = helped.thief {
             self.fault(session, "it took pages away from a region that it had registered".to_owned());
         }
-        if let Some(key) = helped.spoiled
-            && let Some(group) = self.groups.get(&key)
-        {
+        if let Some(key) = helped.spoiled {
+            self.fail_spoiled(key);
+        }
+        helped.bytes > 0
+    }
+
+    /// A rank took pages of a cell away.
+    pub(super) fn fail_spoiled(&mut self, key: GroupKey) {
+        if let Some(group) = self.groups.get(&key) {
             let rank = group.layout.local(group.node).first().copied().unwrap_or(0);
             let reason = "a rank took pages away from the memory that its ranks share";
             self.fail_group(key, Failure::Node { node: group.node, rank, reason });
         }
-        helped.bytes > 0
     }
 
     /// Does what the control thread asks about cells.
@@ -122,7 +129,7 @@ impl EngineThread {
     }
 
     /// A rank cannot go on: the daemon looks for itself.
-    fn inspect(&mut self, session: SessionKey, inspect: Inspect, now: Time) {
+    pub(super) fn inspect(&mut self, session: SessionKey, inspect: Inspect, now: Time) {
         let Some((key, rank)) = self.place(session, inspect.communicator) else { return };
         let Some(timeout_ms) = self.groups.get(&key).map(|group| group.timeout_ms) else { return };
         let late_after_ms = self.late_after_ms;

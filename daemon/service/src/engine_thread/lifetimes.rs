@@ -49,6 +49,7 @@ impl EngineThread {
             ring.leave(number);
             let (group, rank) = (ring.group, ring.rank);
             self.rings.leaving.push(index);
+            self.release_stand_in(index);
             if let Some(cell) = self.cells.get_mut(group) {
                 cell.leave(rank);
             }
@@ -104,6 +105,7 @@ impl EngineThread {
                 continue;
             }
             self.rings.leaving.swap_remove(at);
+            self.release_stand_in(index);
             let Some((session, ring)) = self.rings.remove(index) else { continue };
             if let Some(client) = self.clients.get_mut(&session) {
                 client.rings.retain(|i| *i != index);

@@ -43,30 +43,35 @@ impl EngineThread {
             );
         }
         let Some(index) = self.rings.find(communicator, local) else { return };
+        let Some((_, ring)) = self.rings.get_mut(index) else { return };
+        let group = ring.group;
+        let outcome = outcome.map_err(|failure| match self.shutdown {
+            Some(_) if ends_communicator(&failure) => Reason::ShuttingDown,
+            _ => Reason::Engine(failure),
+        });
+        if let Err(Reason::Engine(failure)) = &outcome
+            && ends_communicator(failure)
+            && let Some(known) = self.groups.get_mut(&group).filter(|group| group.failure.is_none())
+        {
+            known.failure = Some(failure.clone());
+            self.tell(Event::Failed { group, failure: failure.clone() });
+        }
+        self.report(index, token.0, outcome);
+    }
+
+    /// Completes the operation in a ring's slot, and lets go of what it held.
+    pub(super) fn report(&mut self, index: usize, number: u32, outcome: Result<(u32, u64), Reason>) {
         let Some((session, ring)) = self.rings.get_mut(index) else { return };
         let session = *session;
-        let Some(slot) = ring.finish(token.0) else { return };
+        let Some(slot) = ring.finish(number) else { return };
         let (status, result, reason) = match outcome {
             Ok(result) => (Status::Success, result, None),
-            Err(failure) => {
-                let reason = match self.shutdown {
-                    Some(_) if ends_communicator(&failure) => Reason::ShuttingDown,
-                    _ => Reason::Engine(failure),
-                };
-                (reason.status(), (ring.rank, 0), Some(reason))
-            }
+            Err(reason) => (reason.status(), (ring.rank, 0), Some(reason)),
         };
         ring.complete(slot.token, status, result);
-        let (group, first) = (ring.group, ring.mark_told());
+        let first = ring.mark_told();
         if let Some(reason) = reason {
             self.counters.failed = self.counters.failed.wrapping_add(1);
-            if let Reason::Engine(failure) = &reason
-                && ends_communicator(failure)
-                && let Some(known) = self.groups.get_mut(&group).filter(|group| group.failure.is_none())
-            {
-                known.failure = Some(failure.clone());
-                self.tell(Event::Failed { group, failure: failure.clone() });
-            }
             if let (Some(client), Some((_, ring))) = (self.clients.get(&session), self.rings.get_mut(index)) {
                 explain(client, ring, slot.token, reason);
             }

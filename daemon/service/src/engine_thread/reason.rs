@@ -24,6 +24,10 @@ pub(crate) enum Reason {
     Counts { given: u32, needed: usize },
     /// Sizes overflow.
     TooLarge { count: u64 },
+    /// It is for a cell, and the communicator has none.
+    NoCell,
+    /// It is for the cell, and the daemon cannot act there as it says.
+    Cell(ringway_cell::Refusal),
     /// The engine did not take it.
     Refused(Refused),
     /// It failed in the engine.
@@ -59,6 +63,8 @@ impl Reason {
             Self::Rank { .. } => Status::BadRank,
             Self::Counts { .. } => Status::BadCounts,
             Self::TooLarge { .. } => Status::TooLarge,
+            Self::NoCell => Status::BadFlags,
+            Self::Cell(_) => Status::BadCall,
             Self::Refused(refused) => status_of_refused(refused),
             Self::Engine(failure) => status_of(failure),
             Self::ShuttingDown => Status::ShuttingDown,
@@ -146,6 +152,10 @@ impl fmt::Display for Reason {
                 "the sizes overflow: {count} elements, for as many ranks as the operation has blocks, are more than an \
                  address can name"
             ),
+            Self::NoCell => f.write_str(
+                "the communicator has no cell, or not for this call; submit collectives without the cell's flags",
+            ),
+            Self::Cell(refusal) => refusal.fmt(f),
             Self::Refused(refused) => refused.fmt(f),
             Self::Engine(failure) => failure.fmt(f),
             Self::ShuttingDown => f.write_str("the daemon is shutting down; connect again when it is back"),

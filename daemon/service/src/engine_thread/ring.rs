@@ -191,6 +191,18 @@ impl Ring {
         Some(number)
     }
 
+    /// The regions of an operation in flight, known only later.
+    pub(super) fn hold(&mut self, number: u32, regions: [Option<u64>; 2]) {
+        if let Some(slot) = self.slots.get_mut(number as usize) {
+            slot.regions = regions;
+        }
+    }
+
+    /// Operations that may be in flight at a time.
+    pub(super) fn in_flight_max(&self) -> usize {
+        self.slots.len()
+    }
+
     /// The engine does not take the submission at the front now.
     pub(super) fn hold_back(&mut self) {
         self.stall = Some(Stall::Engine);

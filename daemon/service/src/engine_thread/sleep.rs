@@ -52,7 +52,9 @@ impl EngineThread {
         let asked = self.rings.iter().any(|(_, ring)| ring.has_work());
         // Ranks that want help say so in the cell and then ring as well; both sides fence in between.
         let helped = self.help();
-        if !asked && !helped && self.commands.is_empty() && self.device.arm() {
+        let now = self.now();
+        let acted = self.stand_in(now);
+        if !asked && !helped && !acted && self.commands.is_empty() && self.device.arm() {
             let timeout = self.time_to_sleep();
             self.counters.sleeps = self.counters.sleeps.wrapping_add(1);
             if let Err(errno) = self.poller.wait(ready, timeout) {
@@ -74,7 +76,8 @@ impl EngineThread {
         let deadlines = [self.engine.deadline(), self.device.deadline()].into_iter().flatten().min();
         let deadlines = deadlines.map(|at| Duration::from_nanos(at.0.saturating_sub(now.0)));
         let tending = self.is_tending().then_some(TENDING);
+        let standing_in = self.standins.patience(now);
         let stalled = stalled.then_some(STALLED);
-        [deadlines, tending, stalled].into_iter().flatten().min()
+        [deadlines, tending, stalled, standing_in].into_iter().flatten().min()
     }
 }

@@ -298,6 +298,16 @@ impl Rank {
         self.ring();
     }
 
+    /// As [`Rank::submit`], when the daemon has taken enough of what was submitted before.
+    pub fn submit_when_room(&mut self, submission: &Submission) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.rings.submissions.send(&submission.encode()).is_err() {
+            assert!(Instant::now() < deadline, "the daemon takes nothing");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        self.ring();
+    }
+
     /// Wakes the daemon if it sleeps.
     pub fn ring(&mut self) {
         if self.rings.need_wakeup() {

@@ -110,7 +110,7 @@ proptest! {
     #[test]
     fn whatever_is_accepted_lies_inside(
         mut words: [u64; SUBMISSION_WORDS],
-        codes in (0_u8..20, 0_u8..11, 0_u8..14, 0_u8..4),
+        codes in (0_u8..20, 0_u8..11, 0_u8..14, 0_u8..16),
         regions in (6_u64..8, 6_u64..8),
         offsets in (0_u64..5000, 0_u64..5000),
         count in 0_u64..2000,
