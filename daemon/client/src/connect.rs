@@ -58,7 +58,7 @@ pub struct Client {
 pub(crate) struct Session {
     pub(crate) control: Control,
     /// Written to wake a sleeping daemon.
-    pub(crate) doorbell: OwnedFd,
+    doorbell: OwnedFd,
     pub(crate) timeout: Duration,
     pub(crate) join_timeout: Duration,
     /// Whether communicators share memory with other users' ranks unless they say otherwise.
@@ -77,6 +77,12 @@ impl Session {
 
     pub(crate) fn count_release(&self) {
         self.releases.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Wakes the daemon.
+    pub(crate) fn ring(&self) {
+        // An eventfd that cannot take more is readable anyway.
+        let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
 }
 

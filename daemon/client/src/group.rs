@@ -35,10 +35,8 @@ impl Communicator {
         let open = Open(self);
         let result = body(self)?;
         self.when_room(|queue| queue.send_group().then_some(()))?;
-        if let Some(calls) = &self.calls
-            && calls.borrow_mut().send_group()?
-        {
-            self.queue.borrow_mut().rings().wake();
+        if let Some(calls) = &self.calls {
+            self.send_group_to_cell(calls)?;
         }
         drop(open);
         Ok(result)

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ringway_abi::{
     Status,
-    control::{Reply, Request},
+    control::{CELL_TOKEN, Reply, Request},
     descriptor::Completion,
 };
 
@@ -176,13 +176,20 @@ impl<'c, B: Held> Pending<'c, B> {
         match self.tickets {
             Tickets::Over => true,
             Tickets::Ring(tickets) => self.communicator.test_all(tickets),
-            Tickets::Cell(cell::Ticket::Call(sequence)) => self.communicator.test_in_cell(sequence),
+            Tickets::Cell(cell::Ticket::Call(sequence)) => match self.communicator.handed(sequence) {
+                None => self.communicator.test_in_cell(sequence),
+                Some(ticket) => {
+                    let tickets = [Some(ticket), None];
+                    self.tickets = Tickets::Ring(tickets);
+                    self.communicator.test_all(tickets)
+                }
+            },
             Tickets::Cell(cell::Ticket::Grouped(token)) => match self.communicator.fate(token) {
                 Fate::Staged => false,
                 Fate::NotSent => true,
-                Fate::Sent(sequence) => {
-                    self.tickets = Tickets::Cell(cell::Ticket::Call(sequence));
-                    self.communicator.test_in_cell(sequence)
+                Fate::Sent(tickets) => {
+                    self.tickets = tickets;
+                    self.test()
                 }
             },
         }
@@ -195,19 +202,30 @@ impl<'c, B: Held> Pending<'c, B> {
             Tickets::Over => Ok(()),
             Tickets::Ring(tickets) => self.communicator.await_all(tickets, deadline),
             Tickets::Cell(cell::Ticket::Call(sequence)) => {
-                self.communicator.await_in_cell(sequence, deadline)
+                match self.communicator.await_in_cell(sequence, deadline) {
+                    Err(Ended::Handed(ticket)) => self.end_in_ring(ticket, deadline),
+                    ended => ended,
+                }
             }
             Tickets::Cell(cell::Ticket::Grouped(token)) => self.end_of_group(token, deadline),
         }
+    }
+
+    /// The end of a call that was published in the cell and that the daemon sees through.
+    #[cold]
+    fn end_in_ring(&mut self, ticket: Ticket, deadline: Option<Instant>) -> Result<(), Ended> {
+        let tickets = [Some(ticket), None];
+        self.tickets = Tickets::Ring(tickets);
+        self.communicator.await_all(tickets, deadline)
     }
 
     fn end_of_group(&mut self, token: u32, deadline: Option<Instant>) -> Result<(), Ended> {
         match self.communicator.fate(token) {
             Fate::Staged => Err(Ended::InsideGroup),
             Fate::NotSent => Err(Ended::InCell { error: OperationError::NotSent, unused: true }),
-            Fate::Sent(sequence) => {
-                self.tickets = Tickets::Cell(cell::Ticket::Call(sequence));
-                self.communicator.await_in_cell(sequence, deadline)
+            Fate::Sent(tickets) => {
+                self.tickets = tickets;
+                self.end(deadline)
             }
         }
     }
@@ -245,7 +263,10 @@ impl<'c, B: Held> Pending<'c, B> {
                 buffers.settle(settled);
                 Ok(buffers)
             }
-            (Some(buffers), Some(error)) => Err(Failure { error, returned: Returned::Buffers(buffers) }),
+            (Some(buffers), Some(error)) => {
+                let unused = self.communicator.is_left(tickets, &error);
+                Err(Failure { error, returned: give_back(Some(buffers), unused) })
+            }
             // Buffers leave only together with the pending operation itself.
             (None, _) => Err(Failure { error: OperationError::NotSent, returned: Returned::BuffersRetired }),
         }
@@ -255,25 +276,36 @@ impl<'c, B: Held> Pending<'c, B> {
     fn abandon(&mut self, ended: Ended) -> Failure<B> {
         let (error, unused) = match ended {
             // The daemon's memory is gone when its socket is: nobody writes any more.
-            Ended::Lost => (OperationError::DaemonLost, true),
+            Ended::Lost => {
+                let error = OperationError::DaemonLost;
+                let unused = match self.tickets {
+                    Tickets::Ring(tickets) => self.communicator.is_left(tickets, &error),
+                    _ => true,
+                };
+                (error, unused)
+            }
             Ended::InsideGroup => {
                 self.communicator.cancel(self.tickets);
                 (OperationError::InsideGroup, true)
             }
             Ended::InCell { error, unused } => (error, unused),
             Ended::Unresponsive { waited_ms } => (OperationError::Unresponsive { waited_ms }, false),
-            Ended::Expired => (OperationError::Unresponsive { waited_ms: 0 }, false),
+            Ended::Expired | Ended::Handed(_) => (OperationError::Unresponsive { waited_ms: 0 }, false),
         };
         self.tickets = Tickets::Over;
-        let returned = match self.buffers.take() {
-            Some(buffers) if unused => Returned::Buffers(buffers),
-            Some(buffers) => {
-                retire(buffers);
-                Returned::BuffersRetired
-            }
-            None => Returned::BuffersRetired,
-        };
-        Failure { error, returned }
+        Failure { error, returned: give_back(self.buffers.take(), unused) }
+    }
+}
+
+/// Gives buffers back when nobody uses them.
+fn give_back<B>(buffers: Option<B>, unused: bool) -> Returned<B> {
+    match buffers {
+        Some(buffers) if unused => Returned::Buffers(buffers),
+        Some(buffers) => {
+            retire(buffers);
+            Returned::BuffersRetired
+        }
+        None => Returned::BuffersRetired,
     }
 }
 
@@ -311,6 +343,8 @@ pub(crate) enum Ended {
     Unresponsive { waited_ms: u64 },
     /// The operation is in a group that is still being collected.
     InsideGroup,
+    /// The daemon sees it through: its result comes by the ring.
+    Handed(Ticket),
     /// It failed in the cell. `unused`: nobody else reads or writes its memory any more.
     InCell { error: OperationError, unused: bool },
 }
@@ -378,6 +412,7 @@ impl Communicator {
         match calls.borrow_mut().wait(sequence, deadline) {
             Ok(()) => Ok(()),
             Err(Stopped::Expired) => Err(Ended::Expired),
+            Err(Stopped::Handed(ticket)) => Err(Ended::Handed(ticket)),
             Err(Stopped::Over { error, unused }) => Err(Ended::InCell { error, unused }),
         }
     }
@@ -420,11 +455,16 @@ impl Communicator {
         let Some(status) = Status::from_code(completion.status) else {
             return OperationError::UnknownStatus { code: completion.status };
         };
-        let request = Request::Explain { communicator: self.number, token: completion.token };
-        let message = match self.client.request(request).map(|answer| answer.reply) {
-            Ok(Reply::Text(text)) if !text.is_empty() => text,
-            _ => status.text().to_owned(),
+        let ask = |token| {
+            let request = Request::Explain { communicator: self.number, token };
+            match self.client.request(request).map(|answer| answer.reply) {
+                Ok(Reply::Text(text)) if !text.is_empty() => Some(text),
+                _ => None,
+            }
         };
-        OperationError::Failed { status, message }
+        // The daemon keeps the sentences of the last failures only; those of one communicator say the same.
+        let of_communicator = || if status.is_recoverable() { None } else { ask(CELL_TOKEN) };
+        let message = ask(completion.token).or_else(of_communicator);
+        OperationError::Failed { status, message: message.unwrap_or_else(|| status.text().to_owned()) }
     }
 }

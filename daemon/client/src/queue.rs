@@ -44,6 +44,10 @@ struct Slot {
     progress: Option<Progress>,
     /// What it uses of the argument slab.
     slab: Option<SlabRange>,
+    /// The daemon does it in the cell, in this rank's place.
+    in_cell: bool,
+    /// Other ranks work on its memory meanwhile.
+    exposed: bool,
 }
 
 /// One call, checked: its descriptor but for token and slab range, and what goes into the slab.
@@ -83,6 +87,8 @@ pub(crate) struct Queue {
     slots: Vec<Slot>,
     free: Vec<u32>,
     group: Group,
+    /// How many that are not over the daemon does in the cell.
+    in_cell: u32,
 }
 
 impl Queue {
@@ -95,6 +101,7 @@ impl Queue {
             slots: Vec::with_capacity(usual),
             free: Vec::with_capacity(usual),
             group: Group::default(),
+            in_cell: 0,
         };
         queue.group.staged.reserve(queue.group_max());
         queue
@@ -138,6 +145,32 @@ impl Queue {
         self.rings.put(&Submission { token: ticket.0, argument, ..call.submission }.encode());
         self.rings.publish();
         Some(ticket)
+    }
+
+    /// Sends a call for the cell. With `exposed` other ranks work on its memory.
+    pub(crate) fn submit_for_cell(&mut self, call: &Call<'_>, exposed: bool) -> Option<Ticket> {
+        let ticket = self.submit(call)?;
+        if let Some(slot) = self.slots.get_mut(ticket.slot()) {
+            (slot.in_cell, slot.exposed) = (true, exposed);
+            self.in_cell = self.in_cell.saturating_add(1);
+        }
+        Some(ticket)
+    }
+
+    /// How many calls for the cell are not over.
+    pub(crate) const fn in_cell(&self) -> u32 {
+        self.in_cell
+    }
+
+    /// Whether other ranks worked on an operation's memory; also of one whose result was just taken.
+    pub(crate) fn is_exposed(&self, ticket: Ticket) -> bool {
+        self.slots.get(ticket.slot()).is_some_and(|slot| slot.token == ticket.0 && slot.exposed)
+    }
+
+    /// Whether so many calls without counts can be sent now.
+    pub(crate) fn has_room(&mut self, calls: u64) -> bool {
+        let tokens = self.free.len().saturating_add(SLOTS_MAX.saturating_sub(self.slots.len()));
+        self.rings.has_room(calls) && tokens as u64 >= calls
     }
 
     fn stage(&mut self, call: &Call<'_>) -> Option<Ticket> {
@@ -225,6 +258,7 @@ impl Queue {
             match self.slots.get_mut(ticket.slot()) {
                 Some(slot) if slot.token == ticket.0 && slot.progress == Some(Progress::Outstanding) => {
                     slot.progress = Some(Progress::Ended(completion));
+                    self.in_cell = self.in_cell.saturating_sub(u32::from(slot.in_cell));
                     if let Some(range) = slot.slab.take() {
                         self.slab.release(range);
                     }
@@ -255,11 +289,11 @@ impl Queue {
         if let Some(index) = self.free.pop() {
             let slot = self.slots.get_mut(index as usize)?;
             slot.token = slot.token.wrapping_add(1 << SLOT_BITS);
-            (slot.progress, slot.slab) = (Some(progress), slab);
+            *slot = Slot { progress: Some(progress), slab, in_cell: false, exposed: false, ..*slot };
             return Some(Ticket(slot.token));
         }
         let token = u32::try_from(self.slots.len()).ok().filter(|_| self.slots.len() < SLOTS_MAX)?;
-        self.slots.push(Slot { token, progress: Some(progress), slab });
+        self.slots.push(Slot { token, progress: Some(progress), slab, in_cell: false, exposed: false });
         Some(Ticket(token))
     }
 

@@ -88,8 +88,7 @@ impl Rings {
     /// Wakes the daemon when it sleeps.
     pub(crate) fn wake(&mut self) {
         if self.inner.need_wakeup() {
-            // An eventfd that cannot take more is readable anyway.
-            let _ = rustix::io::write(&self.client.session().doorbell, &1_u64.to_ne_bytes());
+            self.client.session().ring();
         }
     }
 

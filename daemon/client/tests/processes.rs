@@ -18,7 +18,7 @@ use std::{
 
 use common::{ISOLATIONS, TIMEOUT, folder, settings};
 use ringway_client::{
-    Client, Communicator, Error, MemoryError, OperationError, Reduction, RequestError, Status,
+    CallError, Client, Communicator, Error, MemoryError, OperationError, Reduction, RequestError, Status,
 };
 
 /// Starts this program again to play a role, which is one of the tests below that only run so.
@@ -161,6 +161,105 @@ fn play_rank_that_never_ends() {
             return;
         }
     }
+}
+
+/// Makes many calls at a time and waits for none before all are made, until another rank ends: the daemon makes most of
+/// them in its place.
+#[test]
+#[ignore = "a role that other tests start"]
+fn play_rank_far_ahead() {
+    let client = Client::builder().timeout(Duration::from_secs(2)).connect().expect("connect");
+    let world = Communicator::from_env(&client).expect("join");
+    let arena = match client.arena(16 << 20) {
+        // On a busy machine the daemon may be killed before.
+        Err(MemoryError::Request(RequestError::DaemonLost)) if variable("TEST_END") == "daemon" => return,
+        arena => arena.expect("arena"),
+    };
+    let length = |number: usize| if number.is_multiple_of(20) { 200_000 } else { 5 };
+    loop {
+        let calls: Vec<_> = (0..150)
+            .map(|number| {
+                let buffer = arena.buffer_from(&vec![1_u32; length(number)]).expect("buffer");
+                world.allreduce_in_place(buffer, Reduction::Sum)
+            })
+            .collect();
+        let mut failed = false;
+        for call in calls {
+            let call = match call {
+                Err(error) => {
+                    assert_eq!(error.error, CallError::DaemonLost, "it is the only one that ends submitting");
+                    failed = true;
+                    continue;
+                }
+                Ok(call) => call,
+            };
+            let failure = match call.wait() {
+                // A small one may be over although a large one before it never will be.
+                Ok(sum) => {
+                    assert!(sum.iter().all(|v| *v == world.size()));
+                    continue;
+                }
+                Err(failure) => failure,
+            };
+            failed = true;
+            let text = failure.to_string();
+            match variable("TEST_END").as_str() {
+                "rank" => {
+                    assert_eq!(failure.error.status(), Some(Status::RankFailed), "{text}");
+                    assert!(text.contains("rank 1"), "{text}");
+                    // A process that is gone writes no more.
+                    assert!(failure.into_buffers().is_some(), "{text}");
+                }
+                "daemon" => assert!(!failure.error.is_recoverable(), "{text}"),
+                _ => {
+                    assert_eq!(failure.error.status(), Some(Status::TimedOut), "{text}");
+                    assert_eq!(failure.into_buffers().is_none(), text.contains("not given back"));
+                }
+            }
+        }
+        if failed {
+            return;
+        }
+    }
+}
+
+fn far_ahead(end: &str) -> (DaemonProcess, Vec<Child>) {
+    let daemon = DaemonProcess::start();
+    let ranks = (0..3).map(|rank| daemon.rank("play_rank_far_ahead", rank, 3, end)).collect();
+    formed(&daemon);
+    (daemon, ranks)
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_what_the_daemon_does_for_others() {
+    for _ in 0..3 {
+        let (daemon, mut ranks) = far_ahead("rank");
+        let mut killed = ranks.remove(1);
+        killed.kill().expect("kill");
+        assert_eq!(killed.wait().expect("wait").signal(), Some(9));
+        succeed(ranks);
+        drop(daemon);
+    }
+}
+
+#[test]
+fn a_daemon_that_is_killed_ends_what_it_does_for_ranks() {
+    let (mut daemon, ranks) = far_ahead("daemon");
+    daemon.child.kill().expect("kill");
+    succeed(ranks);
+}
+
+#[test]
+fn a_rank_that_is_stopped_ends_what_the_daemon_does_for_others() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let (daemon, mut ranks) = far_ahead("stop");
+    let mut stopped = ranks.remove(1);
+    let pid = Pid::from_child(&stopped);
+    kill_process(pid, Signal::STOP).expect("stop");
+    succeed(ranks);
+    kill_process(pid, Signal::CONT).expect("go on");
+    let _ = stopped.wait().expect("wait");
+    drop(daemon);
 }
 
 fn succeed(mut ranks: Vec<Child>) {

@@ -1,13 +1,13 @@
 //! Calls collected for a group, which are published together.
 
-use core::ops::Range;
+use core::{cell::RefCell, ops::Range};
 use std::sync::Arc;
 
 use ringway_cell::{Call, Place};
 use ringway_types::{DataType, Operation, Reduction};
 
 use super::{Calls, memory::Kept};
-use crate::{CallError, arena::Registered};
+use crate::{CallError, Communicator, arena::Registered, pending::Tickets};
 
 /// Names a call from submission until its result is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub(crate) enum Ticket {
 pub(crate) enum Fate {
     /// The group is still open.
     Staged,
-    /// It was published.
-    Sent(u64),
+    /// It was published, or given to the daemon.
+    Sent(Tickets),
     /// The group was given up.
     NotSent,
 }
@@ -46,6 +46,23 @@ struct Staged {
     kept: Kept,
 }
 
+impl Staged {
+    fn call<'a>(&self, counts: &'a [u64]) -> Call<'a> {
+        Call {
+            operation: self.operation,
+            datatype: self.datatype,
+            reduction: self.reduction,
+            scale: self.scale,
+            root: self.root,
+            count: self.count,
+            counts: counts.get(self.counts.clone()).unwrap_or_default(),
+            input: self.input,
+            output: self.output,
+            staging: None,
+        }
+    }
+}
+
 /// Calls collected for a group.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -55,7 +72,7 @@ pub(super) struct Group {
     staged: Vec<Staged>,
     counts: Vec<u64>,
     /// Calls of groups that are closed, until somebody asks for them.
-    closed: Vec<(u32, Option<u64>)>,
+    closed: Vec<(u32, Option<Tickets>)>,
 }
 
 impl Group {
@@ -99,61 +116,6 @@ impl Calls {
         Some(Ticket::Grouped(group.next))
     }
 
-    /// Publishes the group's calls, one after the other. Whether the daemon's help was asked for.
-    pub(crate) fn send_group(&mut self) -> Result<bool, CallError> {
-        let mut staged = core::mem::take(&mut self.group.staged);
-        let counts = core::mem::take(&mut self.group.counts);
-        self.group.open = false;
-        let mut outcome = Ok(false);
-        for Staged {
-            token,
-            operation,
-            datatype,
-            reduction,
-            scale,
-            root,
-            count,
-            counts: range,
-            input,
-            output,
-            kept,
-        } in staged.drain(..)
-        {
-            let sequence = match outcome {
-                Err(_) => None,
-                Ok(_) => {
-                    let counts = counts.get(range).unwrap_or_default();
-                    let call = Call {
-                        operation,
-                        datatype,
-                        reduction,
-                        scale,
-                        root,
-                        count,
-                        counts,
-                        input,
-                        output,
-                        staging: None,
-                    };
-                    match self.submit(&call, [kept[0].as_ref(), kept[1].as_ref()], false) {
-                        Ok(sequence) => Some(sequence),
-                        Err(error) => {
-                            outcome = Err(error);
-                            None
-                        }
-                    }
-                }
-            };
-            if let (Ok(help), Some(sequence)) = (&mut outcome, sequence) {
-                *help |= self.wants_help(sequence);
-            }
-            self.group.closed.push((token, sequence));
-        }
-        (self.group.staged, self.group.counts) = (staged, counts);
-        self.group.counts.clear();
-        outcome
-    }
-
     /// Gives the open group up: nothing of it is published.
     pub(crate) fn cancel_group(&mut self) {
         let Group { open, staged, counts, closed, .. } = &mut self.group;
@@ -176,8 +138,36 @@ impl Calls {
         }
         let at = closed.iter().position(|(of, _)| *of == token);
         match at.map(|at| closed.swap_remove(at)) {
-            Some((_, Some(sequence))) => Fate::Sent(sequence),
+            Some((_, Some(tickets))) => Fate::Sent(tickets),
             _ => Fate::NotSent,
         }
+    }
+}
+
+impl Communicator {
+    /// Publishes the calls of the group, one after the other.
+    pub(crate) fn send_group_to_cell(&self, cell: &RefCell<Calls>) -> Result<(), CallError> {
+        let (mut staged, mut counts) = {
+            let group = &mut cell.borrow_mut().group;
+            group.open = false;
+            (core::mem::take(&mut group.staged), core::mem::take(&mut group.counts))
+        };
+        let mut outcome = Ok(());
+        for one in staged.drain(..) {
+            let sent = match outcome {
+                Ok(()) => {
+                    let memory = one.kept.each_ref().map(Option::as_ref);
+                    self.submit_to_cell((cell, cell.borrow_mut()), &one.call(&counts), memory, false)
+                }
+                Err(error) => Err(error),
+            };
+            let tickets = sent.as_ref().ok().copied();
+            outcome = sent.map(drop);
+            cell.borrow_mut().group.closed.push((one.token, tickets));
+        }
+        counts.clear();
+        let group = &mut cell.borrow_mut().group;
+        (group.staged, group.counts) = (staged, counts);
+        outcome
     }
 }

@@ -2,6 +2,7 @@
 //! rank does its part of the work while it waits.
 
 mod group;
+mod handing_over;
 mod memory;
 mod pace;
 mod slices;
@@ -15,6 +16,7 @@ use crate::{Client, arena::Registered, queue};
 
 use group::Group;
 pub(crate) use group::{Fate, Ticket};
+use handing_over::Handed;
 pub(crate) use memory::Own;
 use memory::{Kept, Peers, Reach, own_of};
 use pace::Pace;
@@ -67,6 +69,7 @@ pub(crate) struct Calls {
     /// No call before this one is under way.
     oldest: u64,
     group: Group,
+    handed: Handed,
     pace: Pace,
     /// Regions of this client that were released when it was last looked.
     releases: u64,
@@ -93,6 +96,7 @@ impl Calls {
             outstanding: 0,
             oldest: 1,
             group: Group::new(group_max),
+            handed: Handed::new(),
             pace: Pace::among(ranks),
             releases: 0,
             unlooked: 0,
@@ -102,31 +106,28 @@ impl Calls {
         }
     }
 
-    /// Publishes a call, waiting for a slot when none is free. With `blocking` the caller waits for it next: the daemon is
-    /// not asked for help, and the wait begins here, while the call's memory is at hand. Gives the call's number, which
-    /// [`Calls::wait`] takes.
+    /// Publishes a call; `None` when there is no slot for it now. With `blocking` the caller waits for it next: the daemon
+    /// is not asked for help, and the wait begins here, while the call's memory is at hand. Gives the call's number,
+    /// which [`Calls::wait`] takes.
     #[inline(always)]
     pub(crate) fn submit(
         &mut self,
         call: &Call<'_>,
         memory: [Option<&Arc<Registered>>; 2],
         blocking: bool,
-    ) -> Result<u64, crate::CallError> {
+    ) -> Option<u64> {
         let own = Own::registered(memory.map(|region| region.map(|region| &**region)));
         let large = Member::is_large(call, self.ranks);
         if large {
             self.unlooked = self.unlooked.wrapping_add(LARGE);
         }
-        let sequence = match self.begin(call, !blocking, &own) {
-            Some(sequence) => sequence,
-            None => self.begin_later(call, !blocking, &own)?,
-        };
+        let sequence = self.begin(call, !blocking, &own)?;
         if sequence == NEVER || (blocking && self.spin(sequence, &own)) {
-            return Ok(sequence);
+            return Some(sequence);
         }
         let kept = memory.map(|region| region.map(Arc::clone));
         self.keep(sequence, large, kept);
-        Ok(sequence)
+        Some(sequence)
     }
 
     /// Publishes a call; `None` when there is no slot for it now.

@@ -9,9 +9,10 @@ use super::{Calls, LARGE, NEVER, Stopped, memory::Own};
 use crate::{Arena, CallError, Error, MemoryError, arena::Registered};
 
 impl Calls {
-    /// Makes a call and waits for it; `own` are the slices it names.
+    /// Makes a call and waits for it; `own` are the slices it names. `false` when it was not made, since the daemon acts
+    /// for this rank.
     #[inline]
-    pub(crate) fn run(&mut self, call: &Call<'_>, own: Own<'_>) -> Result<(), Error> {
+    pub(crate) fn run(&mut self, call: &Call<'_>, own: Own<'_>) -> Result<bool, Error> {
         if self.is_group_open() {
             return Err(CallError::InsideGroup.into());
         }
@@ -21,7 +22,7 @@ impl Calls {
         self.run_with(call, &own)
     }
 
-    fn run_staged(&mut self, call: &Call<'_>, own: Own<'_>) -> Result<(), Error> {
+    fn run_staged(&mut self, call: &Call<'_>, own: Own<'_>) -> Result<bool, Error> {
         self.unlooked = self.unlooked.wrapping_add(LARGE);
         let region = self.staging()?;
         let staging = Some(Place { region: region.region, offset: 0 });
@@ -29,15 +30,16 @@ impl Calls {
     }
 
     #[inline]
-    fn run_with(&mut self, call: &Call<'_>, own: &Own<'_>) -> Result<(), Error> {
+    fn run_with(&mut self, call: &Call<'_>, own: &Own<'_>) -> Result<bool, Error> {
         let sequence = match self.begin(call, false, own) {
             Some(sequence) => sequence,
+            None if self.is_away() => return Ok(false),
             None => self.begin_later(call, false, own)?,
         };
         if sequence != NEVER && self.spin(sequence, own) {
-            return Ok(());
+            return Ok(true);
         }
-        self.run_on(sequence, own)
+        self.run_on(sequence, own).map(|()| true)
     }
 
     /// The rest of a call that takes longer.
@@ -51,7 +53,7 @@ impl Calls {
             Ok(()) => Ok(()),
             // Staging memory is used for nothing else, so that it matters to nobody who still writes there.
             Err(Stopped::Over { error, .. }) => Err(error.into()),
-            Err(Stopped::Expired) => Err(CallError::Full.into()),
+            Err(Stopped::Expired | Stopped::Handed(_)) => Err(CallError::Full.into()),
         }
     }
 

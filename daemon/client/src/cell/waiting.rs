@@ -15,7 +15,7 @@ use super::{
     memory::{Own, own_of},
     pace::Pace,
 };
-use crate::{CallError, OperationError, RequestError};
+use crate::{CallError, OperationError, RequestError, queue};
 
 /// How long to poll before sleeping. Handing over costs 1 to 2 us, waking a sleeping thread on another core about 80 us,
 /// so that sleeping only pays for waits that are longer than that.
@@ -51,6 +51,8 @@ pub(super) enum Interrupted {
 pub(crate) enum Stopped {
     /// The caller's deadline has passed; the call goes on.
     Expired,
+    /// The daemon sees it through: its result comes by the ring.
+    Handed(queue::Ticket),
     /// It failed. `unused`: nobody else reads or writes its memory any more.
     Over { error: OperationError, unused: bool },
 }
@@ -81,6 +83,11 @@ impl Calls {
     }
 
     fn wait_for_kept(&mut self, sequence: u64, deadline: Option<Instant>) -> Result<(), Stopped> {
+        if self.is_away()
+            && let Some(ticket) = self.handed(sequence)
+        {
+            return Err(Stopped::Handed(ticket));
+        }
         let Some(slot) = self.slot(sequence) else { return Err(self.over(None, false)) };
         let kept = core::mem::take(&mut slot.kept);
         let outcome = self.complete(sequence, &own_of(&kept), deadline);
@@ -138,7 +145,7 @@ impl Calls {
     }
 
     /// Waits for a short while until nobody who lives is at work on others' memory; whether that is so.
-    fn becomes_quiet(&self) -> bool {
+    pub(super) fn becomes_quiet(&self) -> bool {
         let started = Instant::now();
         loop {
             if self.member.is_quiet() {
@@ -170,8 +177,7 @@ impl Calls {
         OperationError::Failed { status, message }
     }
 
-    /// Publishes a call when there is a slot for it, working on earlier ones meanwhile. Here a non-blocking call could
-    /// be handed to the daemon instead of making its caller wait.
+    /// Publishes a call when there is a slot for it, working on earlier ones meanwhile.
     #[cold]
     pub(super) fn begin_later(
         &mut self,
@@ -235,6 +241,7 @@ impl Calls {
             if let Some(waited_ms) = self.attend(sequence, attention, now) {
                 return Err(Interrupted::Unresponsive { waited_ms });
             }
+            self.wake_stand_ins();
             let expected = self.member.arm();
             let found = ready(self);
             if found.is_none() {
@@ -244,6 +251,13 @@ impl Calls {
             if let Some(found) = found {
                 return Ok(found);
             }
+        }
+    }
+
+    /// Whom this rank waits for may be the daemon in a rank's place, which does not sleep in the cell.
+    fn wake_stand_ins(&self) {
+        if self.member.cell().has_stand_in() {
+            self.part.client.session().ring();
         }
     }
 
@@ -325,6 +339,7 @@ impl Calls {
         let Some(slot) = self.slot(sequence) else { return true };
         let mut attention = slot.attention.unwrap_or_else(Attention::new);
         self.attend(sequence, &mut attention, Instant::now());
+        self.wake_stand_ins();
         if let Some(slot) = self.slot(sequence) {
             slot.attention = Some(attention);
         }

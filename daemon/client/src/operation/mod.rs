@@ -6,7 +6,11 @@ mod collective;
 mod counted;
 mod message;
 
-use std::{cell::RefCell, sync::Arc, time::Instant};
+use std::{
+    cell::{RefCell, RefMut},
+    sync::Arc,
+    time::Instant,
+};
 
 use ringway_abi::{
     descriptor::{BufferHandle, Submission},
@@ -227,13 +231,13 @@ impl Communicator {
         if let Some(calls) = &self.calls
             && call.submission.operation.is_collective()
         {
-            return self.dispatch_to_cell(calls, call).map(Tickets::Cell);
+            return self.dispatch_to_cell(calls, call);
         }
         self.dispatch_to_daemon(call).map(|ticket| Tickets::Ring([Some(ticket), None]))
     }
 
     #[inline(always)]
-    fn dispatch_to_cell(&self, calls: &RefCell<Calls>, call: &Call<'_>) -> Result<cell::Ticket, CallError> {
+    fn dispatch_to_cell(&self, cell: &RefCell<Calls>, call: &Call<'_>) -> Result<Tickets, CallError> {
         let joined;
         let counts = match call.counts {
             [list, []] => list,
@@ -243,17 +247,32 @@ impl Communicator {
             }
         };
         let of_cell = cell::call_of(call, counts);
-        let mut calls = calls.borrow_mut();
+        let mut calls = cell.borrow_mut();
         if calls.is_group_open() {
             let max = u32::try_from(self.group_max()).unwrap_or(u32::MAX);
-            return calls.stage(&of_cell, call.memory).ok_or(CallError::GroupTooLarge { max });
+            let staged = calls.stage(&of_cell, call.memory).map(Tickets::Cell);
+            return staged.ok_or(CallError::GroupTooLarge { max });
         }
-        let blocking = self.blocks.get();
-        let sequence = calls.submit(&of_cell, call.memory, blocking)?;
+        self.submit_to_cell((cell, calls), &of_cell, call.memory, self.blocks.get())
+    }
+
+    /// Publishes a call in the cell, or gives it to the daemon when there is no slot for it.
+    #[inline(always)]
+    pub(crate) fn submit_to_cell(
+        &self,
+        (cell, mut calls): (&RefCell<Calls>, RefMut<'_, Calls>),
+        call: &ringway_cell::Call<'_>,
+        memory: [Option<&Arc<Registered>>; 2],
+        blocking: bool,
+    ) -> Result<Tickets, CallError> {
+        let Some(sequence) = calls.submit(call, memory, blocking) else {
+            drop(calls);
+            return self.submit_without_slot(cell, call, memory, blocking);
+        };
         if !blocking && calls.wants_help(sequence) {
             self.queue.borrow_mut().rings().wake();
         }
-        Ok(cell::Ticket::Call(sequence))
+        Ok(Tickets::Cell(cell::Ticket::Call(sequence)))
     }
 
     fn dispatch_to_daemon(&self, call: &Call<'_>) -> Result<crate::queue::Ticket, CallError> {
