@@ -22,6 +22,7 @@
 //! Values are combined in ascending order of ranks, widened where the type is a half one and rounded once, whoever does
 //! it: results do not depend on who took which block, nor on whether the call was small.
 
+pub mod board;
 mod cell;
 mod claim;
 mod extent;
