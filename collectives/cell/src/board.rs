@@ -14,10 +14,11 @@
 //! # Layout
 //! In words of eight bytes; a line is a cache line:
 //! ```text
-//! header   offered | present | closed      one line each
+//! header   offered | present | closed | released      one line each
 //! slots    state line, then a description: codes, length, operands of four words
 //! ```
 
+mod execute;
 mod offers;
 mod piece;
 mod slots;
@@ -29,9 +30,10 @@ use ringway_mem::Mapping;
 
 use crate::{AttachError, shared::Words};
 
+pub use execute::Executor;
 pub use offers::Offers;
 pub use piece::{Kind, Operand, Work};
-pub use worker::{Helped, Worker};
+pub use worker::{Claimed, Found, Helped, Worker};
 
 /// Pieces that may be on a board at a time.
 pub const PIECES: usize = if cfg!(loom) { 2 } else { 32 };
@@ -50,7 +52,9 @@ const OFFERED: usize = 0;
 const PRESENT: usize = LINE;
 /// Not zero when nothing may be claimed any more.
 const CLOSED: usize = 2 * LINE;
-const HEADER: usize = 3 * LINE;
+/// Counts regions of the ranks that were released: what others have mapped of them is to be forgotten.
+const RELEASED: usize = 3 * LINE;
+const HEADER: usize = 4 * LINE;
 /// Words of an operand.
 const OPERAND: usize = 4;
 /// Words of a slot: the state's line, two words about all operands, the operands.

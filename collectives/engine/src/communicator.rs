@@ -9,7 +9,7 @@ use crate::link::{Event, Link, Purpose};
 use crate::network::Room;
 use crate::point::{Place, Point};
 use crate::turn::{Shared, Turn};
-use crate::{CommunicatorId, Failure, RankFailure, Refused, RegionId, Request, Token};
+use crate::{CommunicatorId, Failure, LocalRank, RankFailure, Refused, RegionId, Request, Token};
 
 /// What a communicator is made of.
 #[derive(Debug, Clone)]
@@ -69,6 +69,10 @@ pub(crate) struct Communicator {
     /// Ranks that have left and of which the peers have not been told, with the number of their collectives.
     untold: Vec<(u32, u64)>,
     pub(crate) bytes: u64,
+    /// The piece of local work that a rank was at when the clock was looked at last.
+    pub(crate) held: Option<(u32, LocalRank)>,
+    /// The rank of this node that has stopped while it was at one.
+    pub(crate) stopped: Option<LocalRank>,
     /// Links that were told of the failure.
     pub(crate) told: Vec<bool>,
     /// The link that posted pieces of long messages last.
@@ -113,6 +117,8 @@ impl Communicator {
             untold: Vec::with_capacity(locals),
             tenant,
             bytes: 0,
+            held: None,
+            stopped: None,
             told: vec![false; links],
             posted_last: 0,
             layout,

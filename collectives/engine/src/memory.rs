@@ -2,7 +2,7 @@
 
 use ringway_types::{DataType, Reduction};
 
-use crate::CommunicatorId;
+use crate::{CommunicatorId, LocalRank};
 
 /// Names memory known to the daemon: a client's region, or the daemon's own workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -120,9 +120,8 @@ pub struct Collected {
 /// The steps of a collective come as pieces by [`LocalMemory::hand`], which may do them at once, or leave them to
 /// others (ranks that wait, a GPU's stream) and report them later. The other calls are done when they return.
 pub trait LocalMemory {
-    /// Does a piece, or has it done. Without an implementation of its own it is done at once.
-    fn hand(&mut self, ticket: Ticket, piece: &Piece<'_>) -> Handed {
-        let _ = ticket;
+    /// Does a piece now.
+    fn perform(&mut self, piece: &Piece<'_>) {
         match *piece {
             Piece::Reduce { datatype, reduction, sources, destinations, divisor } => {
                 self.reduce(datatype, reduction, sources, destinations, divisor);
@@ -133,6 +132,14 @@ pub trait LocalMemory {
             Piece::Copy { source, destinations } => self.copy(source, destinations),
             Piece::Swap { a, b } => self.swap(a, b),
         }
+    }
+
+    /// Does a piece, or has it done. `hurried`: other communicators wait for scratch memory that the collective has, so
+    /// that it must not be left to anybody who may never finish it. Without an implementation of its own it is done at
+    /// once.
+    fn hand(&mut self, ticket: Ticket, piece: &Piece<'_>, hurried: bool) -> Handed {
+        let (_, _) = (ticket, hurried);
+        self.perform(piece);
         Handed::Done
     }
 
@@ -149,6 +156,12 @@ pub trait LocalMemory {
     fn withdraw(&mut self, ticket: Ticket) -> bool {
         let _ = ticket;
         true
+    }
+
+    /// The rank that is at a piece, by its place among those of this node, where that is known.
+    fn holder(&self, ticket: Ticket) -> Option<LocalRank> {
+        let _ = ticket;
+        None
     }
 
     /// Combines the sources in order and writes the result to every destination. `divisor` is set on the last

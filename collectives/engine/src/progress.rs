@@ -58,7 +58,7 @@ impl Engine {
     ) -> bool {
         self.now = now;
         if now >= self.next_tick {
-            self.tick(now);
+            self.tick(now, memory);
         }
         let (collected, left) = self.collect(memory);
         let worked = self.work(left, device, memory) || collected;
@@ -143,14 +143,14 @@ impl Engine {
         did
     }
 
-    fn tick(&mut self, now: Time) {
+    fn tick(&mut self, now: Time, memory: &dyn LocalMemory) {
         let heartbeat_ms = self.shared.config.heartbeat_ms;
         let stalled = elapsed_ms(self.last_tick, now) > heartbeat_ms.min(4 * TICK_NS / 1_000_000);
         self.shared.soon = false;
         (self.last_tick, self.next_tick) = (now, Time(now.0.saturating_add(TICK_NS)));
         for entry in &mut self.entries {
             let Some(communicator) = entry.communicator.as_mut() else { continue };
-            if communicator.tick(now, stalled, &mut self.shared) {
+            if communicator.tick(now, stalled, memory, &mut self.shared) {
                 self.schedule.wake(communicator.id.0 & 0xffff);
             }
         }

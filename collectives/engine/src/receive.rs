@@ -222,7 +222,8 @@ impl Communicator {
                 self.run.unblock();
             }
             Message::Ping { sequence, signature, rank } => {
-                link.control(Message::Pong { absent: self.queue.absent(sequence) }, turn);
+                let stopped = self.stopped.filter(|_| sequence == self.queue.head).map(|rank| rank.0);
+                link.control(Message::Pong { absent: self.queue.absent(sequence, stopped) }, turn);
                 if let Some(theirs) = signature.filter(|_| matches!(self.state, State::Running)) {
                     return self.check_ping(at, sequence, rank, &theirs);
                 }

@@ -17,6 +17,8 @@ pub struct Late {
     pub missing: Vec<u32>,
     /// For how long.
     pub waited_ms: u64,
+    /// The rank has called it, and has stopped while it did a piece of its local work.
+    pub stopped: bool,
 }
 
 /// Whether a communicator can be used.

@@ -9,24 +9,39 @@ use crate::ending::lost;
 use crate::message::{Message, REASONS};
 use crate::status::Late;
 use crate::turn::{Shared, Turn, elapsed_ms};
-use crate::{Failure, Signature};
+use crate::{Failure, LocalMemory, Signature};
 
 impl Communicator {
     /// Looks at the clock; returns whether there is something to do. `stalled`: this engine itself had no turn for a
     /// while, so that silence says nothing about the peers.
-    pub(crate) fn tick(&mut self, now: Time, stalled: bool, shared: &mut Shared) -> bool {
+    pub(crate) fn tick(
+        &mut self,
+        now: Time,
+        stalled: bool,
+        memory: &dyn LocalMemory,
+        shared: &mut Shared,
+    ) -> bool {
         match self.state {
             State::Failing { .. } | State::Closing { .. } => return true,
             State::Running => {}
             State::Failed(_) => return self.run.is_away(),
             _ => return self.pending.is_some(),
         }
+        self.look_for_holder(memory);
         self.report_late(now, shared);
         if let Some(failure) = self.timed_out(now) {
             self.pending.get_or_insert(failure);
         }
         let asked = self.heartbeat(now, stalled, shared);
         asked || self.pending.is_some() || self.peers.links.iter().any(|link| link.broken.is_some())
+    }
+
+    /// Finds the rank that has stopped with a piece of the running collective in hand: it has had the same one since the
+    /// last tick, thousands of times what it takes to do one.
+    fn look_for_holder(&mut self, memory: &dyn LocalMemory) {
+        let found = self.run.holder(memory);
+        self.stopped = found.filter(|_| found == self.held).map(|(_, rank)| rank);
+        self.held = found;
     }
 
     /// Since when the oldest operation waits.
@@ -76,6 +91,9 @@ impl Communicator {
     pub(crate) fn missing(&self) -> Vec<u32> {
         let mut missing: Vec<u32> =
             self.queue.missing().map(|local| rank_of(&self.layout, self.node, local)).collect();
+        if let Some(stopped) = self.stopped.filter(|_| missing.is_empty()) {
+            return vec![rank_of(&self.layout, self.node, stopped.0)];
+        }
         if missing.is_empty() {
             for (at, link) in self.peers.links.iter().enumerate() {
                 if self.run.waits_for(|other| other == at).is_none() {
@@ -108,9 +126,9 @@ impl Communicator {
             return;
         }
         slot.reported = true;
-        let missing = self.missing();
+        let (missing, stopped) = (self.missing(), self.stopped.is_some());
         if !missing.is_empty() {
-            shared.late.push_back(Late { communicator: self.id, sequence, call, missing, waited_ms });
+            shared.late.push_back(Late { communicator: self.id, sequence, call, missing, waited_ms, stopped });
         }
     }
 
@@ -121,7 +139,10 @@ impl Communicator {
             let waited_ms = elapsed_ms(slot.since, now);
             if waited_ms >= timeout_ms {
                 let missing = self.missing();
-                let (rank, others) = name(&missing, self.waited_for());
+                let (rank, mut others) = name(&missing, self.waited_for());
+                if self.stopped.is_some() {
+                    ", or it has stopped while it worked on it".clone_into(&mut others);
+                }
                 return Some(Failure::TimedOut { call, rank, waited_ms, others });
             }
         }

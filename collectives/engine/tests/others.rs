@@ -38,14 +38,18 @@ const SCRATCH: u64 = 64 << 10;
 
 /// Every node's communicator gets scratch memory of its own.
 fn own_scratch(world: &mut World) -> Vec<RegionId> {
+    own_scratch_of(world, SCRATCH)
+}
+
+fn own_scratch_of(world: &mut World, bytes: u64) -> Vec<RegionId> {
     let mut regions = Vec::new();
     for node in &mut world.nodes {
-        let mapping = Arc::new(Mapping::private(SCRATCH as usize).unwrap());
+        let mapping = Arc::new(Mapping::private(bytes as usize).unwrap());
         let region = RegionId(node.memory.regions.len() as u32);
         let keys = node.device.as_mut().unwrap().register(mapping.clone(), Access::ALL).unwrap();
         node.memory.regions.push(mapping);
         node.engine.add_region(region, keys);
-        node.engine.set_scratch(node.ids[0], Some((region, SCRATCH)));
+        node.engine.set_scratch(node.ids[0], Some((region, bytes)));
         regions.push(region);
     }
     regions
@@ -57,9 +61,7 @@ fn every_collective_gives_the_same_when_others_do_the_local_work() {
         [&[0, 0, 0], &[0, 0, 1], &[0, 1, 0, 1], &[0, 0, 1, 2, 2, 2, 1], &[0, 1, 2, 3, 3, 1, 0]];
     for (seed, layout) in (0..).zip(layouts) {
         let mut world = world(layout, small_chunks, seed);
-        if seed % 2 == 1 {
-            own_scratch(&mut world);
-        }
+        own_scratch(&mut world);
         for operation in collectives() {
             for (count, in_place) in [(777, false), (5_001, false), (5_001, true)] {
                 if in_place && matches!(operation, Operation::AllToAllV | Operation::Barrier) {
@@ -77,6 +79,7 @@ fn every_collective_gives_the_same_when_others_do_the_local_work() {
 fn many_pieces_are_away_at_a_time() {
     let setup = Setup { region: 16 << 20, workspace: 32 << 20, ..Setup::new(&[0, 0, 1, 1]) };
     let mut world = World::new(&Setup { others: Some(Others::new(3)), ..setup });
+    own_scratch_of(&mut world, 8 << 20);
     let job = Job::new(Operation::Allreduce, 1_000_000, 4, 5);
     job.prepare(&world);
     let tokens: Vec<_> = (0..4).map(|rank| job.call(&mut world, 0, rank)).collect();
@@ -116,6 +119,7 @@ fn own_scratch_memory_is_used_where_it_is_large_enough_and_can_be_taken_back() {
 #[test]
 fn a_failure_takes_back_what_nobody_has_begun() {
     let mut world = world(&[0, 0, 1, 1], small_chunks, 9);
+    own_scratch(&mut world);
     let job = Job::new(Operation::Allreduce, 100_000, 4, 5);
     job.prepare(&world);
     let tokens: Vec<_> = (0..4).map(|rank| job.call(&mut world, 0, rank)).collect();
@@ -158,4 +162,31 @@ fn a_failure_does_not_wait_for_whoever_holds_a_piece_but_says_so() {
     assert!(world.nodes[0].engine.is_settled(id));
     assert!(world.nodes[0].engine.close(id));
     assert!(world.nodes[0].engine.remove_region(RegionId(1)));
+}
+
+#[test]
+fn what_others_wait_for_is_not_left_to_anybody() {
+    let mut world = world(&[0, 0, 1, 1], small_chunks, 2);
+    Job::new(Operation::Allreduce, 9_000, 4, 2).run(&mut world);
+    assert_eq!(had(&world), 0, "a collective with scratch memory of the workspace hurries");
+    own_scratch(&mut world);
+    Job::new(Operation::Allreduce, 9_000, 4, 2).run(&mut world);
+    assert!(had(&world) > 0);
+}
+
+#[test]
+fn a_rank_that_stops_with_a_piece_is_named_on_every_node() {
+    let setup = Setup { configure: small_chunks, others: Some(Others::new(7)), ..Setup::new(&[0, 0, 1, 1]) };
+    let mut world = World::new(&Setup { timeout_ms: Some(2_000), ..setup });
+    own_scratch(&mut world);
+    let job = Job::new(Operation::Allreduce, 100_000, 4, 5);
+    job.prepare(&world);
+    let tokens: Vec<_> = (0..4).map(|rank| job.call(&mut world, 0, rank)).collect();
+    (0..5).for_each(|_| world.round());
+    world.nodes[0].memory.others.as_mut().unwrap().stopped = true;
+    for (rank, token) in (0..).zip(tokens) {
+        let failure = world.wait(rank, token).unwrap_err();
+        assert!(matches!(failure, Failure::TimedOut { rank: 1, .. }), "{failure}");
+    }
+    assert!(world.nodes[0].engine.status(world.nodes[0].ids[0]).is_some());
 }

@@ -1,7 +1,7 @@
 //! The daemon's side of a board.
 
 use super::{
-    Board, CLOSED, HEADER, OFFERED, PIECES, PRESENT, SLOT, Work,
+    Board, CLOSED, HEADER, OFFERED, PIECES, PRESENT, RELEASED, SLOT, Work,
     piece::{describe, is_sound},
     slots::{self, DAEMON, Standing},
 };
@@ -66,6 +66,20 @@ impl Offers {
         if let Some(exited) = self.exited.get_mut(rank as usize) {
             *exited = true;
         }
+    }
+
+    /// A region of one of the ranks was released: the others forget what they have mapped of it.
+    pub fn count_release(&mut self) {
+        self.words.add(RELEASED, 1);
+    }
+
+    /// Whether a rank has done a piece that was not collected yet, or has spoiled one.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.held().any(|(index, number, _)| {
+            let standing = slots::standing(&self.words, slot(index), number);
+            !matches!(standing, Standing::Offered | Standing::Claimed(_))
+        })
     }
 
     /// Whether a slot's state was found to be what no honest process writes. Its piece is never collected: end the

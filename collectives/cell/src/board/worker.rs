@@ -1,10 +1,9 @@
 //! A rank's side of a board.
 
 use ringway_mem::{Window, recycle};
-use ringway_reduce::{Scalar, ScanStep, Source};
 
 use super::{
-    Board, CLOSED, HEADER, OFFERED, PIECES, PRESENT, SLOT,
+    Board, CLOSED, Executor, HEADER, OFFERED, OPERANDS_MAX, PIECES, PRESENT, RELEASED, SLOT,
     piece::{Kind, Operand, read},
     slots::{self, Seen},
 };
@@ -19,8 +18,7 @@ pub struct Worker {
     operands: Vec<Operand>,
     // Empty between calls; kept for their allocations, since the data path does not allocate.
     windows: Vec<Window<'static>>,
-    sources: Vec<Source<'static>>,
-    steps: Vec<ScanStep<'static>>,
+    executor: Executor,
 }
 
 /// What a rank found to do.
@@ -40,6 +38,33 @@ pub enum Helped {
         /// Its handle, or [`super::SCRATCH`].
         region: u64,
     },
+}
+
+/// What a look at the board found.
+#[derive(Debug)]
+pub enum Found {
+    /// Nothing to do.
+    Nothing,
+    /// A piece in memory that is not mapped here.
+    Unmapped {
+        /// Whose region.
+        rank: u32,
+        /// Its handle, or [`super::SCRATCH`].
+        region: u64,
+    },
+    /// A piece that nobody else does now.
+    Claimed(Claimed),
+}
+
+/// A piece that this rank has claimed. Until [`Claimed::finish`] everybody waits for it: dropping it is what a rank does
+/// that stops in the middle.
+#[derive(Debug)]
+pub struct Claimed {
+    words: Words,
+    at: usize,
+    seen: Seen,
+    kind: Kind,
+    length: u64,
 }
 
 /// The first slot, from `rank` on, that has something to do and whose description makes sense.
@@ -66,8 +91,8 @@ impl Worker {
     /// A rank of a board's communicator, by its number among the ranks that the board was made for.
     #[must_use]
     pub fn new(board: Board, rank: u32) -> Self {
-        let (windows, sources, steps) = (Vec::new(), Vec::new(), Vec::new());
-        Self { words: board.0, rank, present: false, operands: Vec::new(), windows, sources, steps }
+        let (operands, windows) = (Vec::with_capacity(OPERANDS_MAX), Vec::with_capacity(OPERANDS_MAX));
+        Self { words: board.0, rank, present: false, operands, windows, executor: Executor::default() }
     }
 
     /// Says that this rank looks at the board from now on, or no more: the daemon offers nothing while nobody does.
@@ -75,6 +100,12 @@ impl Worker {
         if core::mem::replace(&mut self.present, present) != present {
             self.words.add(PRESENT, if present { 1 } else { u64::MAX });
         }
+    }
+
+    /// How many regions of the board's ranks were released. When it has changed, forget what is mapped of them.
+    #[must_use]
+    pub fn releases(&self) -> u64 {
+        self.words.load_acquire(RELEASED)
     }
 
     /// Does one piece, if there is one that nobody has claimed. Never blocks.
@@ -86,69 +117,59 @@ impl Worker {
     }
 
     fn work_with(&mut self, regions: &impl Regions, operands: &mut Vec<Operand>) -> Helped {
-        let Some((at, seen, kind, length)) = find(&self.words, self.rank, operands) else {
-            return Helped::Nothing;
-        };
         let mut windows: Vec<Window<'_>> = core::mem::take(&mut self.windows);
-        for operand in operands.iter() {
-            match regions.window(operand.rank, operand.place, length) {
-                Some(window) => windows.push(window),
-                None => {
-                    self.windows = recycle(windows);
-                    return Helped::Unmapped { rank: operand.rank, region: operand.place.region };
-                }
+        let helped = match self.claim(regions, operands, &mut windows) {
+            Found::Nothing => Helped::Nothing,
+            Found::Unmapped { rank, region } => Helped::Unmapped { rank, region },
+            Found::Claimed(claimed) => {
+                let bytes = claimed.length * operands.len() as u64;
+                let done = self.executor.run(claimed.kind, operands, &windows);
+                claimed.finish(done);
+                Helped::Did { bytes }
             }
-        }
-        let mut helped = Helped::Nothing;
-        // What was read is what was offered only if the claim succeeds.
-        if slots::claim(&self.words, at, seen, self.rank as slots::Claimer) {
-            let done = self.run(kind, operands, &windows).is_some();
-            slots::finish(&self.words, at, seen, done);
-            helped = Helped::Did { bytes: length * operands.len() as u64 };
-        }
+        };
         self.windows = recycle(windows);
         helped
     }
 
-    /// Does a piece. `None` when that is refused, before anything is written.
-    fn run(&mut self, kind: Kind, operands: &[Operand], windows: &[Window<'_>]) -> Option<()> {
-        match kind {
-            Kind::Reduce { datatype, reduction, sources, divisor } => {
-                let (from, to) = windows.split_at_checked(sources as usize)?;
-                let mut list: Vec<Source<'_>> = core::mem::take(&mut self.sources);
-                list.extend(operands.iter().zip(from).map(|(operand, window)| source(operand, *window)));
-                let done = ringway_reduce::reduce(datatype, reduction, &list, to, divisor);
-                self.sources = recycle(list);
-                done.ok()
+    /// Claims a piece, if there is one that nobody has claimed: what it is done to is in `operands`, and where that is
+    /// mapped in `windows`. Most call [`Worker::work`], which does it as well.
+    pub fn claim<'r>(
+        &self,
+        regions: &'r impl Regions,
+        operands: &mut Vec<Operand>,
+        windows: &mut Vec<Window<'r>>,
+    ) -> Found {
+        let Some((at, seen, kind, length)) = find(&self.words, self.rank, operands) else {
+            return Found::Nothing;
+        };
+        windows.clear();
+        for operand in operands.iter() {
+            match regions.window(operand.rank, operand.place, length) {
+                Some(window) => windows.push(window),
+                None => return Found::Unmapped { rank: operand.rank, region: operand.place.region },
             }
-            Kind::Scan { datatype, reduction, carry, before, inclusive } => {
-                let skipped = usize::from(carry);
-                let carry = windows.first().filter(|_| carry).copied();
-                let operands = operands.get(skipped..)?.chunks_exact(2);
-                let pairs = operands.zip(windows.get(skipped..)?.chunks_exact(2));
-                let mut list: Vec<ScanStep<'_>> = core::mem::take(&mut self.steps);
-                list.extend(pairs.filter_map(|(operands, windows)| {
-                    let input = source(operands.first()?, *windows.first()?);
-                    Some(ScanStep { input, output: windows.get(1).copied() })
-                }));
-                let done = ringway_reduce::scan(datatype, reduction, carry, &list, inclusive, before, None);
-                self.steps = recycle(list);
-                done.ok()
-            }
-            Kind::Copy => {
-                let (from, to) = windows.split_first()?;
-                ringway_reduce::copy(*from, to).ok()
-            }
-            Kind::Swap => match windows {
-                [a, b] => ringway_reduce::swap(*a, *b).ok(),
-                _ => None,
-            },
+        }
+        // What was read is what was offered only if the claim succeeds.
+        if slots::claim(&self.words, at, seen, self.rank as slots::Claimer) {
+            Found::Claimed(Claimed { words: self.words.clone(), at, seen, kind, length })
+        } else {
+            Found::Nothing
         }
     }
 }
 
-fn source<'a>(operand: &Operand, window: Window<'a>) -> Source<'a> {
-    Source { window, scale: operand.scale.map(|scale| Scalar::from_bytes(scale.to_le_bytes())) }
+impl Claimed {
+    /// What is to be done, to so many bytes of each operand.
+    #[must_use]
+    pub const fn work(&self) -> (Kind, u64) {
+        (self.kind, self.length)
+    }
+
+    /// It is done; or, if not `done`, was left as it was.
+    pub fn finish(self, done: bool) {
+        slots::finish(&self.words, self.at, self.seen, done);
+    }
 }
 
 impl Drop for Worker {

@@ -9,7 +9,7 @@ use super::local::Work;
 use super::queue::LocalCall;
 use super::run::{Run, Scene};
 use crate::turn::Turn;
-use crate::{Failure, Handed, LocalMemory, Signature, Ticket};
+use crate::{Failure, Handed, LocalMemory, LocalRank, Signature, Ticket};
 
 /// Local steps under way at once. A power of two that fits the bits it has in a ticket.
 pub(super) const WORKS: usize = 1 << WORK_BITS;
@@ -56,7 +56,7 @@ impl Run {
         self.serial = self.serial.wrapping_add(1);
         let number = (self.serial << WORK_BITS) | u32::try_from(at).unwrap_or(0);
         let ticket = Ticket { communicator: self.id, number };
-        let (bytes, handed) = active.work.piece(&ground, (scene.rank, ticket), turn)?;
+        let (bytes, handed) = active.work.piece(&ground, (scene.rank, ticket, self.scratch.is_some()), turn)?;
         let cost = match handed {
             Handed::Done => bytes,
             Handed::Later => {
@@ -100,6 +100,13 @@ impl Run {
         let communicator = self.id;
         self.away.retain(|number| !memory.withdraw(Ticket { communicator, number: *number }));
         self.away.is_empty()
+    }
+
+    /// A piece that somebody else has, and the rank of this node that is at it.
+    pub(crate) fn holder(&self, memory: &dyn LocalMemory) -> Option<(u32, LocalRank)> {
+        let communicator = self.id;
+        let holder = |number: &u32| memory.holder(Ticket { communicator, number: *number });
+        self.away.iter().find_map(|number| holder(number).map(|rank| (*number, rank)))
     }
 
     /// Whether others have pieces of this collective.

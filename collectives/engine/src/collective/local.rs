@@ -104,14 +104,14 @@ impl Work {
     pub(crate) fn piece<D: ?Sized>(
         &mut self,
         ground: &Ground<'_>,
-        (rank, ticket): (u32, Ticket),
+        (rank, ticket, hurried): (u32, Ticket, bool),
         turn: &mut Turn<'_, D>,
     ) -> Result<(u64, Handed), Failure> {
         let mut operands = core::mem::take(&mut turn.shared.operands);
         operands.sources.clear();
         operands.destinations.clear();
         operands.steps.clear();
-        let handed = self.piece_with(ground, (rank, ticket), &mut operands, turn);
+        let handed = self.piece_with(ground, (rank, ticket, hurried), &mut operands, turn);
         turn.shared.operands = operands;
         handed
     }
@@ -119,7 +119,7 @@ impl Work {
     fn piece_with<D: ?Sized>(
         &mut self,
         ground: &Ground<'_>,
-        (rank, ticket): (u32, Ticket),
+        (rank, ticket, hurried): (u32, Ticket, bool),
         operands: &mut Operands,
         turn: &mut Turn<'_, D>,
     ) -> Result<(u64, Handed), Failure> {
@@ -193,7 +193,7 @@ impl Work {
             }
             Action::Nothing | Action::Send { .. } | Action::Receive { .. } => return Ok((0, Handed::Done)),
         };
-        Ok((length * count, turn.memory.hand(ticket, &piece)))
+        Ok((length * count, turn.memory.hand(ticket, &piece, hurried)))
     }
 
     /// How many operands each piece has.

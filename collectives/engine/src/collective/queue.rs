@@ -130,8 +130,8 @@ impl Queue {
     }
 
     /// The local ranks that have not called the collective of this number.
-    pub(crate) fn absent(&self, sequence: u64) -> Absent {
-        Absent::of(sequence, self.locals, |local| self.called(local) < sequence)
+    pub(crate) fn absent(&self, sequence: u64, stopped: Option<u32>) -> Absent {
+        Absent::of(sequence, self.locals, |local| self.called(local) < sequence || stopped == Some(local))
     }
 
     /// How many collectives have been called by any.

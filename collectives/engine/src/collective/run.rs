@@ -72,7 +72,7 @@ pub(crate) struct Run {
     depth: u32,
     finished: u64,
     /// Taken from the workspace.
-    scratch: Option<(u64, u64)>,
+    pub(super) scratch: Option<(u64, u64)>,
     /// Where scratch memory is, and bytes of it for each chunk under way.
     scratch_at: (RegionId, u64),
     slot_bytes: u64,

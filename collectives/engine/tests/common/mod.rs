@@ -12,7 +12,7 @@ pub(crate) mod oracle;
 mod others;
 
 pub(crate) use others::Others;
-use others::{Owned, run};
+use others::{HOLDER, Owned};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,9 +62,9 @@ fn list<'a, T: Copy, U: Copy>(from: &'a [T], empty: U, make: impl Fn(&'a T) -> U
 }
 
 impl LocalMemory for Memory {
-    fn hand(&mut self, ticket: Ticket, piece: &Piece<'_>) -> Handed {
-        if self.others.is_none() {
-            run(self, piece);
+    fn hand(&mut self, ticket: Ticket, piece: &Piece<'_>, hurried: bool) -> Handed {
+        if self.others.is_none() || hurried {
+            self.perform(piece);
             return Handed::Done;
         }
         let piece = Owned::of(piece);
@@ -81,6 +81,11 @@ impl LocalMemory for Memory {
         }
         piece.run(self);
         Handed::Done
+    }
+
+    fn holder(&self, ticket: Ticket) -> Option<LocalRank> {
+        let others = self.others.as_ref().filter(|others| others.stopped)?;
+        others.pieces.iter().find(|(other, _)| *other == ticket).map(|_| HOLDER)
     }
 
     fn collect(&mut self, _: u64, done: &mut [Collected]) -> usize {

@@ -1,9 +1,12 @@
 //! Others that do pieces of local work, and check that no two that are under way at a time touch the same bytes.
 
-use ringway_engine::{BufferRef, LocalMemory, Piece, ReduceSource, ScanStep, Ticket};
+use ringway_engine::{BufferRef, LocalMemory, LocalRank, Piece, ReduceSource, ScanStep, Ticket};
 use ringway_types::{DataType, Reduction};
 
 use super::Memory;
+
+/// Who has a piece, when they have stopped.
+pub(crate) const HOLDER: LocalRank = LocalRank(1);
 
 /// Others that take some of the pieces and do them in any order.
 #[derive(Debug, Clone)]
@@ -77,19 +80,6 @@ impl Owned {
         };
         let ((reads, writes), (other_reads, other_writes)) = (self.touches(), other.touches());
         any(&writes, &other_writes) || any(&reads, &other_writes) || any(&writes, &other_reads)
-    }
-}
-
-pub(crate) fn run(memory: &mut Memory, piece: &Piece<'_>) {
-    match *piece {
-        Piece::Reduce { datatype, reduction, sources, destinations, divisor } => {
-            memory.reduce(datatype, reduction, sources, destinations, divisor);
-        }
-        Piece::Scan { datatype, reduction, carry, before, steps, inclusive } => {
-            memory.scan(datatype, reduction, carry, before, steps, inclusive);
-        }
-        Piece::Copy { source, destinations } => memory.copy(source, destinations),
-        Piece::Swap { a, b } => memory.swap(a, b),
     }
 }
 
