@@ -152,7 +152,7 @@ fn serve(daemon: &mut DaemonRings, stop: &AtomicBool) {
         daemon.submissions.release();
         for words in &batch[..count] {
             let status = Submission::parse(words).map_or(1, |s| u16::from(s.flags));
-            let completion = Completion { token: 1, status, rank: 0, bytes: 0 };
+            let completion = Completion { token: 1, status, held: false, rank: 0, bytes: 0 };
             while daemon.completions.push(&completion.encode()).is_err() {
                 spin_loop();
             }

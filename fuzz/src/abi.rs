@@ -4,7 +4,7 @@ use std::str::FromStr as _;
 
 use ringway_abi::{
     Status, UniqueId,
-    control::{self, CellOffer, Envelope, Join, Joined, RefusalKind, Reply, Request},
+    control::{self, BoardOffer, CellOffer, Envelope, Join, Joined, RefusalKind, Reply, Request},
     descriptor::{
         BufferHandle, COMPLETION_WORDS, Completion, FLAG_ANY_SOURCE, FLAG_CELL, FLAG_GROUP, FLAG_PUBLISHED,
         SUBMISSION_WORDS, Submission,
@@ -133,7 +133,7 @@ pub fn completion(bytes: &[u8]) {
 /// Completions of every kind.
 #[must_use]
 pub fn completion_samples() -> Vec<Vec<u8>> {
-    let good = Completion { token: 1, status: 0, rank: 2, bytes: 64 };
+    let good = Completion { token: 1, status: 0, held: false, rank: 2, bytes: 64 };
     let all =
         [good, Completion { status: 35, ..good }, Completion { status: u16::MAX, token: u32::MAX, ..good }];
     all.iter().map(|c| words(&c.encode())).chain([words(&[u64::MAX; 4]), Vec::new()]).collect()
@@ -182,13 +182,16 @@ pub fn control_samples() -> Vec<Vec<u8>> {
         node_of: vec![0, 0, 1, 1],
         device: "tcp".to_owned(),
         cell: None,
+        board: None,
     };
+    let board = Some(BoardOffer { bytes: 1 << 16, scratch_bytes: 2 << 20 });
     let cell = Some(CellOffer { ranks: 2, bytes: 1 << 20, late_after_ms: 5000 });
     let replies = [
         Reply::Done,
         Reply::Region { region: 1, length: 4096 },
         Reply::UniqueId(id),
         Reply::Joined(Joined { cell, ..joined.clone() }),
+        Reply::Joined(Joined { board, ..joined.clone() }),
         Reply::Joined(joined),
         Reply::Text("rank 2 exited".to_owned()),
         Reply::Refused { kind: RefusalKind::Quota, message: "too much".to_owned() },

@@ -38,7 +38,8 @@ pub enum Request {
     },
     /// Join a communicator. Reply, when every rank has come: [`Reply::Joined`] with two descriptors, the ring memory
     /// written by the client and the ring memory written by the daemon; where [`Joined::cell`] says so the cell's memory
-    /// is the third.
+    /// is the third, where
+    /// [`Joined::board`] says so the board's memory and the scratch memory are the third and the fourth.
     Join(Join),
     /// Leave a communicator; its rings are gone. Reply: [`Reply::Done`].
     Leave {
@@ -65,8 +66,8 @@ pub enum Request {
         /// The region's bytes.
         bytes: u64,
     },
-    /// A region of another rank, to be mapped: both are in a communicator that has a cell. Reply: [`Reply::Region`] with
-    /// one descriptor, the region's memory file.
+    /// A region of a rank, to be mapped: it and the asker are on one node, in a communicator with a cell or board. Reply:
+    /// [`Reply::Region`] with one descriptor, the region's memory file.
     MapRegion {
         /// From [`Reply::Joined`].
         communicator: u32,
@@ -148,6 +149,19 @@ pub struct Joined {
     pub device: String,
     /// The cell for collectives without the daemon; `None` when its ranks are on several nodes or do not share memory.
     pub cell: Option<CellOffer>,
+    /// The board by which waiting ranks help the daemon; `None` when its ranks are all on one node or do not share
+    /// memory.
+    pub board: Option<BoardOffer>,
+}
+
+/// A communicator's board on this node: the memory files that come as the reply's third descriptor, the board, and its
+/// fourth, the scratch memory of the operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoardOffer {
+    /// Bytes of the board's file.
+    pub bytes: u64,
+    /// Bytes of the scratch memory.
+    pub scratch_bytes: u64,
 }
 
 /// A communicator's cell: the memory file of so many bytes that comes as the reply's third descriptor.

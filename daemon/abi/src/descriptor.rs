@@ -172,6 +172,9 @@ pub const fn split(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
+/// Beside the status: [`Completion::held`].
+const HELD: u32 = 1 << 16;
+
 /// One finished operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
@@ -179,6 +182,8 @@ pub struct Completion {
     pub token: u32,
     /// How it ended, as [`Status::code`].
     pub status: u16,
+    /// It failed, and a rank that has stopped may still write to its buffers: nobody may use them again.
+    pub held: bool,
     /// For a receive, the rank it came from.
     pub rank: u32,
     /// For a receive, its bytes.
@@ -190,7 +195,8 @@ impl Completion {
     #[inline]
     #[must_use]
     pub const fn encode(&self) -> [u64; COMPLETION_WORDS] {
-        [join(self.token, self.status as u32), self.rank as u64, self.bytes, 0]
+        let held = if self.held { HELD } else { 0 };
+        [join(self.token, self.status as u32 | held), self.rank as u64, self.bytes, 0]
     }
 
     /// Reads a private copy of a completion.
@@ -200,7 +206,7 @@ impl Completion {
     pub const fn parse(words: &[u64; COMPLETION_WORDS]) -> Self {
         let [head, rank, bytes, _] = *words;
         let (token, status) = split(head);
-        Self { token, status: status as u16, rank: split(rank).0, bytes }
+        Self { token, status: status as u16, held: status & HELD != 0, rank: split(rank).0, bytes }
     }
 }
 
@@ -274,7 +280,11 @@ mod tests {
 
     #[test]
     fn completions_round_trip() {
-        let completion = Completion { token: 8, status: Status::Truncated.code(), rank: 3, bytes: 99 };
-        assert_eq!(Completion::parse(&completion.encode()), completion);
+        let completion =
+            Completion { token: 8, status: Status::Truncated.code(), held: false, rank: 3, bytes: 99 };
+        let held = Completion { held: true, status: Status::TimedOut.code(), ..completion };
+        for completion in [completion, held] {
+            assert_eq!(Completion::parse(&completion.encode()), completion);
+        }
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     cell::{Calls, Part},
     connect::PATIENCE,
     control::Answer,
+    helping::{Helping, Seat},
     queue::Queue,
     rings::Rings,
     staging::Staging,
@@ -110,7 +111,22 @@ impl CommunicatorBuilder {
         }
         let rings = self.attach(&joined, &descriptors)?;
         let cell = self.attach_cell(&joined, &descriptors)?;
-        Ok(self.finish(joined, rings, cell))
+        let helping = self.attach_board(&joined, &descriptors)?;
+        Ok(self.finish(joined, Queue::new(rings, helping), cell))
+    }
+
+    /// The board, where waiting ranks help the daemon.
+    fn attach_board(
+        &self,
+        joined: &Joined,
+        descriptors: &[std::os::fd::OwnedFd],
+    ) -> Result<Option<Helping>, JoinError> {
+        let Some(offer) = joined.board else { return Ok(None) };
+        let [_, _, board, scratch, ..] = descriptors else { return Err(protocol("no files with a board")) };
+        let (before, own) = joined.node_of.split_at(self.rank as usize);
+        let local = before.iter().filter(|node| own.first() == Some(node)).count() as u32;
+        let seat = Seat { number: joined.communicator, local, size: self.size };
+        Helping::attach(self.client.clone(), seat, offer, [board, scratch]).map(Some)
     }
 
     /// The cell, where the ranks share one.
@@ -145,12 +161,11 @@ impl CommunicatorBuilder {
             .map_err(|e| unusable(&e))
     }
 
-    fn finish(self, joined: Joined, rings: Rings, cell: Option<ringway_cell::Cell>) -> Communicator {
-        let Joined { communicator: number, geometry: _, node_of, device, cell: offer } = joined;
+    fn finish(self, joined: Joined, queue: Queue, cell: Option<ringway_cell::Cell>) -> Communicator {
+        let Joined { communicator: number, geometry: _, node_of, device, cell: offer, board: _ } = joined;
         let own = node_of.get(self.rank as usize);
         let neighbours = node_of.iter().filter(|node| Some(*node) == own).count();
         let nodes = node_of.iter().max().map_or(1, |last| last.saturating_add(1));
-        let queue = Queue::new(rings);
         let part = Part {
             client: self.client.clone(),
             rank: self.rank,

@@ -19,7 +19,7 @@ use ringway_mem::passing::{self, ReceiveError, SendError};
 use crate::{RequestError, socket};
 
 /// The most descriptors that come with one reply.
-const DESCRIPTORS_MAX: usize = 3;
+const DESCRIPTORS_MAX: usize = 4;
 
 /// A reply with the descriptors that came along.
 #[derive(Debug)]

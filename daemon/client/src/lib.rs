@@ -39,6 +39,9 @@
 //! and where the daemon's configuration says `isolation = "strict"`, ranks share nothing with each other but only with
 //! the daemon, which does all of the work. [`Communicator::shares_memory`] tells.
 //!
+//! In operations over several nodes the daemon is the participant. There the ranks of a node that may share memory help it
+//! while they wait: they map each other's registered memory, and do pieces of the copying and combining within the node.
+//!
 //! Whoever shares memory with this rank can read and write every arena whose buffers it gives to a collective of that
 //! communicator, all of it, until the arena is gone. Ordinary slices are never shared: what is small is copied, what is
 //! large moves through staging memory.
@@ -86,6 +89,7 @@ mod element;
 pub mod environment;
 mod error;
 mod group;
+mod helping;
 mod operation;
 mod pending;
 mod queue;

@@ -245,12 +245,14 @@ impl<'c, B: Held> Pending<'c, B> {
     fn finish_with(&mut self, tickets: [Option<Ticket>; 2]) -> Result<B, Failure<B>> {
         let mut error = None;
         let mut settled = Settled { rank: 0, bytes: 0 };
+        let mut held = false;
         for ticket in tickets.into_iter().flatten() {
             match self.communicator.take(ticket) {
                 Some(Progress::Ended(completion)) if completion.status == Status::Success.code() => {
                     settled = Settled { rank: completion.rank, bytes: completion.bytes };
                 }
                 Some(Progress::Ended(completion)) => {
+                    held |= completion.held;
                     error.get_or_insert_with(|| self.communicator.explain(completion));
                 }
                 _ => {
@@ -264,7 +266,7 @@ impl<'c, B: Held> Pending<'c, B> {
                 Ok(buffers)
             }
             (Some(buffers), Some(error)) => {
-                let unused = self.communicator.is_left(tickets, &error);
+                let unused = !held && self.communicator.is_left(tickets, &error);
                 Err(Failure { error, returned: give_back(Some(buffers), unused) })
             }
             // Buffers leave only together with the pending operation itself.

@@ -6,6 +6,7 @@ use ringway_abi::descriptor::{Completion, FLAG_GROUP, Submission, join};
 
 use crate::{
     arena::Registered,
+    helping::Helping,
     rings::Rings,
     slab::{Slab, SlabRange},
 };
@@ -89,10 +90,12 @@ pub(crate) struct Queue {
     group: Group,
     /// How many that are not over the daemon does in the cell.
     in_cell: u32,
+    /// What this rank does for the daemon while it waits, where it may.
+    helping: Option<Helping>,
 }
 
 impl Queue {
-    pub(crate) fn new(rings: Rings) -> Self {
+    pub(crate) fn new(rings: Rings, helping: Option<Helping>) -> Self {
         // As many slots as can be in the rings at once; results that nobody has taken yet may need more.
         let usual = (rings.submissions() as usize).saturating_add(rings.completions() as usize);
         let mut queue = Self {
@@ -102,6 +105,7 @@ impl Queue {
             free: Vec::with_capacity(usual),
             group: Group::default(),
             in_cell: 0,
+            helping,
         };
         queue.group.staged.reserve(queue.group_max());
         queue
@@ -248,6 +252,24 @@ impl Queue {
         // Its words stay in the group's list and are sent unused: ranges of the others need not move.
         self.group.staged.retain(|(submission, _)| submission.token != ticket.0);
         self.take(ticket);
+    }
+
+    /// Says that this rank waits and looks for work of the daemon's from now on, or no more.
+    #[inline]
+    pub(crate) fn set_present(&mut self, present: bool) {
+        if let Some(helping) = &mut self.helping {
+            helping.set_present(present);
+        }
+    }
+
+    /// Does a piece of the daemon's work, if there is one and this rank is present; whether it did.
+    #[inline]
+    pub(crate) fn help(&mut self) -> bool {
+        let helped = self.helping.as_mut().is_some_and(Helping::work);
+        if helped {
+            self.rings.wake();
+        }
+        helped
     }
 
     /// Takes what the daemon has completed.

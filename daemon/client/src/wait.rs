@@ -18,6 +18,9 @@ const POLLS_LEAST: u32 = 64;
 /// Polls between two looks at the clock, which costs as much as a few of them.
 const POLLS_PER_CLOCK: u32 = 16;
 
+/// Polls before this rank looks for work of the daemon's: a small operation is over before that, and pays nothing.
+const PRESENT_AFTER: u32 = 16;
+
 /// Why waiting ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupted {
@@ -40,6 +43,46 @@ impl Waiting {
         Self { spin: if pollers > runnable { Duration::ZERO } else { SPIN } }
     }
 
+    /// Polls for a while, doing work of the daemon's where there is some; whether what is waited for came.
+    fn poll(
+        self,
+        queue: &mut Queue,
+        deadline: Option<Instant>,
+        look: &mut impl FnMut(&mut Queue) -> bool,
+    ) -> bool {
+        let mut since = Instant::now();
+        let mut polls: u32 = 0;
+        let mut waited = Duration::ZERO;
+        let mut helped = false;
+        while waited < POLL || polls < POLLS_LEAST {
+            helped |= queue.help();
+            if waited < self.spin {
+                hint::spin_loop();
+            } else {
+                thread::yield_now();
+            }
+            if look(queue) {
+                return true;
+            }
+            polls = polls.saturating_add(1);
+            if polls == PRESENT_AFTER {
+                queue.set_present(true);
+            }
+            if polls.is_multiple_of(POLLS_PER_CLOCK) {
+                let now = Instant::now();
+                if core::mem::take(&mut helped) {
+                    // Where there was work, there will be more.
+                    since = now;
+                }
+                waited = now.saturating_duration_since(since);
+                if deadline.is_some_and(|deadline| now >= deadline) {
+                    break;
+                }
+            }
+        }
+        false
+    }
+
     /// Waits until `ready` says so, taking completions meanwhile. Without a deadline it waits for as long as the daemon
     /// lives.
     pub(crate) fn until(
@@ -55,26 +98,10 @@ impl Waiting {
         if look(queue) {
             return Ok(());
         }
-        let started = Instant::now();
-        let mut polls: u32 = 0;
-        let mut waited = Duration::ZERO;
-        while waited < POLL || polls < POLLS_LEAST {
-            if waited < self.spin {
-                hint::spin_loop();
-            } else {
-                thread::yield_now();
-            }
-            if look(queue) {
-                return Ok(());
-            }
-            polls = polls.saturating_add(1);
-            if polls.is_multiple_of(POLLS_PER_CLOCK) {
-                let now = Instant::now();
-                waited = now.saturating_duration_since(started);
-                if deadline.is_some_and(|deadline| now >= deadline) {
-                    break;
-                }
-            }
+        let came = self.poll(queue, deadline, &mut look);
+        queue.set_present(false);
+        if came {
+            return Ok(());
         }
         loop {
             let left = deadline.map_or(BLOCK, |deadline| deadline.saturating_duration_since(Instant::now()));

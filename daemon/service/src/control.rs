@@ -1,6 +1,7 @@
 //! The control thread: one loop over the listening socket, the clients' sockets and processes, the peers and the
 //! engine thread. Nothing here is on the data path, and nothing here blocks but the one wait.
 
+mod boards;
 mod cells;
 mod client;
 mod connection;

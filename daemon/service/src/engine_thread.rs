@@ -5,6 +5,7 @@
 //! system call but the device's doorbells, wake-ups and hand-overs.
 
 mod accept;
+mod boards;
 mod cells;
 mod command;
 mod commands;
@@ -36,6 +37,7 @@ use ringway_plan::{Layout, Tuning};
 use ringway_verbs::{Access, Completion, LocalKey, Time};
 
 pub(crate) use self::{
+    boards::BoardMemory,
     cells::CellMemory,
     command::{
         Attach, CellCommand, Command, Event, Explained, Inspect, Lane, MapRefusal, REASONS_KEPT,
@@ -44,7 +46,9 @@ pub(crate) use self::{
     device::{NoDevice, NodeDevice},
     reason::Reason,
 };
-use self::{cells::Cells, memory::Memory, rings::Rings, standins::StandIns};
+use self::{
+    boards::ScratchRegion, cells::Cells, memory::Memory, rings::Rings, standins::StandIns,
+};
 use crate::{
     ServiceError,
     config::Config,
@@ -144,6 +148,8 @@ pub(crate) struct EngineThread {
     group_of: BTreeMap<CommunicatorId, GroupKey>,
     /// Sessions that ended and still hold something.
     ending: Vec<SessionKey>,
+    /// Scratch memory of communicators that are gone, which the device is still busy with.
+    retired: Vec<ScratchRegion>,
     completions: Box<[Completion]>,
     /// Scratch room for counts.
     arguments: Vec<u64>,
@@ -203,6 +209,7 @@ impl EngineThread {
             groups: BTreeMap::new(),
             group_of: BTreeMap::new(),
             ending: Vec::new(),
+            retired: Vec::new(),
             completions: vec![Completion::EMPTY; COMPLETIONS_PER_TURN].into_boxed_slice(),
             arguments: Vec::with_capacity(accept::MAX_ARGUMENT_WORDS),
             counters: Counters::default(),
@@ -272,6 +279,7 @@ impl EngineThread {
         let acted = self.stand_in(now);
         let told = self.publish();
         let helped = self.help();
+        self.look_at_boards();
         let commanded = self.obey(now);
         self.tend(now);
         self.counters.turns = self.counters.turns.wrapping_add(1);

@@ -98,6 +98,8 @@ pub struct CommunicatorStatus {
     pub failure: String,
     /// Who does its collectives: `cell`, its ranks themselves in memory they share, or `engine`, the daemon.
     pub path: String,
+    /// Bytes of memory that its ranks on this node have read and written for the daemon while they waited.
+    pub rank_bytes: u64,
 }
 
 /// One rank on this node.
@@ -138,6 +140,10 @@ pub struct Counters {
     pub help_turns: u64,
     /// Bytes of memory it read and wrote there.
     pub help_bytes: u64,
+    /// Pieces of its own local work that waiting ranks did, in operations over several nodes.
+    pub rank_pieces: u64,
+    /// Bytes of memory they read and wrote there.
+    pub rank_bytes: u64,
     /// Sessions served.
     pub sessions: u64,
     /// Connections refused.

@@ -80,7 +80,8 @@ impl Peers {
         Self { mapped: (0..ranks).map(|_| Vec::new()).collect(), refused: None }
     }
 
-    fn window(&self, rank: u32, region: u64) -> Option<Window<'_>> {
+    /// All of a region; `None` when it is not mapped.
+    pub(crate) fn window(&self, rank: u32, region: u64) -> Option<Window<'_>> {
         let regions = self.mapped.get(rank as usize)?;
         let at = regions.binary_search_by_key(&region, |(handle, _)| *handle).ok()?;
         let (_, mapping) = regions.get(at)?;
@@ -115,6 +116,12 @@ impl Peers {
         if let Some(regions) = self.mapped.get_mut(rank as usize) {
             regions.clear();
         }
+        self.refused = None;
+    }
+
+    /// Unmaps everything: some rank has released a region.
+    pub(crate) fn forget_all(&mut self) {
+        self.mapped.iter_mut().for_each(Vec::clear);
         self.refused = None;
     }
 }

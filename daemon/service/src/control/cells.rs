@@ -62,7 +62,7 @@ impl Control {
         if tickets.len() != ranks as usize || tickets.iter().any(|ticket| !self.joins.contains_key(ticket)) {
             return None;
         }
-        if !may_share(&self.candidates(&tickets)) {
+        if !self.may_share(&tickets) {
             tracing::info!(
                 communicator = key.0,
                 ranks,
@@ -80,16 +80,18 @@ impl Control {
         .ok()
     }
 
-    fn candidates(&self, tickets: &[JoinTicket]) -> Vec<Candidate> {
+    /// Whether these ranks share memory.
+    pub(super) fn may_share(&self, tickets: &[JoinTicket]) -> bool {
         let joins = tickets.iter().filter_map(|ticket| self.joins.get(ticket));
-        joins
+        let candidates: Vec<_> = joins
             .map(|pending| {
                 let session = self.sessions.get(&pending.session);
                 let identity = session
                     .and_then(|s| s.pidfd.as_ref().and_then(|pidfd| Identity::of(s.pid, s.uid, pidfd)));
                 Candidate { identity, consents: pending.join.share }
             })
-            .collect()
+            .collect();
+        may_share(&candidates)
     }
 
     fn fresh_cell(&self, ranks: u32, bytes: u64) -> Result<MadeCell, String> {
@@ -105,20 +107,20 @@ impl Control {
     }
 
     /// Charges the users of those who join.
-    fn charge_all(&mut self, tickets: &[JoinTicket], bytes: u64) -> Result<(), Refusal> {
+    pub(super) fn charge_all(&mut self, tickets: &[JoinTicket], bytes: u64) -> Result<(), Refusal> {
         for ticket in tickets {
             let Some(pending) = self.joins.get_mut(ticket) else { continue };
             let Some(session) = self.sessions.get(&pending.session) else { continue };
             self.users.add_bytes(session.uid, bytes)?;
-            pending.cell_bytes = bytes;
+            pending.shared_bytes = bytes;
         }
         Ok(())
     }
 
-    fn uncharge_all(&mut self, tickets: &[JoinTicket]) {
+    pub(super) fn uncharge_all(&mut self, tickets: &[JoinTicket]) {
         for ticket in tickets {
             let Some(pending) = self.joins.get_mut(ticket) else { continue };
-            let bytes = std::mem::take(&mut pending.cell_bytes);
+            let bytes = std::mem::take(&mut pending.shared_bytes);
             if let Some(session) = self.sessions.get(&pending.session) {
                 self.users.remove_regions(session.uid, 0, bytes);
             }
@@ -191,7 +193,7 @@ impl Control {
 fn map_refusal(refusal: MapRefusal) -> Refusal {
     match refusal {
         MapRefusal::NoCell => {
-            let message = "the communicator has no cell (any more): its ranks share no memory";
+            let message = "the communicator's ranks share no memory (any more)";
             (RefusalKind::Invalid, message.to_owned())
         }
         MapRefusal::Rank { rank } => {

@@ -25,8 +25,8 @@ pub(super) type Refusal = (RefusalKind, String);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seat {
     pub(super) group: GroupKey,
-    /// Bytes of its cell that the client's user is charged for; zero without a cell.
-    pub(super) cell_bytes: u64,
+    /// Bytes of its cell or board that the client's user is charged for; zero when its ranks share no memory.
+    pub(super) shared_bytes: u64,
 }
 
 /// One client.
@@ -94,9 +94,9 @@ impl Session {
         known.map(|(_, _, reason)| reason)
     }
 
-    /// The communicators with a cell.
-    pub(super) fn cells(&self) -> BTreeSet<GroupKey> {
-        self.communicators.values().filter(|seat| seat.cell_bytes > 0).map(|seat| seat.group).collect()
+    /// The communicators whose ranks share memory.
+    pub(super) fn sharing(&self) -> BTreeSet<GroupKey> {
+        self.communicators.values().filter(|seat| seat.shared_bytes > 0).map(|seat| seat.group).collect()
     }
 
     /// Counts a request whose answer comes later; `false` when too many wait already.

@@ -2,7 +2,7 @@
 
 use std::{os::fd::OwnedFd, sync::Arc, time::Instant};
 
-use ringway_abi::control::{Joined, RefusalKind, Reply};
+use ringway_abi::control::{BoardOffer, CellOffer, Joined, RefusalKind, Reply};
 use ringway_engine::RankFailure;
 use ringway_mem::{Mapping, MemFd};
 use ringway_plan::Layout;
@@ -10,6 +10,7 @@ use ringway_ring::{DaemonRings, Geometry};
 
 use super::{
     Control,
+    boards::MadeBoard,
     cells::MadeCell,
     client::{self, Seat},
 };
@@ -34,6 +35,31 @@ struct Made {
     rings: DaemonRings,
     client_memory: Arc<Mapping>,
     descriptors: Vec<OwnedFd>,
+}
+
+/// The memory that a communicator's ranks on this node share.
+#[derive(Debug)]
+struct Shared {
+    cell: Option<MadeCell>,
+    board: Option<MadeBoard>,
+}
+
+impl Shared {
+    /// For a rank.
+    fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
+        let mut all = Vec::new();
+        if let Some(cell) = &self.cell {
+            all.push(cell.descriptor()?);
+        }
+        if let Some(board) = &self.board {
+            all.extend(board.descriptors()?);
+        }
+        Ok(all)
+    }
+
+    fn offers(&self) -> (Option<CellOffer>, Option<BoardOffer>) {
+        (self.cell.as_ref().map(|cell| cell.offer), self.board.as_ref().map(|board| board.offer))
+    }
 }
 
 impl Control {
@@ -102,13 +128,13 @@ impl Control {
         if let Some(memory) = cell.as_mut().and_then(|made| made.memory.take()) {
             self.engine.send(Command::Cell(CellCommand::Add { group, memory }));
         }
+        let shared = Shared { cell, board: self.make_board(group, &found) };
         let Group { layout, local } = found;
         self.groups.insert(group, Group { layout: layout.clone(), local: Vec::new() });
         let node_of: Vec<u32> = (0..layout.ranks()).map(|rank| layout.node_of(rank)).collect();
         let device = if layout.nodes() > 1 { self.device_name() } else { String::new() };
         for (rank, ticket) in local {
-            let attached =
-                self.attach((group, rank), ticket, (node_of.clone(), device.clone()), cell.as_ref());
+            let attached = self.attach((group, rank), ticket, (node_of.clone(), device.clone()), &shared);
             if !attached {
                 self.engine.send(Command::FailRank { group, rank, how: RankFailure::Exited });
             }
@@ -120,13 +146,12 @@ impl Control {
         (group, rank): (GroupKey, u32),
         ticket: JoinTicket,
         (node_of, device): (Vec<u32>, String),
-        cell: Option<&MadeCell>,
+        shared: &Shared,
     ) -> bool {
         let Some(pending) = self.joins.remove(&ticket) else { return false };
-        let (key, number, cell_bytes) = (pending.session, pending.number, pending.cell_bytes);
+        let (key, number, shared_bytes) = (pending.session, pending.number, pending.shared_bytes);
         let made = self.make_rings(pending.join.submissions).and_then(|mut made| {
-            let cell = cell.map(MadeCell::descriptor).transpose().map_err(|e| e.to_string())?;
-            made.descriptors.extend(cell);
+            made.descriptors.extend(shared.descriptors().map_err(|e| e.to_string())?);
             Ok(made)
         });
         let Some(session) = self.sessions.get_mut(&key) else { return false };
@@ -135,7 +160,7 @@ impl Control {
             Ok(made) => made,
             Err(reason) => {
                 self.users.remove_communicator(session.uid);
-                self.users.remove_regions(session.uid, 0, cell_bytes);
+                self.users.remove_regions(session.uid, 0, shared_bytes);
                 let message = format!("the daemon cannot make the rings: {reason}; try a smaller ring");
                 self.answer(key, number, Err((RefusalKind::Memory, message)));
                 return false;
@@ -143,12 +168,13 @@ impl Control {
         };
         let communicator = session.next_communicator;
         session.next_communicator = session.next_communicator.wrapping_add(1).max(1);
-        session.communicators.insert(communicator, Seat { group, cell_bytes });
+        session.communicators.insert(communicator, Seat { group, shared_bytes });
         session.end();
         let attach = Attach { group, rank, session: key, communicator, rings, client_memory };
         self.engine.send(Command::Attach(Box::new(attach)));
         let geometry = (geometry.submissions(), geometry.completions(), geometry.slab_words());
-        let joined = Joined { communicator, geometry, node_of, device, cell: cell.map(|made| made.offer) };
+        let (cell, board) = shared.offers();
+        let joined = Joined { communicator, geometry, node_of, device, cell, board };
         self.reply(key, number, Reply::Joined(joined), descriptors);
         true
     }
@@ -175,7 +201,7 @@ impl Control {
         if let Some(session) = self.sessions.get_mut(&pending.session) {
             session.joins.retain(|t| *t != ticket);
             self.users.remove_communicator(session.uid);
-            self.users.remove_regions(session.uid, 0, pending.cell_bytes);
+            self.users.remove_regions(session.uid, 0, pending.shared_bytes);
         }
         self.answer(pending.session, pending.number, Err((kind, message)));
     }
@@ -185,7 +211,7 @@ impl Control {
             && let Some(seat) = session.communicators.remove(&communicator)
         {
             self.users.remove_communicator(session.uid);
-            self.users.remove_regions(session.uid, 0, seat.cell_bytes);
+            self.users.remove_regions(session.uid, 0, seat.shared_bytes);
         }
         self.answer(key, number, Ok(Reply::Done));
     }

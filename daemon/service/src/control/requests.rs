@@ -33,8 +33,8 @@ pub(super) struct PendingJoin {
     pub(super) number: u32,
     pub(super) join: Join,
     pub(super) since: Instant,
-    /// Bytes of the communicator's cell that its user has been charged for.
-    pub(super) cell_bytes: u64,
+    /// Bytes of the communicator's cell or board that its user has been charged for.
+    pub(super) shared_bytes: u64,
 }
 
 impl Control {
@@ -139,11 +139,11 @@ impl Control {
         })
     }
 
-    /// That the client is in such a communicator, and that it has a cell.
+    /// That the client is in such a communicator, and that its ranks share memory.
     fn shared(&self, key: SessionKey, communicator: u32) -> Result<(), Refusal> {
         self.known(key, communicator)?;
         let seat = self.sessions.get(&key).and_then(|s| s.communicators.get(&communicator));
-        if seat.is_some_and(|seat| seat.cell_bytes > 0) { Ok(()) } else { Err(no_cell(communicator)) }
+        if seat.is_some_and(|seat| seat.shared_bytes > 0) { Ok(()) } else { Err(no_cell(communicator)) }
     }
 
     fn may_register(&self, key: SessionKey, bytes: u64) -> Result<Option<Reply>, Refusal> {
@@ -224,7 +224,7 @@ impl Control {
         let timeout = Duration::from_millis(u64::from(join.join_timeout_ms));
         let (id, rank, size) = (join.id, join.rank, join.size);
         let ticket = self.membership.join(LocalJoin { id, rank, size, uid, session: key.0, timeout }, now);
-        self.joins.insert(ticket, PendingJoin { session: key, number, join, since: now, cell_bytes: 0 });
+        self.joins.insert(ticket, PendingJoin { session: key, number, join, since: now, shared_bytes: 0 });
         if let Some(session) = self.sessions.get_mut(&key) {
             session.joins.push(ticket);
         }
@@ -285,7 +285,7 @@ impl Control {
 
 fn no_cell(communicator: u32) -> Refusal {
     let message =
-        format!("the communicator with handle {communicator} has no cell: its ranks share no memory");
+        format!("the ranks of the communicator with handle {communicator} share no memory");
     (RefusalKind::Invalid, message)
 }
 

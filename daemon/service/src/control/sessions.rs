@@ -178,12 +178,12 @@ impl Control {
             self.membership.cancel(*ticket);
             if let Some(pending) = self.joins.remove(ticket) {
                 self.users.remove_communicator(session.uid);
-                self.users.remove_regions(session.uid, 0, pending.cell_bytes);
+                self.users.remove_regions(session.uid, 0, pending.shared_bytes);
             }
         }
         for seat in session.communicators.values() {
             self.users.remove_communicator(session.uid);
-            self.users.remove_regions(session.uid, 0, seat.cell_bytes);
+            self.users.remove_regions(session.uid, 0, seat.shared_bytes);
         }
         if session.greeted {
             tracing::debug!(session = key.0, pid = session.pid, %how, "a client is gone");
@@ -193,7 +193,7 @@ impl Control {
         } else {
             self.users.remove_session(session.uid);
         }
-        let cells = session.cells();
+        let cells = session.sharing();
         self.watch_exit(key, session.pidfd, cells);
     }
 

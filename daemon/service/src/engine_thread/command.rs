@@ -13,7 +13,7 @@ use ringway_ring::DaemonRings;
 use ringway_verbs::Endpoint;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{cells::CellMemory, reason::Reason};
+use super::{boards::BoardMemory, cells::CellMemory, reason::Reason};
 use crate::{membership::GroupKey, session::SessionKey, status::EngineStatus};
 
 /// Commands and events that may wait in each direction.
@@ -77,6 +77,8 @@ pub(crate) struct Attach {
 pub(crate) enum CellCommand {
     /// A communicator's cell. Comes before the first [`Command::Attach`] of its ranks.
     Add { group: GroupKey, memory: CellMemory },
+    /// The board of a communicator over several nodes. Comes before the first [`Command::Attach`] of its ranks.
+    AddBoard { group: GroupKey, memory: BoardMemory },
     /// A rank wants to map this region of that rank of the communicator. Answered by [`Event::RegionMapped`].
     MapRegion { session: SessionKey, number: u32, place: (u32, u32, u64) },
     /// A rank cannot go on in its cell. Answered by [`Event::Inspected`].

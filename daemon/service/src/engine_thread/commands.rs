@@ -104,6 +104,7 @@ impl EngineThread {
         let region = Region { session, id, key: keys.local, mapping, file, uses: 0 };
         match self.regions.insert(region) {
             Ok(handle) => {
+                self.memory.set_owner(id, session, handle);
                 client.regions.push(handle);
                 Ok(handle)
             }
@@ -198,6 +199,9 @@ impl EngineThread {
         if let Some(cell) = self.cells.get_mut(key) {
             cell.seat(rank, session);
         }
+        if let Some(board) = self.memory.boards.get_mut(id) {
+            board.seat(local, rank, session);
+        }
         match self.clients.get_mut(&session) {
             Some(client) => {
                 // A job's processes meet in one communicator first; those they split off are the same tenant's.
@@ -218,6 +222,8 @@ impl EngineThread {
     fn fail_rank(&mut self, key: GroupKey, rank: u32, how: RankFailure) {
         if let Some(group) = self.groups.get_mut(&key) {
             group.expected = group.expected.saturating_sub(1);
+            let (id, local) = (group.id, LocalRank(group.layout.local_index(rank)));
+            self.memory.boards.never_came(id, local);
             self.fail_group(key, Failure::Rank { rank, how });
             if let Some(cell) = self.cells.get(key) {
                 // It never got the cell.

@@ -113,7 +113,7 @@ impl EngineThread {
     pub(super) fn refuse(&mut self, index: usize, token: u32, reason: Reason) {
         let Self { rings, clients, .. } = self;
         let Some((session, ring)) = rings.get_mut(index) else { return };
-        ring.complete(token, reason.status(), (ring.rank, 0));
+        ring.complete(token, (reason.status(), false), (ring.rank, 0));
         let first = ring.mark_told();
         if let Some(client) = clients.get(session) {
             explain(client, ring, token, reason);

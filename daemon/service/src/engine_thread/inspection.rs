@@ -35,8 +35,13 @@ impl EngineThread {
         self.fail_cell(key, Reason::Engine(failure));
     }
 
-    /// The communicator is at its end: its operations in the cell fail.
+    /// The communicator is at its end: its operations in the cell fail, and nobody begins anything on its board.
     pub(super) fn fail_cell(&mut self, key: GroupKey, reason: Reason) {
+        if let Some(group) = self.groups.get(&key)
+            && let Some(board) = self.memory.boards.get_mut(group.id)
+        {
+            board.close();
+        }
         let Some(cell) = self.cells.get_mut(key) else { return };
         // When its last rank goes without leaving, nobody is there to be told.
         if !cell.fail(reason.clone()) {
@@ -83,6 +88,7 @@ impl EngineThread {
                     self.cells.add(GroupCell::new(group, memory));
                 }
             }
+            CellCommand::AddBoard { group, memory } => self.add_board(group, memory),
             CellCommand::MapRegion { session, number, place } => {
                 let result = self.map_region(session, place);
                 self.tell(Event::RegionMapped { session, number, result });
@@ -95,7 +101,10 @@ impl EngineThread {
                 let reason = self.why(session, communicator);
                 self.tell(Event::Explained { session, number, reason });
             }
-            CellCommand::ProcessExited { session } => self.cells.exited(session),
+            CellCommand::ProcessExited { session } => {
+                self.cells.exited(session);
+                self.memory.boards.exited(session);
+            }
         }
     }
 
@@ -105,15 +114,21 @@ impl EngineThread {
         self.rings.get_mut(index).map(|(_, ring)| (ring.group, ring.rank))
     }
 
-    /// A rank's region, for another rank of its cell to map.
+    /// A rank's region, for a rank of its cell or board to map.
     fn map_region(
         &mut self,
         session: SessionKey,
         (communicator, rank, handle): (u32, u32, u64),
     ) -> Result<(u64, u64, Arc<OwnedFd>), MapRefusal> {
         let (key, _) = self.place(session, communicator).ok_or(MapRefusal::NoCell)?;
-        let cell = self.cells.get(key).filter(|cell| cell.reason.is_none()).ok_or(MapRefusal::NoCell)?;
-        let owner = cell.member(rank).ok_or(MapRefusal::Rank { rank })?;
+        let cell = self.cells.get(key).filter(|cell| cell.reason.is_none());
+        let board = self.groups.get(&key).and_then(|group| self.memory.boards.get(group.id));
+        let owner = match (cell, board) {
+            (Some(cell), _) => cell.member(rank),
+            (None, Some(board)) => board.member(rank),
+            (None, None) => return Err(MapRefusal::NoCell),
+        };
+        let owner = owner.ok_or(MapRefusal::Rank { rank })?;
         let region = self.regions.get(handle).filter(|region| region.session == owner);
         let unknown = MapRefusal::Region { rank, region: handle };
         let region = region.ok_or(unknown.clone())?;
@@ -196,20 +211,21 @@ fn note(
     let due = due && before.is_none_or(|waited| waited.logged.is_none());
     cell.waited = Some(Waited::new(sequence, now, longest_ms, if due { Some(now) } else { last }));
     let call = (0..cell.cell.ranks()).find_map(|rank| cell.cell.signature(rank, sequence)).map(signature)?;
-    due.then(|| late_text(&call, sequence, &missing, waited_ms))
+    due.then(|| late_text(&call, (sequence, false), &missing, waited_ms))
 }
 
 /// The line in the log that names late ranks.
 pub(super) fn late_text(
     call: &ringway_engine::Signature,
-    sequence: u64,
+    (sequence, stopped): (u64, bool),
     missing: &[u32],
     waited_ms: u64,
 ) -> String {
     let ranks: Vec<_> = missing.iter().take(NAMED).map(u32::to_string).collect();
     let more = if missing.len() > ranks.len() { ", ..." } else { "" };
+    let what = if stopped { "has stopped while it worked on" } else { "has not called" };
     format!(
-        "late: rank {}{more} has not called `{call}` (collective number {sequence}), others wait for {waited_ms} ms",
+        "late: rank {}{more} {what} `{call}` (collective number {sequence}), others wait for {waited_ms} ms",
         ranks.join(", rank "),
     )
 }

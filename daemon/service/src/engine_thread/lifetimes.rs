@@ -32,8 +32,12 @@ impl EngineThread {
         let Some((_, ring)) = self.rings.get_mut(index) else { return };
         if ring.life == Life::Serving {
             let (group, rank) = (ring.group, ring.rank);
+            let (id, local) = (ring.id, ring.local);
             ring.leave(None);
             self.rings.leaving.push(index);
+            if let Some(board) = self.memory.boards.get_mut(id) {
+                board.unseat(local);
+            }
             if let Some(cell) = self.cells.get_mut(group) {
                 cell.lose(rank);
             }
@@ -46,6 +50,9 @@ impl EngineThread {
         let Some((_, ring)) = self.rings.get_mut(index) else { return };
         if ring.life == Life::Serving {
             self.engine.leave(ring.id, ring.local);
+            if let Some(board) = self.memory.boards.get_mut(ring.id) {
+                board.unseat(ring.local);
+            }
             ring.leave(number);
             let (group, rank) = (ring.group, ring.rank);
             self.rings.leaving.push(index);
@@ -60,6 +67,7 @@ impl EngineThread {
     pub(super) fn is_tending(&self) -> bool {
         !self.rings.leaving.is_empty()
             || !self.ending.is_empty()
+            || !self.retired.is_empty()
             || !self.outbox.is_empty()
             || self.shutdown.is_some()
             || self.groups.values().any(|group| group.connecting || group.closing)
@@ -77,6 +85,7 @@ impl EngineThread {
         self.reap_rings();
         self.reap_sessions();
         self.tend_groups();
+        self.release_scratch();
         if let Some(since) = self.shutdown
             && now.0.saturating_sub(since.0) < SHUTDOWN_BOUND_NS
         {
@@ -91,7 +100,7 @@ impl EngineThread {
     fn report_late(&mut self) {
         while let Some(late) = self.engine.next_late() {
             let Some(group) = self.group_of.get(&late.communicator).copied() else { continue };
-            let text = late_text(&late.call, late.sequence, &late.missing, late.waited_ms);
+            let text = late_text(&late.call, (late.sequence, late.stopped), &late.missing, late.waited_ms);
             self.tell(Event::Late { group, text });
         }
     }
@@ -170,6 +179,7 @@ impl EngineThread {
                 self.groups.remove(&key);
                 self.group_of.remove(&id);
                 self.cells.remove(key);
+                self.retired.extend(self.memory.boards.remove(id));
                 self.tell(Event::GroupClosed { group: key });
             }
         }

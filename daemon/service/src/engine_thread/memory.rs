@@ -2,16 +2,56 @@
 
 use std::sync::Arc;
 
-use ringway_engine::{BufferRef, LocalMemory, ReduceSource, RegionId, ScanStep};
+use ringway_engine::{
+    BufferRef, Collected, Handed, LocalMemory, LocalRank, Piece, ReduceSource, RegionId, ScanStep, Ticket,
+};
 use ringway_mem::{Mapping, Window, recycle};
 use ringway_reduce::{Scalar, Source};
 use ringway_types::{DataType, Reduction};
 
-/// Mappings by region number. Numbers are reused only after the engine has let go of them.
+use super::boards::Boards;
+use crate::session::SessionKey;
+
+/// Mappings by region number, and whose they are. Numbers are reused only after the engine has let go of them.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    mapping: Arc<Mapping>,
+    /// The session that registered it, and its handle; `None` for the daemon's own.
+    owner: Option<(SessionKey, u64)>,
+}
+
+impl Regions {
+    fn get(&self, region: RegionId) -> Option<&Slot> {
+        self.slots.get(region.0 as usize)?.as_ref()
+    }
+
+    /// The bytes of a buffer.
+    pub(super) fn window(&self, buffer: BufferRef) -> Option<Window<'_>> {
+        self.get(buffer.region)?.mapping.window(buffer.offset, buffer.length)
+    }
+
+    /// The session that registered a region, and its handle.
+    pub(super) fn owner(&self, region: RegionId) -> Option<(SessionKey, u64)> {
+        self.get(region)?.owner
+    }
+
+    fn source(&self, from: &ReduceSource) -> Option<Source<'_>> {
+        let window = self.window(from.buffer)?;
+        Some(Source { window, scale: from.scale.map(Scalar::from_bytes) })
+    }
+}
+
+/// The memory of this node, and what others do in it.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    regions: Vec<Option<Arc<Mapping>>>,
-    free: Vec<u32>,
+    regions: Regions,
+    pub(super) boards: Boards,
     // Empty between calls; kept for their allocations, since the data path does not allocate.
     sources: Vec<Source<'static>>,
     destinations: Vec<Window<'static>>,
@@ -21,36 +61,58 @@ pub(super) struct Memory {
 impl Memory {
     /// Gives a mapping a number.
     pub(super) fn add(&mut self, mapping: Arc<Mapping>) -> RegionId {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.regions.push(None);
-            u32::try_from(self.regions.len().saturating_sub(1)).unwrap_or(u32::MAX)
+        let Regions { slots, free } = &mut self.regions;
+        let index = free.pop().unwrap_or_else(|| {
+            slots.push(None);
+            u32::try_from(slots.len().saturating_sub(1)).unwrap_or(u32::MAX)
         });
-        if let Some(slot) = self.regions.get_mut(index as usize) {
-            *slot = Some(mapping);
+        if let Some(slot) = slots.get_mut(index as usize) {
+            *slot = Some(Slot { mapping, owner: None });
         }
         RegionId(index)
     }
 
-    /// Forgets a mapping.
-    pub(super) fn remove(&mut self, region: RegionId) {
-        if let Some(slot) = self.regions.get_mut(region.0 as usize)
-            && slot.take().is_some()
-        {
-            self.free.push(region.0);
+    /// Says who registered a region, and its handle.
+    pub(super) fn set_owner(&mut self, region: RegionId, session: SessionKey, handle: u64) {
+        if let Some(slot) = self.regions.slots.get_mut(region.0 as usize).and_then(Option::as_mut) {
+            slot.owner = Some((session, handle));
         }
     }
 
-    fn window(regions: &[Option<Arc<Mapping>>], buffer: BufferRef) -> Option<Window<'_>> {
-        regions.get(buffer.region.0 as usize)?.as_ref()?.window(buffer.offset, buffer.length)
+    /// Forgets a mapping, here and where ranks have mapped it.
+    pub(super) fn remove(&mut self, region: RegionId) {
+        if let Some(slot) = self.regions.slots.get_mut(region.0 as usize)
+            && let Some(Slot { owner, .. }) = slot.take()
+        {
+            self.regions.free.push(region.0);
+            if let Some((session, _)) = owner {
+                self.boards.released(session);
+            }
+        }
     }
 }
 
-fn source<'a>(regions: &'a [Option<Arc<Mapping>>], from: &ReduceSource) -> Option<Source<'a>> {
-    let window = Memory::window(regions, from.buffer)?;
-    Some(Source { window, scale: from.scale.map(Scalar::from_bytes) })
-}
-
 impl LocalMemory for Memory {
+    fn hand(&mut self, ticket: Ticket, piece: &Piece<'_>, hurried: bool) -> Handed {
+        if !hurried && self.boards.offer(ticket, piece, &self.regions) {
+            return Handed::Later;
+        }
+        self.perform(piece);
+        Handed::Done
+    }
+
+    fn collect(&mut self, bytes_max: u64, done: &mut [Collected]) -> usize {
+        self.boards.collect(bytes_max, done, &self.regions)
+    }
+
+    fn withdraw(&mut self, ticket: Ticket) -> bool {
+        self.boards.withdraw(ticket)
+    }
+
+    fn holder(&self, ticket: Ticket) -> Option<LocalRank> {
+        self.boards.holder(ticket)
+    }
+
     fn reduce(
         &mut self,
         datatype: DataType,
@@ -59,11 +121,11 @@ impl LocalMemory for Memory {
         destinations: &[BufferRef],
         divisor: Option<u32>,
     ) {
-        let regions = self.regions.as_slice();
+        let regions = &self.regions;
         let mut from: Vec<Source<'_>> = std::mem::take(&mut self.sources);
         let mut to: Vec<Window<'_>> = std::mem::take(&mut self.destinations);
-        from.extend(sources.iter().filter_map(|s| source(regions, s)));
-        to.extend(destinations.iter().filter_map(|d| Self::window(regions, *d)));
+        from.extend(sources.iter().filter_map(|s| regions.source(s)));
+        to.extend(destinations.iter().filter_map(|d| regions.window(*d)));
         // Memory that has gone makes the whole call pointless: its communicator is failing.
         if from.len() == sources.len() {
             let done = ringway_reduce::reduce(datatype, reduction, &from, &to, divisor);
@@ -82,13 +144,13 @@ impl LocalMemory for Memory {
         steps: &[ScanStep],
         inclusive: bool,
     ) {
-        let regions = self.regions.as_slice();
+        let regions = &self.regions;
         let mut to: Vec<ringway_reduce::ScanStep<'_>> = std::mem::take(&mut self.steps);
         to.extend(steps.iter().filter_map(|step| {
-            let input = source(regions, &step.input)?;
-            Some(ringway_reduce::ScanStep { input, output: Self::window(regions, step.output) })
+            let input = regions.source(&step.input)?;
+            Some(ringway_reduce::ScanStep { input, output: regions.window(step.output) })
         }));
-        let carry_in = carry.map(|c| Self::window(regions, c));
+        let carry_in = carry.map(|c| regions.window(c));
         if to.len() == steps.len() && !matches!(carry_in, Some(None)) {
             let carry_in = carry_in.flatten();
             let done = ringway_reduce::scan(datatype, reduction, carry_in, &to, inclusive, before, None);
@@ -98,31 +160,31 @@ impl LocalMemory for Memory {
     }
 
     fn copy(&mut self, source: BufferRef, destinations: &[BufferRef]) {
-        let regions = self.regions.as_slice();
-        let Some(from) = Self::window(regions, source) else { return };
+        let regions = &self.regions;
+        let Some(from) = regions.window(source) else { return };
         let mut to: Vec<Window<'_>> = std::mem::take(&mut self.destinations);
-        to.extend(destinations.iter().filter_map(|d| Self::window(regions, *d)));
+        to.extend(destinations.iter().filter_map(|d| regions.window(*d)));
         let done = ringway_reduce::copy(from, &to);
         debug_assert!(done.is_ok(), "{done:?}");
         self.destinations = recycle(to);
     }
 
     fn swap(&mut self, a: BufferRef, b: BufferRef) {
-        let regions = self.regions.as_slice();
-        if let (Some(a), Some(b)) = (Self::window(regions, a), Self::window(regions, b)) {
+        let regions = &self.regions;
+        if let (Some(a), Some(b)) = (regions.window(a), regions.window(b)) {
             let done = ringway_reduce::swap(a, b);
             debug_assert!(done.is_ok(), "{done:?}");
         }
     }
 
     fn read(&self, from: BufferRef, into: &mut [u8]) {
-        if let Some(window) = Self::window(&self.regions, from) {
+        if let Some(window) = self.regions.window(from) {
             window.read(into);
         }
     }
 
     fn write(&mut self, into: BufferRef, from: &[u8]) {
-        if let Some(window) = Self::window(&self.regions, into) {
+        if let Some(window) = self.regions.window(into) {
             window.write(from);
         }
     }

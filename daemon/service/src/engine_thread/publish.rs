@@ -64,11 +64,13 @@ impl EngineThread {
         let Some((session, ring)) = self.rings.get_mut(index) else { return };
         let session = *session;
         let Some(slot) = ring.finish(number) else { return };
+        // A rank that has stopped with a piece of it in hand could still write to its buffers.
+        let held = outcome.is_err() && !self.engine.is_settled(ring.id);
         let (status, result, reason) = match outcome {
             Ok(result) => (Status::Success, result, None),
             Err(reason) => (reason.status(), (ring.rank, 0), Some(reason)),
         };
-        ring.complete(slot.token, status, result);
+        ring.complete(slot.token, (status, held), result);
         let first = ring.mark_told();
         if let Some(reason) = reason {
             self.counters.failed = self.counters.failed.wrapping_add(1);

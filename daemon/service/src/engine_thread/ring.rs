@@ -228,13 +228,19 @@ impl Ring {
         Some(slot)
     }
 
-    /// Stages a completion; its room was reserved when the submission was accepted.
-    pub(super) fn complete(&mut self, token: u32, status: Status, (rank, bytes): (u32, u64)) {
+    /// Stages a completion; its room was reserved when the submission was accepted. `held`: somebody may still be at work
+    /// on the operation's buffers.
+    pub(super) fn complete(
+        &mut self,
+        token: u32,
+        (status, held): (Status, bool),
+        (rank, bytes): (u32, u64),
+    ) {
         self.finished = self.finished.wrapping_add(1);
         if matches!(self.life, Life::Leaving(_)) {
             return;
         }
-        let completion = Completion { token, status: status.code(), rank, bytes };
+        let completion = Completion { token, status: status.code(), held, rank, bytes };
         let words: [u64; COMPLETION_WORDS] = completion.encode();
         let staged = self.rings.completions.push(&words);
         debug_assert!(staged.is_ok(), "{staged:?}");

@@ -50,11 +50,13 @@ impl EngineThread {
     pub(super) fn sleep(&mut self, ready: &mut Ready) {
         self.rings.iter_mut().for_each(|(_, ring)| ring.rings.set_need_wakeup(true));
         let asked = self.rings.iter().any(|(_, ring)| ring.has_work());
-        // Ranks that want help say so in the cell and then ring as well; both sides fence in between.
+        // Ranks that want help say so in the cell and then ring as well, and so do ranks that have done a piece of a
+        // board; both sides fence in between.
         let helped = self.help();
         let now = self.now();
         let acted = self.stand_in(now);
-        if !asked && !helped && !acted && self.commands.is_empty() && self.device.arm() {
+        let done = self.memory.boards.is_ready();
+        if !asked && !helped && !acted && !done && self.commands.is_empty() && self.device.arm() {
             let timeout = self.time_to_sleep();
             self.counters.sleeps = self.counters.sleeps.wrapping_add(1);
             if let Err(errno) = self.poller.wait(ready, timeout) {

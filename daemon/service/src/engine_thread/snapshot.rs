@@ -3,7 +3,7 @@
 use super::{EngineThread, Group, cells::GroupCell, inspection::signature};
 use crate::{
     membership::GroupKey,
-    status::{CommunicatorStatus, EngineStatus, RankStatus},
+    status::{CommunicatorStatus, Counters, EngineStatus, RankStatus},
 };
 
 impl EngineThread {
@@ -11,7 +11,11 @@ impl EngineThread {
     pub(super) fn snapshot(&self) -> EngineStatus {
         EngineStatus {
             communicators: self.groups.iter().map(|(key, group)| self.describe(*key, group)).collect(),
-            counters: self.counters,
+            counters: Counters {
+                rank_pieces: self.memory.boards.done().pieces,
+                rank_bytes: self.memory.boards.done().bytes,
+                ..self.counters
+            },
             device: self.device.capabilities().name,
             spin_us: self.polling.budget().as_secs_f64() * 1e6,
         }
@@ -51,6 +55,7 @@ impl EngineThread {
             bytes: engine.map_or(0, |e| e.bytes),
             failure,
             path: "engine".to_owned(),
+            rank_bytes: self.memory.boards.get(group.id).map_or(0, |board| board.done().bytes),
         };
         if let Some(cell) = self.cells.get(key) {
             self.describe_cell(cell, &mut status);
