@@ -8,41 +8,13 @@
 
 mod common;
 
-use std::{
-    io::Write,
-    net::{SocketAddr, TcpListener},
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::time::Duration;
 
-use common::{Client, Daemon, Rank, allreduce, barrier, folder, get, put};
+use common::{Client, Daemon, Rank, allreduce, barrier, folder, get, key_file, node, put};
 use ringway_abi::{
     Status,
     control::{RefusalKind, Reply, Request},
 };
-
-fn key_file(folder: &Path, name: &str, byte: &str) -> PathBuf {
-    let path = folder.join(name);
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(&path).expect("create");
-    file.write_all(byte.repeat(32).as_bytes()).expect("write");
-    path
-}
-
-/// A port that was free a moment ago.
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port")
-}
-
-fn node(key: &Path) -> Daemon {
-    let (address, key) = (free_address(), key.display().to_string());
-    Daemon::with(|s| {
-        s.listen = Some(address.to_string());
-        s.cluster_key_file = Some(key);
-        s.late_after_s = Some(1);
-    })
-}
 
 fn joined(nodes: &[Daemon]) -> Vec<(Client, Rank)> {
     let mut clients: Vec<_> = nodes.iter().map(|node| Client::connect(&node.socket)).collect();
@@ -64,7 +36,7 @@ fn joined(nodes: &[Daemon]) -> Vec<(Client, Rank)> {
 fn ranks_on_two_nodes_reduce_and_a_lost_node_is_named() {
     let folder = folder();
     let key = key_file(&folder, "key", "a7");
-    let mut nodes = vec![node(&key), node(&key)];
+    let mut nodes = vec![node(&key, |_| {}), node(&key, |_| {})];
     let mut ranks = joined(&nodes);
     let regions: Vec<_> = ranks.iter_mut().map(|(client, _)| client.region(1 << 20)).collect();
     for (count, round) in [(1, 1), (100, 2), (1 << 16, 3)] {
@@ -98,7 +70,7 @@ fn ranks_on_two_nodes_reduce_and_a_lost_node_is_named() {
 #[test]
 fn a_daemon_with_another_key_is_refused() {
     let folder = folder();
-    let nodes = [node(&key_file(&folder, "key", "a7")), node(&key_file(&folder, "other", "b8"))];
+    let nodes = [node(&key_file(&folder, "key", "a7"), |_| {}), node(&key_file(&folder, "other", "b8"), |_| {})];
     let mut clients: Vec<_> = nodes.iter().map(|node| Client::connect(&node.socket)).collect();
     let Reply::UniqueId(id) = clients[0].ask(Request::NewUniqueId { several_nodes: true }, &[]) else {
         panic!("no id");

@@ -15,7 +15,12 @@
 
 use std::{
     collections::BTreeMap,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    io::Write,
+    net::{SocketAddr, TcpListener},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -100,6 +105,31 @@ impl Drop for Daemon {
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// A file with a cluster key.
+pub fn key_file(folder: &Path, name: &str, byte: &str) -> PathBuf {
+    let path = folder.join(name);
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&path).expect("create");
+    file.write_all(byte.repeat(32).as_bytes()).expect("write");
+    path
+}
+
+/// A port that was free a moment ago.
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port")
+}
+
+/// A daemon that is one node of several on this host.
+pub fn node(key: &Path, change: impl FnOnce(&mut Settings)) -> Daemon {
+    let (address, key) = (free_address(), key.display().to_string());
+    Daemon::with(|s| {
+        s.listen = Some(address.to_string());
+        s.cluster_key_file = Some(key);
+        s.late_after_s = Some(1);
+        change(s);
+    })
 }
 
 /// Waits until somebody listens.
@@ -201,7 +231,11 @@ impl Client {
     }
 
     pub fn new_id(&mut self) -> UniqueId {
-        match self.ask(Request::NewUniqueId { several_nodes: false }, &[]) {
+        self.new_id_for(false)
+    }
+
+    pub fn new_id_for(&mut self, several_nodes: bool) -> UniqueId {
+        match self.ask(Request::NewUniqueId { several_nodes }, &[]) {
             Reply::UniqueId(id) => id,
             other => panic!("{other:?}"),
         }
@@ -223,6 +257,13 @@ impl Client {
             let mapping = Mapping::shared(file.as_fd(), length, Protection::ReadWrite).expect("map the cell");
             Arc::new(mapping)
         });
+        let board = joined.board.map(|offer| {
+            let mut map = |bytes: u64| {
+                let (file, length) = (fds.next().expect("its file"), usize::try_from(bytes).expect("bytes"));
+                Arc::new(Mapping::shared(file.as_fd(), length, Protection::ReadWrite).expect("map"))
+            };
+            [map(offer.bytes), map(offer.scratch_bytes)]
+        });
         assert_eq!(fds.next().map(drop), None);
         let (submissions, completions, slab) = joined.geometry;
         let geometry = Geometry::new(submissions, completions, slab).expect("geometry");
@@ -230,7 +271,7 @@ impl Client {
         let d = admit::map_daemon_written(d.as_fd(), geometry.daemon_bytes()).expect("map D");
         let (c, d) = (Arc::new(c), Arc::new(d));
         let rings = ClientRings::attach(&c, &d, geometry).expect("attach");
-        Rank { rings, joined, doorbell: Arc::clone(&self.doorbell), client_memory: c, cell, cell_file }
+        Rank { rings, joined, doorbell: Arc::clone(&self.doorbell), client_memory: c, cell, cell_file, board }
     }
 
     /// Alone in a communicator.
@@ -286,6 +327,8 @@ pub struct Rank {
     /// The cell's memory.
     pub cell: Option<Arc<Mapping>>,
     pub cell_file: Option<OwnedFd>,
+    /// The board's memory, and the scratch memory.
+    pub board: Option<[Arc<Mapping>; 2]>,
 }
 
 impl Rank {
