@@ -128,7 +128,14 @@ impl Communicator {
         slot.reported = true;
         let (missing, stopped) = (self.missing(), self.stopped.is_some());
         if !missing.is_empty() {
-            shared.late.push_back(Late { communicator: self.id, sequence, call, missing, waited_ms, stopped });
+            shared.late.push_back(Late {
+                communicator: self.id,
+                sequence,
+                call,
+                missing,
+                waited_ms,
+                stopped,
+            });
         }
     }
 

@@ -83,13 +83,16 @@ fn print(status: &DaemonStatus) {
     status.communicators.iter().for_each(communicator);
     let counters = &status.counters;
     output::line(&format!(
-        "\noperations {} submitted, {} finished, {} failed;  {} MiB read and written in cells in {} turns;  {} sleeps, {} \
-         wake-ups;  {} clients served, {} refused, {} disconnected for breaking the protocol",
+        "\noperations {} submitted, {} finished, {} failed;  {} MiB read and written in cells in {} turns;  {} MiB read and \
+         written by waiting ranks in {} pieces;  {} sleeps, {} wake-ups;  {} clients served, {} refused, {} disconnected \
+         for breaking the protocol",
         counters.submitted,
         counters.finished,
         counters.failed,
         counters.help_bytes >> 20,
         counters.help_turns,
+        counters.rank_bytes >> 20,
+        counters.rank_pieces,
         counters.sleeps,
         counters.wake_ups,
         counters.sessions,

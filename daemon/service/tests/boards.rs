@@ -202,7 +202,7 @@ fn ranks_that_share_memory_get_a_board_where_there_are_several_nodes() {
         for party in parties(&nodes, 0, |_| None).into_iter().flatten() {
             assert_eq!((party.rank.board.is_some(), party.rank.cell.is_some()), (expected, false));
             if let Some([board, scratch]) = &party.rank.board {
-                assert_eq!((board.length() as u64, scratch.length()), (board_bytes(), 2 << 20));
+                assert_eq!((board.length() as u64, scratch.length()), (board_bytes(), 4 << 20));
             }
         }
     }

@@ -70,7 +70,8 @@ fn ranks_on_two_nodes_reduce_and_a_lost_node_is_named() {
 #[test]
 fn a_daemon_with_another_key_is_refused() {
     let folder = folder();
-    let nodes = [node(&key_file(&folder, "key", "a7"), |_| {}), node(&key_file(&folder, "other", "b8"), |_| {})];
+    let nodes =
+        [node(&key_file(&folder, "key", "a7"), |_| {}), node(&key_file(&folder, "other", "b8"), |_| {})];
     let mut clients: Vec<_> = nodes.iter().map(|node| Client::connect(&node.socket)).collect();
     let Reply::UniqueId(id) = clients[0].ask(Request::NewUniqueId { several_nodes: true }, &[]) else {
         panic!("no id");

@@ -56,7 +56,8 @@ impl Run {
         self.serial = self.serial.wrapping_add(1);
         let number = (self.serial << WORK_BITS) | u32::try_from(at).unwrap_or(0);
         let ticket = Ticket { communicator: self.id, number };
-        let (bytes, handed) = active.work.piece(&ground, (scene.rank, ticket, self.scratch.is_some()), turn)?;
+        let (bytes, handed) =
+            active.work.piece(&ground, (scene.rank, ticket, self.scratch.is_some()), turn)?;
         let cost = match handed {
             Handed::Done => bytes,
             Handed::Later => {

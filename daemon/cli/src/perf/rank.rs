@@ -187,6 +187,7 @@ impl Bench<'_> {
             nodes: self.world.nodes(),
             device: if self.world.nodes() > 1 { self.world.device().to_owned() } else { "none".to_owned() },
             path: seen.path,
+            rank_bytes: (self.world.nodes() > 1).then_some(seen.rank_bytes),
             algorithm: seen.algorithm,
             in_place: point.in_place,
             blocking: self.spec.blocking,

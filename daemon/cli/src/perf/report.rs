@@ -16,6 +16,10 @@ pub(crate) struct Row {
     pub(crate) nodes: u32,
     pub(crate) device: String,
     pub(crate) path: String,
+    /// Over several nodes: bytes of memory that waiting ranks of the first node have read and written for its daemon, at
+    /// this point and those before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rank_bytes: Option<u64>,
     pub(crate) algorithm: String,
     pub(crate) in_place: bool,
     pub(crate) blocking: bool,

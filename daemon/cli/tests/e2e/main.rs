@@ -14,6 +14,7 @@ mod autostart;
 mod calls;
 mod daemon;
 mod formation;
+mod helping;
 mod lateness;
 mod limits;
 mod loss;

@@ -16,8 +16,8 @@ use crate::{
     membership::GroupKey,
 };
 
-/// Scratch memory for each node that a communicator is on: what two to four chunks of a collective need.
-const SCRATCH_PER_NODE: u64 = 1 << 20;
+/// Scratch memory for each node that a communicator is on: what as many chunks need as are under way at a time.
+const SCRATCH_PER_NODE: u64 = 2 << 20;
 /// But never more than this: what needs more uses the daemon's own.
 const SCRATCH_MAX: u64 = 8 << 20;
 /// The most ranks of a node that share a board.

@@ -284,8 +284,7 @@ impl Control {
 }
 
 fn no_cell(communicator: u32) -> Refusal {
-    let message =
-        format!("the ranks of the communicator with handle {communicator} share no memory");
+    let message = format!("the ranks of the communicator with handle {communicator} share no memory");
     (RefusalKind::Invalid, message)
 }
 

@@ -67,6 +67,13 @@ pub(super) struct Done {
     pub(super) bytes: u64,
 }
 
+impl Done {
+    const fn count(&mut self, bytes: u64) {
+        self.pieces = self.pieces.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(bytes);
+    }
+}
+
 /// One communicator's board.
 #[derive(Debug)]
 pub(super) struct GroupBoard {
@@ -346,7 +353,9 @@ impl Boards {
     /// A session has released a region: ranks that have mapped it forget it.
     pub(super) fn released(&mut self, session: SessionKey) {
         let boards = self.boards.values_mut();
-        boards.filter(|board| board.rank_of(session).is_some()).for_each(|board| board.offers.count_release());
+        boards
+            .filter(|board| board.rank_of(session).is_some())
+            .for_each(|board| board.offers.count_release());
     }
 
     /// A communicator whose board was found to be spoiled; each is told once.
@@ -386,17 +395,15 @@ impl Boards {
         if self.away == 0 {
             return 0;
         }
-        let mut places = done.iter_mut();
         let mut count: usize = 0;
         for board in self.boards.values_mut() {
-            while let Some(place) = places.next() {
-                let Some(key) = board.offers.collect() else { break };
+            while let Some(place) = done.get_mut(count)
+                && let Some(key) = board.offers.collect()
+            {
                 let bytes = board.bytes_of(key);
                 board.forget(key);
-                for done in [&mut board.done, &mut self.done] {
-                    done.pieces = done.pieces.wrapping_add(1);
-                    done.bytes = done.bytes.wrapping_add(bytes);
-                }
+                board.done.count(bytes);
+                self.done.count(bytes);
                 *place = Collected { ticket: board.ticket(key), touched: 0 };
                 count = count.saturating_add(1);
             }
@@ -488,4 +495,3 @@ impl GroupBoard {
         self.bytes_of(key)
     }
 }
-

@@ -230,12 +230,7 @@ impl Ring {
 
     /// Stages a completion; its room was reserved when the submission was accepted. `held`: somebody may still be at work
     /// on the operation's buffers.
-    pub(super) fn complete(
-        &mut self,
-        token: u32,
-        (status, held): (Status, bool),
-        (rank, bytes): (u32, u64),
-    ) {
+    pub(super) fn complete(&mut self, token: u32, (status, held): (Status, bool), (rank, bytes): (u32, u64)) {
         self.finished = self.finished.wrapping_add(1);
         if matches!(self.life, Life::Leaving(_)) {
             return;
