@@ -173,23 +173,51 @@ fn rank(client: &Client, id: UniqueId, number: u32, size: u32, daemons: usize, r
     for _ in 0..6 {
         round(&world, &mut kept).expect("warm-up");
     }
+    // Over several nodes a rank maps another's region when it first gets a piece of work there, which may be late.
+    let attempts = if daemons > 1 { 20 } else { 1 };
+    for attempt in 1..=attempts {
+        let allocated = twenty_rounds(&world, &mut kept, (number, daemons), rest);
+        LATE.fetch_add(allocated, Ordering::Relaxed);
+        rest.wait();
+        if LATE.load(Ordering::Relaxed) == 0 {
+            break;
+        }
+        assert!(
+            attempt < attempts,
+            "rank {number} (or an engine) allocated {allocated} times in twenty rounds"
+        );
+        rest.wait();
+        LATE.store(0, Ordering::Relaxed);
+    }
+    // Leaving allocates: not before everybody has looked.
+    rest.wait();
+}
+
+/// Allocations of the ranks in the last twenty rounds.
+static LATE: AtomicU64 = AtomicU64::new(0);
+
+/// How often this rank allocates in twenty rounds; the first one counts the engines as well.
+fn twenty_rounds(
+    world: &Communicator,
+    kept: &mut Kept,
+    (number, daemons): (u32, usize),
+    rest: &Barrier,
+) -> u64 {
     rest.wait();
     let engines = || if number == 0 { allocations_of("ringway-engine") } else { (0, 0) };
     let before_engines = engines();
     rest.wait();
     let before = own_allocations();
     for _ in 0..20 {
-        round(&world, &mut kept).expect("a round");
+        round(world, kept).expect("a round");
     }
-    assert_eq!(own_allocations() - before, 0, "rank {number} allocated in twenty rounds");
+    let allocated = own_allocations() - before;
     rest.wait();
     let after_engines = engines();
     if number == 0 {
         assert_eq!(before_engines.1, daemons, "every engine thread is seen");
-        assert_eq!(after_engines.0 - before_engines.0, 0, "engines allocated in twenty rounds");
     }
-    // Leaving allocates: not before everybody has looked.
-    rest.wait();
+    allocated + after_engines.0 - before_engines.0
 }
 
 fn nothing_is_allocated(nodes: usize, ranks: usize) {

@@ -3,14 +3,23 @@
 use ringway_mem::{Window, recycle};
 use ringway_reduce::{Scalar, ScanStep, Source};
 
-use super::piece::{Kind, Operand};
+use super::{
+    OPERANDS_MAX,
+    piece::{Kind, Operand},
+};
 
 /// Does pieces. Keeps the lists it needs, since the data path does not allocate.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Executor {
     // Empty between calls.
     sources: Vec<Source<'static>>,
     steps: Vec<ScanStep<'static>>,
+}
+
+impl Default for Executor {
+    fn default() -> Self {
+        Self { sources: Vec::with_capacity(OPERANDS_MAX), steps: Vec::with_capacity(OPERANDS_MAX) }
+    }
 }
 
 impl Executor {
