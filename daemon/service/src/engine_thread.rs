@@ -46,9 +46,7 @@ pub(crate) use self::{
     device::{NoDevice, NodeDevice},
     reason::Reason,
 };
-use self::{
-    boards::ScratchRegion, cells::Cells, memory::Memory, rings::Rings, standins::StandIns,
-};
+use self::{boards::ScratchRegion, cells::Cells, memory::Memory, rings::Rings, standins::StandIns};
 use crate::{
     ServiceError,
     config::Config,

@@ -19,8 +19,6 @@ pub(crate) use group::{Fate, Ticket};
 use handing_over::Handed;
 use memory::{Kept, Reach, own_of};
 pub(crate) use memory::{Own, Peers};
-use memory::{Kept, Reach, own_of};
-pub(crate) use memory::{Own, Peers};
 use pace::Pace;
 use waiting::Attention;
 pub(crate) use waiting::Stopped;
