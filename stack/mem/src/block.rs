@@ -5,7 +5,7 @@
 //! only while an operation runs that was given it; whoever hands a block's range to the daemon keeps the block, unused,
 //! until the operation has ended (see DESIGN "Ownership": the client library moves buffers into the operation).
 
-use core::mem::ManuallyDrop;
+use core::{mem::ManuallyDrop, ptr::NonNull};
 #[expect(
     clippy::disallowed_types,
     reason = "allocating is off the data path, and blocks are dropped on any thread"
@@ -84,7 +84,7 @@ impl Pool {
     pub fn take(&self, bytes: u64) -> Result<Block, ArenaError> {
         let offset = self.shared.with_arena(|arena| arena.allocate(bytes))?;
         let pool = Arc::clone(&self.shared);
-        Ok(Block { offset, length: bytes, range: Arc::new(Range { pool, offset, length: bytes }) })
+        Ok(Block::whole(Arc::new(Range { pool, offset, length: bytes })))
     }
 }
 
@@ -103,45 +103,76 @@ impl Drop for Range {
     }
 }
 
+impl Range {
+    /// The range's memory; empty if the arena were to give what is not inside the region.
+    fn window(&self) -> Window<'_> {
+        self.pool.mapping.window(self.offset, self.length).unwrap_or(Window::of(&[]))
+    }
+}
+
 /// Bytes of a pool that nobody else has.
 #[derive(Debug)]
 pub struct Block {
     range: Arc<Range>,
-    offset: u64,
-    length: u64,
+    /// The first byte; `length` bytes from there are inside the range.
+    base: NonNull<u8>,
+    length: usize,
 }
 
+// SAFETY: a block is the one owner of its bytes, as a box of them would be; the mapping that holds them may be used, and
+// unmapped, on any thread.
+unsafe impl Send for Block {}
+// SAFETY: as above; shared, it gives shared slices only.
+unsafe impl Sync for Block {}
+
 impl Block {
+    fn whole(range: Arc<Range>) -> Self {
+        let window = range.window();
+        let (base, length) = (window.base(), window.length());
+        Self { range, base, length }
+    }
+
     /// Where it begins in the region.
     #[must_use]
-    pub const fn offset(&self) -> u64 {
-        self.offset
+    #[inline]
+    pub fn offset(&self) -> u64 {
+        self.base.addr().get().wrapping_sub(self.range.pool.mapping.address()) as u64
     }
 
     /// How many bytes it has.
     #[must_use]
+    #[inline]
     pub const fn length(&self) -> u64 {
-        self.length
+        self.length as u64
+    }
+
+    /// A window over the bytes, for an operation that owns the block; see [`Pool::window`].
+    #[must_use]
+    #[inline]
+    pub const fn window(&self) -> Window<'_> {
+        // SAFETY: the bytes are inside a mapping that `self` keeps alive, and writable, since `MemFd::region` made it.
+        // Whoever owns the block for an operation uses no slice of it meanwhile.
+        unsafe { Window::from_raw(self.base, self.length, true) }
     }
 
     /// The bytes.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        let Some(window) = self.range.pool.mapping.window(self.offset, self.length) else { return &[] };
-        // SAFETY: the window is inside a mapping that `self` keeps alive, initialised by the kernel. Blocks do not
+    #[inline]
+    pub const fn bytes(&self) -> &[u8] {
+        // SAFETY: the bytes are inside a mapping that `self` keeps alive, initialised by the kernel. Blocks do not
         // overlap (each is a part of a range of the arena, split without overlap) and are not `Clone`, so that writes
         // in this process need `&mut self`. The daemon, which this process trusts with its data, writes to it only
         // during an operation; who starts one holds the block so that this method is not called meanwhile.
-        unsafe { core::slice::from_raw_parts(window.as_ptr(), window.length()) }
+        unsafe { core::slice::from_raw_parts(self.base.as_ptr(), self.length) }
     }
 
     /// The bytes, to be written.
     #[must_use]
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let Some(window) = self.range.pool.mapping.window(self.offset, self.length) else { return &mut [] };
+    #[inline]
+    pub const fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `bytes`; the mapping is writable, since `MemFd::region` made it, and `&mut self` excludes
         // every other use of the range in this process.
-        unsafe { core::slice::from_raw_parts_mut(window.as_ptr(), window.length()) }
+        unsafe { core::slice::from_raw_parts_mut(self.base.as_ptr(), self.length) }
     }
 
     /// The first `at` bytes and the others. The range goes back to the pool when both are gone.
@@ -149,10 +180,12 @@ impl Block {
     /// # Errors
     /// The block itself when it has fewer bytes.
     pub fn split_at(self, at: u64) -> Result<(Self, Self), Self> {
-        let Some(rest) = self.length.checked_sub(at) else { return Err(self) };
-        let front = Self { range: Arc::clone(&self.range), offset: self.offset, length: at };
-        let back = Self { offset: self.offset.saturating_add(at), length: rest, range: self.range };
-        Ok((front, back))
+        let split = usize::try_from(at).ok().and_then(|at| Some((at, self.length.checked_sub(at)?)));
+        let Some((at, rest)) = split else { return Err(self) };
+        let front = Self { range: Arc::clone(&self.range), base: self.base, length: at };
+        // SAFETY: `at` is at most the length, so the result is inside the range or one past its end.
+        let base = unsafe { self.base.add(at) };
+        Ok((front, Self { base, length: rest, range: self.range }))
     }
 
     /// Puts two blocks together again of which the second follows the first.
@@ -160,8 +193,8 @@ impl Block {
     /// # Errors
     /// Both blocks when they do not adjoin in one range.
     pub fn join(self, next: Self) -> Result<Self, (Self, Self)> {
-        if Arc::ptr_eq(&self.range, &next.range) && self.offset.checked_add(self.length) == Some(next.offset)
-        {
+        let end = self.base.addr().get() + self.length;
+        if Arc::ptr_eq(&self.range, &next.range) && end == next.base.addr().get() {
             let length = self.length.saturating_add(next.length);
             return Ok(Self { length, ..self });
         }
@@ -190,9 +223,8 @@ impl Lease {
     /// The whole range as one block; `None` while one of its blocks is still there.
     pub fn take(&mut self) -> Option<Block> {
         // Every block of the range holds a count: being the only holder means that there is none.
-        let Range { offset, length, .. } = Arc::get_mut(&mut self.range)?;
-        let (offset, length) = (*offset, *length);
-        Some(Block { offset, length, range: Arc::clone(&self.range) })
+        Arc::get_mut(&mut self.range)?;
+        Some(Block::whole(Arc::clone(&self.range)))
     }
 
     /// The range's bytes.

@@ -224,6 +224,12 @@ impl Mapping {
         unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.length(), Advice::LinuxDontFork) }
     }
 
+    /// Where it is mapped.
+    #[inline]
+    pub(crate) fn address(&self) -> usize {
+        self.base.addr().get()
+    }
+
     /// Bytes mapped.
     #[must_use]
     pub const fn length(&self) -> usize {
@@ -238,6 +244,7 @@ impl Mapping {
 
     /// The bytes `offset..offset + length`, or `None` when they are not all inside.
     #[must_use]
+    #[inline]
     pub fn window(&self, offset: u64, length: u64) -> Option<Window<'_>> {
         let end = offset.checked_add(length)?;
         if end > self.length() as u64 {

@@ -71,8 +71,15 @@ impl<'a> Window<'a> {
         self.base.as_ptr()
     }
 
+    /// As [`Window::as_ptr`].
+    #[inline]
+    pub(crate) const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
     /// A part of the window, or `None` when it is not all inside.
     #[must_use]
+    #[inline]
     pub fn sub(&self, offset: usize, length: usize) -> Option<Self> {
         if offset.checked_add(length)? > self.length {
             return None;
