@@ -104,8 +104,8 @@ pub fn stand_in(bytes: &[u8]) {
                     root: 0,
                     count: u64::from(wild) << (wild % 64),
                 });
-                let output = Some(Place { region: REGION, offset: u64::from(offset) << 9 });
-                if stand_in.adopt(sequence, &signature, output, &own).is_ok() {
+                let place = Some(Place { region: REGION, offset: u64::from(offset) << 9 });
+                if stand_in.adopt(sequence, &signature, [place, place], &own).is_ok() {
                     known.push(sequence);
                 }
             }

@@ -1,17 +1,20 @@
-//! Times small and large allreduces between threads: what the cell itself costs, without client or daemon.
-//! `cargo run --release -p ringway-cell --example latency -- RANKS [slices]`; with `slices` the buffers are not
-//! registered.
+//! Times small and large calls between threads: what the cell itself costs, without client or daemon.
+//! `cargo run --release -p ringway-cell --example latency -- RANKS [OPERATION] [slices]`; the operation is allreduce,
+//! reduce or broadcast; with `slices` the buffers are not registered.
 #![expect(
     clippy::expect_used,
     clippy::disallowed_methods,
     clippy::indexing_slicing,
+    clippy::panic,
     clippy::print_stdout,
     reason = "it measures, and may stop"
 )]
 
 use std::{hint::spin_loop, sync::Arc, thread, time::Instant};
 
-use ringway_cell::{Call, Cell, Member, OWN_INPUT, OWN_OUTPUT, Place, Poll, Regions, STAGING_BYTES};
+use ringway_cell::{
+    Call, Cell, Exchange, Member, OWN_INPUT, OWN_OUTPUT, Place, Poll, Regions, STAGING_BYTES,
+};
 use ringway_mem::{Mapping, Window};
 use ringway_types::{DataType, Operation, Reduction};
 
@@ -26,16 +29,26 @@ impl Regions for Arenas {
 
 const MOST: u64 = 64 << 20;
 
-fn rank(cell: Cell, rank: u32, arenas: &Arenas, (crowded, slices): (bool, bool)) -> Vec<(u64, f64)> {
+/// What is measured.
+#[derive(Clone, Copy)]
+struct Plan {
+    operation: Operation,
+    /// There are more ranks than processors.
+    crowded: bool,
+    slices: bool,
+}
+
+fn rank(cell: Cell, rank: u32, arenas: &Arenas, plan: Plan) -> Vec<(u64, f64)> {
+    let Plan { operation, crowded, slices } = plan;
     let mut member = Member::new(cell, rank);
     let mut times = Vec::new();
     let mut size = 4;
     while size <= MOST {
         let iterations = (200_000_000 / (size + 3000)).clamp(10, 30_000);
         let call = Call {
-            operation: Operation::Allreduce,
+            operation,
             datatype: DataType::F32,
-            reduction: Some(Reduction::Sum),
+            reduction: operation.reduces().then_some(Reduction::Sum),
             scale: None,
             root: 0,
             count: size / 4,
@@ -50,11 +63,17 @@ fn rank(cell: Cell, rank: u32, arenas: &Arenas, (crowded, slices): (bool, bool))
                 begun = Instant::now();
             }
             touch(arenas, rank, size);
-            let sequence = loop {
-                if let Some(sequence) = member.begin(&call, false, arenas) {
-                    break sequence;
-                }
-                thread::yield_now();
+            let window = |place: Option<Place>| place.and_then(|at| arenas.window(rank, at, size));
+            let polls = if crowded { 1 } else { 200 };
+            let sequence = match member.exchange(&call, (window(call.input), window(call.output)), polls) {
+                Exchange::Done => continue,
+                Exchange::Pending(sequence) => sequence,
+                Exchange::Declined => loop {
+                    if let Some(sequence) = member.begin(&call, false, arenas) {
+                        break sequence;
+                    }
+                    thread::yield_now();
+                },
             };
             while member.poll(sequence, arenas) != Poll::Done {
                 if crowded { thread::yield_now() } else { spin_loop() }
@@ -80,7 +99,14 @@ fn touch(arenas: &Arenas, rank: u32, size: u64) {
 }
 
 fn main() {
-    let slices = std::env::args().nth(2).is_some();
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    let slices = words.iter().any(|word| word == "slices");
+    let operation = match words.iter().find(|word| *word != "slices").map(String::as_str) {
+        None | Some("allreduce") => Operation::Allreduce,
+        Some("reduce") => Operation::Reduce,
+        Some("broadcast") => Operation::Broadcast,
+        Some(other) => panic!("operation {other}: allreduce, reduce or broadcast"),
+    };
     let ranks: u32 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(2);
     let crowded = ranks as usize > thread::available_parallelism().map_or(1, |n| n.get());
     let map = |bytes: u64| Arc::new(Mapping::private(bytes as usize).expect("memory"));
@@ -93,7 +119,7 @@ fn main() {
         let threads: Vec<_> = (0..ranks)
             .map(|r| {
                 let (cell, arenas) = (cell.clone(), &arenas);
-                scope.spawn(move || rank(cell, r, arenas, (crowded, slices)))
+                scope.spawn(move || rank(cell, r, arenas, Plan { operation, crowded, slices }))
             })
             .collect();
         threads.into_iter().map(|t| t.join().expect("no panic")).collect()

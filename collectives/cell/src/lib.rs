@@ -25,6 +25,7 @@
 pub mod board;
 mod cell;
 mod claim;
+mod exchange;
 mod extent;
 #[cfg(all(test, not(loom)))]
 mod failure_tests;
@@ -47,8 +48,10 @@ use ringway_mem::Window;
 use ringway_types::{DataType, Operation, Reduction};
 
 pub use cell::{AttachError, Cell, Contradiction, Verdict, bytes};
+pub use exchange::Exchange;
 pub use helper::Helper;
 pub use member::{Member, Poll, Refusal, StandIn};
+pub use shape::blocks;
 
 /// Calls of one rank that may be under way at a time.
 pub const SLOTS: u64 = if cfg!(loom) { 2 } else { 64 };

@@ -4,6 +4,8 @@ mod handing_over;
 
 use core::time::Duration;
 
+use ringway_mem::Window;
+
 use crate::{
     Call, OWN_INPUT, OWN_OUTPUT, Place, Regions, SLOTS,
     cell::{Cell, Verdict},
@@ -59,7 +61,7 @@ pub(crate) struct Outstanding {
     pub(crate) agreement: Agreement,
     pub(crate) shape: Shape,
     pub(crate) small: bool,
-    /// Where this rank's own memory is; for small calls the output only.
+    /// Where this rank's own memory is.
     pub(crate) part: Part,
     /// The ranks below this one have published the same call.
     pub(crate) seen: u32,
@@ -173,6 +175,11 @@ impl Member {
         self.called < self.free_until
     }
 
+    /// Whether a slot may become free without this rank's doing.
+    pub(crate) const fn may_get_room(&self) -> bool {
+        !self.away && self.called.wrapping_sub(self.consumed) < SLOTS
+    }
+
     /// Publishes a call; its number, or `None` when no slot is free now. With `help` the daemon is asked to work on it.
     /// `regions` must know this rank's own memory.
     #[inline]
@@ -186,41 +193,88 @@ impl Member {
         let small = shape.is_small();
         let scale = call.scale.unwrap_or(0);
         let part = if small {
-            self.cell.write_small(self.rank, sequence, agreement, scale, self.epoch);
-            let part = Part { input: call.input, output: call.output, scale, ..Part::default() };
-            let bytes = shape.contribution_of(self.rank);
-            let input = part.input.filter(|_| bytes > 0).and_then(|at| regions.window(self.rank, at, bytes));
-            let put = self.small(sequence, &shape).put(input);
-            debug_assert!(put.is_some(), "the caller's input is not there");
+            let part = Part::of_small(call);
+            let (input, output) = self.windows(&shape, &part, regions);
+            self.write_small(sequence, agreement, &shape, (scale, input));
+            let kept = self.small(sequence, &shape).keep_own(input, output);
+            debug_assert!(kept.is_some(), "the caller's memory is not there");
             part
         } else {
             let part = self.large_part(call, scale);
             self.cell.write_part(self.rank, sequence, agreement, &part, call.counts);
             part
         };
+        self.keep(sequence, agreement, shape, part);
+        if help && !small {
+            self.cell.words.store(self.cell.layout.rank(self.rank, RankWord::Wanted), sequence);
+        }
+        self.publish(sequence);
+        self.cell.prefetch_for_writing(self.rank, sequence + 1, 0);
+        Some(sequence)
+    }
+
+    /// A small call's memory.
+    #[inline]
+    fn windows<'w>(
+        &self,
+        shape: &Shape,
+        part: &Part,
+        regions: &'w impl Regions,
+    ) -> (Option<Window<'w>>, Option<Window<'w>>) {
+        let (reads, writes) = shape.blocks(self.rank);
+        let window = |place: Option<Place>, blocks: u64| {
+            let place = place.filter(|_| blocks > 0)?;
+            regions.window(self.rank, place, blocks * shape.block)
+        };
+        (window(part.input, reads), window(part.output, writes))
+    }
+
+    /// The next call's number.
+    #[inline(always)]
+    pub(crate) const fn next(&self) -> u64 {
+        self.called + 1
+    }
+
+    /// Writes a small call's record, all but its sequence.
+    #[inline(always)]
+    pub(crate) fn write_small(
+        &self,
+        sequence: u64,
+        agreement: Agreement,
+        shape: &Shape,
+        (scale, input): (u64, Option<Window<'_>>),
+    ) {
+        self.cell.write_small(self.rank, sequence, agreement, scale, self.epoch);
+        let put = self.small(sequence, shape).put(input);
+        debug_assert!(put.is_some(), "the caller's input is not there");
+    }
+
+    /// Remembers a call that may not be over soon.
+    #[inline]
+    pub(crate) fn keep(&mut self, sequence: u64, agreement: Agreement, shape: Shape, part: Part) {
         if let Some(slot) = self.calls.get_mut(Self::index(sequence)) {
             // Field by field: the whole would be put together elsewhere first, and then copied.
             slot.sequence = sequence;
             slot.agreement = agreement;
             slot.shape = shape;
-            slot.small = small;
+            slot.small = shape.is_small();
             slot.part = part;
             slot.seen = 0;
             slot.over = false;
-            if !small {
+            if !slot.small {
                 slot.large = Large::default();
             }
         }
+    }
+
+    /// Makes a record visible.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self, sequence: u64) {
         self.called = sequence;
         let words = &self.cell.words;
         words.store(self.cell.layout.rank(self.rank, RankWord::Called), sequence);
-        if help && !small {
-            words.store(self.cell.layout.rank(self.rank, RankWord::Wanted), sequence);
-        }
         self.cell.publish(self.rank, sequence);
         self.cell.notify();
-        words.prefetch_for_writing(self.cell.layout.record(self.rank, sequence + 1));
-        Some(sequence)
     }
 
     /// What a rank says of its memory for a large call.
@@ -237,7 +291,7 @@ impl Member {
     }
 
     #[inline(always)]
-    fn small<'c>(&'c self, sequence: u64, shape: &'c Shape) -> Small<'c> {
+    pub(crate) fn small<'c>(&'c self, sequence: u64, shape: &'c Shape) -> Small<'c> {
         Small { cell: &self.cell, sequence, shape, rank: self.rank }
     }
 
@@ -257,12 +311,10 @@ impl Member {
             Seen::All => {}
             seen => return self.wait_for(seen, sequence),
         }
-        let (shape, output) = (call.shape, call.part.output);
-        let bytes = shape.blocks(self.rank).1 * shape.block;
-        let output = output.filter(|_| bytes > 0);
-        let output = output.and_then(|place| regions.window(self.rank, place, bytes));
-        let taken = self.small(sequence, &shape).take(output);
-        debug_assert!(taken.is_some(), "the caller's output is not there");
+        let (shape, part) = (call.shape, call.part);
+        let (input, output) = self.windows(&shape, &part, regions);
+        let taken = self.small(sequence, &shape).take(input, output);
+        debug_assert!(taken.is_some(), "the caller's memory is not there");
         self.finish(sequence);
         Poll::Done
     }
@@ -289,10 +341,19 @@ impl Member {
     pub(crate) fn finish(&mut self, sequence: u64) {
         let Some(call) = self.calls.get_mut(Self::index(sequence)) else { return };
         call.over = true;
-        // The usual case: every record has been looked at, and all earlier calls are consumed.
-        if call.seen == self.cell.ranks() && self.consumed + 1 == sequence {
+        let seen = call.seen;
+        self.consume_if_seen(sequence, seen);
+    }
+
+    /// Consumes a call that is over if every record of it was looked at and all earlier calls are consumed, which is the
+    /// usual case; whether it was.
+    #[inline(always)]
+    pub(crate) fn consume_if_seen(&mut self, sequence: u64, seen: u32) -> bool {
+        let usual = seen == self.cell.ranks() && self.consumed + 1 == sequence;
+        if usual {
             self.consume(sequence);
         }
+        usual
     }
 
     #[inline(always)]
@@ -385,30 +446,42 @@ pub(crate) enum Seen {
     Other(u32),
 }
 
-/// Looks for the records that are needed.
+/// Looks for the records of a call under way that are needed.
 #[inline(always)]
 pub(crate) fn see(cell: &Cell, call: &mut Outstanding, rank: u32, need: Need) -> Seen {
+    look(cell, (call.sequence, call.agreement), &mut call.seen, rank, need)
+}
+
+/// Looks for the records that are needed. The ranks below `already` have published theirs, alike.
+#[inline(always)]
+pub(crate) fn look(
+    cell: &Cell,
+    (sequence, agreement): (u64, Agreement),
+    already: &mut u32,
+    rank: u32,
+    need: Need,
+) -> Seen {
     let end = match need {
         Need::All => cell.ranks(),
         Need::Below(end) => end,
         Need::Nobody => return Seen::All,
         Need::One(one) => {
-            return match cell.agreement(one, call.sequence) {
+            return match cell.agreement(one, sequence) {
                 None => Seen::NotYet,
-                Some(theirs) if theirs == call.agreement => Seen::All,
+                Some(theirs) if theirs == agreement => Seen::All,
                 Some(_) => Seen::Other(one),
             };
         }
     };
-    while call.seen < end {
-        if call.seen != rank {
-            match cell.agreement(call.seen, call.sequence) {
+    while *already < end {
+        if *already != rank {
+            match cell.agreement(*already, sequence) {
                 None => return Seen::NotYet,
-                Some(theirs) if theirs != call.agreement => return Seen::Other(call.seen),
+                Some(theirs) if theirs != agreement => return Seen::Other(*already),
                 Some(_) => {}
             }
         }
-        call.seen += 1;
+        *already += 1;
     }
     Seen::All
 }

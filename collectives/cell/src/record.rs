@@ -70,6 +70,15 @@ pub(crate) struct Part {
     pub(crate) epoch: u16,
 }
 
+impl Part {
+    /// What is kept of a small call.
+    #[inline(always)]
+    pub(crate) fn of_small(call: &Call<'_>) -> Self {
+        let scale = call.scale.unwrap_or(0);
+        Self { input: call.input, output: call.output, scale, ..Self::default() }
+    }
+}
+
 impl Cell {
     /// What a rank published, if it has called this far.
     #[inline(always)]
@@ -157,6 +166,18 @@ impl Cell {
         self.words.store(at + 1, agreement.0 | u64::from(epoch) << 48);
         self.words.store(at + 2, agreement.1);
         self.words.store(at + 3, scale);
+    }
+
+    /// Asks for the lines of a record that this rank will write soon, with so much payload.
+    #[inline(always)]
+    pub(crate) fn prefetch_for_writing(&self, rank: u32, sequence: u64, bytes: usize) {
+        let at = self.layout.record(rank, sequence);
+        self.words.prefetch_for_writing(at);
+        if bytes > TINY_BYTES {
+            for line in 0..bytes.div_ceil(64) {
+                self.words.prefetch_for_writing(at + RECORD_WORDS + line * 8);
+            }
+        }
     }
 
     /// Makes a record visible.

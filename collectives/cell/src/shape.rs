@@ -29,6 +29,25 @@ pub(crate) enum Need {
     Nobody,
 }
 
+/// How many blocks a rank's input and its output have in an operation without counts.
+#[inline]
+#[must_use]
+pub fn blocks(operation: Operation, ranks: u32, is_root: bool) -> (u64, u64) {
+    let ranks = u64::from(ranks);
+    let at_root = |blocks| if is_root { blocks } else { 0 };
+    match operation {
+        Operation::Allreduce | Operation::Scan | Operation::Exscan => (1, 1),
+        Operation::Reduce => (1, at_root(1)),
+        Operation::Broadcast => (at_root(1), 1),
+        Operation::AllGather => (1, ranks),
+        Operation::ReduceScatter => (ranks, 1),
+        Operation::Gather => (1, at_root(ranks)),
+        Operation::Scatter => (at_root(ranks), 1),
+        Operation::AllToAll => (ranks, ranks),
+        _ => (0, 0),
+    }
+}
+
 impl Shape {
     /// `None` when sizes overflow.
     pub(crate) fn of(signature: &Signature, ranks: u32) -> Option<Self> {
@@ -50,39 +69,35 @@ impl Shape {
         Self { operation, datatype: call.datatype, reduction, root, ranks, block }
     }
 
-    /// Blocks of a rank's input and of its output, for operations without counts.
+    /// As the function of this name.
     #[inline]
     pub(crate) fn blocks(&self, rank: u32) -> (u64, u64) {
-        let ranks = u64::from(self.ranks);
-        let at_root = |blocks| if rank == self.root { blocks } else { 0 };
-        match self.operation {
-            Operation::Allreduce | Operation::Scan | Operation::Exscan => (1, 1),
-            Operation::Reduce => (1, at_root(1)),
-            Operation::Broadcast => (at_root(1), 1),
-            Operation::AllGather => (1, ranks),
-            Operation::ReduceScatter => (ranks, 1),
-            Operation::Gather => (1, at_root(ranks)),
-            Operation::Scatter => (at_root(ranks), 1),
-            Operation::AllToAll => (ranks, ranks),
-            _ => (0, 0),
-        }
+        blocks(self.operation, self.ranks, rank == self.root)
     }
 
-    /// Bytes that the rank which contributes most does.
+    /// Whether a rank's input has a block for each rank, of which it keeps its own.
+    #[inline]
+    pub(crate) const fn is_split(&self) -> bool {
+        matches!(self.operation, Operation::ReduceScatter | Operation::Scatter | Operation::AllToAll)
+    }
+
+    /// Bytes that a rank which contributes anything does: what others need of its input.
     #[inline]
     pub(crate) fn contribution(&self) -> u64 {
-        match self.operation {
-            Operation::ReduceScatter | Operation::Scatter | Operation::AllToAll => {
-                self.block.saturating_mul(u64::from(self.ranks))
-            }
-            _ => self.block,
-        }
+        let blocks = if self.is_split() { u64::from(self.ranks) - 1 } else { 1 };
+        self.block.saturating_mul(blocks)
     }
 
-    /// Bytes that this rank contributes to a small call.
+    /// Whether others need anything of this rank.
     #[inline]
-    pub(crate) fn contribution_of(&self, rank: u32) -> u64 {
-        self.blocks(rank).0.saturating_mul(self.block)
+    pub(crate) const fn contributes(&self, rank: u32) -> bool {
+        let is_root = rank == self.root;
+        match self.operation {
+            _ if self.block == 0 => false,
+            Operation::Broadcast | Operation::Scatter => is_root,
+            Operation::Reduce | Operation::Gather => !is_root,
+            _ => true,
+        }
     }
 
     /// Whether the payload travels beside the records.

@@ -123,10 +123,10 @@ impl Words {
         self.word(index).fetch_and(!bits, Ordering::SeqCst);
     }
 
-    /// The bytes from a word on; `None` when they are not all inside.
+    /// Bytes beginning `start` after a word; `None` when they are not all inside.
     #[inline(always)]
-    pub(crate) fn window(&self, index: usize, bytes: usize) -> Option<Window<'_>> {
-        self.mapping.window((index * 8) as u64, bytes as u64)
+    pub(crate) fn bytes(&self, index: usize, start: u64, length: u64) -> Option<Window<'_>> {
+        self.mapping.window((index as u64 * 8).checked_add(start)?, length)
     }
 
     /// Asks for a line that will be written soon, so that writing it does not wait for whoever read it last.

@@ -16,96 +16,135 @@ pub(crate) struct Small<'c> {
 }
 
 impl<'c> Small<'c> {
-    /// A part of what a rank contributes.
+    /// A part of what a rank has put.
     #[inline]
     fn payload(&self, rank: u32, start: u64, length: u64) -> Option<Window<'c>> {
-        let whole = self.shape.contribution_of(rank) as usize;
-        let at = self.cell.payload(rank, self.sequence, whole);
-        self.cell.words.window(at, whole)?.sub(start as usize, length as usize)
+        // Whoever puts anything puts as much as the others.
+        let at = self.cell.payload(rank, self.sequence, self.shape.contribution() as usize);
+        self.cell.words.bytes(at, start, length)
     }
 
-    /// Copies this rank's input to where others read it.
+    /// Copies what others need of this rank's input to where they read it.
     #[inline]
     pub(crate) fn put(&self, input: Option<Window<'_>>) -> Option<()> {
-        let bytes = self.shape.contribution_of(self.rank);
-        if bytes == 0 {
+        let Self { shape, rank, .. } = *self;
+        if !shape.contributes(rank) {
             return Some(());
         }
         let input = input?;
-        let to = self.payload(self.rank, 0, bytes)?;
-        copy_short(input, to)
+        if !shape.is_split() {
+            return copy_short(input, self.payload(rank, 0, shape.block)?);
+        }
+        // The blocks for the ranks after this one, then those for the ranks before it.
+        let (before, own) = (u64::from(rank) * shape.block, shape.block);
+        let after = shape.contribution().checked_sub(before)?;
+        copy_short(input.sub((before + own) as usize, after as usize)?, self.payload(rank, 0, after)?)?;
+        copy_short(input.sub(0, before as usize)?, self.payload(rank, after, before)?)
     }
 
-    /// Computes this rank's output from what every rank it needs has put.
+    /// This rank's own block of its input.
     #[inline]
-    pub(crate) fn take(&self, output: Option<Window<'_>>) -> Option<()> {
+    fn own(&self, input: Window<'c>) -> Option<Window<'c>> {
+        let start = if self.shape.is_split() { u64::from(self.rank) * self.shape.block } else { 0 };
+        input.sub(start as usize, self.shape.block as usize)
+    }
+
+    /// Copies what this rank has for itself to its output.
+    #[inline]
+    pub(crate) fn keep_own(&self, input: Option<Window<'c>>, output: Option<Window<'_>>) -> Option<()> {
         let Self { shape, rank, .. } = *self;
-        let block = shape.block;
-        let is_root = rank == shape.root;
-        if block == 0 {
-            return Some(());
+        let place = match shape.operation {
+            _ if shape.block == 0 => return Some(()),
+            Operation::Broadcast | Operation::Scatter if rank == shape.root => 0,
+            Operation::Gather if rank == shape.root => rank,
+            Operation::AllGather | Operation::AllToAll => rank,
+            _ => return Some(()),
+        };
+        let from = self.own(input?)?;
+        let to = output?.sub((u64::from(place) * shape.block) as usize, shape.block as usize)?;
+        if from.as_ptr() == to.as_ptr() { Some(()) } else { copy_short(from, to) }
+    }
+
+    /// What a rank has for this one.
+    #[inline]
+    fn from(&self, rank: u32, input: Option<Window<'c>>) -> Option<Window<'c>> {
+        let Self { shape, rank: to, .. } = *self;
+        if rank == to {
+            return self.own(input?);
         }
+        let position = match shape.is_split() {
+            false => 0,
+            // Blocks stand in the order of ranks, beginning after the one that put them.
+            true if to > rank => to - rank - 1,
+            true => shape.ranks + to - rank - 1,
+        };
+        self.payload(rank, u64::from(position) * shape.block, shape.block)
+    }
+
+    /// Computes this rank's output from its own input and what every other rank it needs has put.
+    #[inline]
+    pub(crate) fn take(&self, input: Option<Window<'c>>, output: Option<Window<'_>>) -> Option<()> {
+        let Self { shape, rank, .. } = *self;
+        let is_root = rank == shape.root;
         match shape.operation {
-            Operation::Allreduce => self.reduce(0..shape.ranks, 0, output?),
-            Operation::Reduce if is_root => self.reduce(0..shape.ranks, 0, output?),
-            Operation::ReduceScatter => self.reduce(0..shape.ranks, u64::from(rank) * block, output?),
-            Operation::Scan => self.reduce(0..rank + 1, 0, output?),
-            Operation::Exscan if rank > 0 => self.reduce(0..rank, 0, output?),
-            Operation::Broadcast => copy_short(self.payload(shape.root, 0, block)?, output?),
-            Operation::Scatter => {
-                copy_short(self.payload(shape.root, u64::from(rank) * block, block)?, output?)
+            _ if shape.block == 0 => Some(()),
+            Operation::Allreduce | Operation::ReduceScatter => self.reduce(shape.ranks, input, output?),
+            Operation::Reduce if is_root => self.reduce(shape.ranks, input, output?),
+            Operation::Scan => self.reduce(rank + 1, input, output?),
+            Operation::Exscan if rank > 0 => self.reduce(rank, input, output?),
+            Operation::Broadcast | Operation::Scatter if !is_root => {
+                copy_short(self.from(shape.root, None)?, output?)
             }
-            Operation::Gather if is_root => self.collect(0, output?),
-            Operation::AllGather => self.collect(0, output?),
-            Operation::AllToAll => self.collect(u64::from(rank) * block, output?),
+            Operation::Gather if is_root => self.collect(output?),
+            Operation::AllGather | Operation::AllToAll => self.collect(output?),
             _ => Some(()),
         }
     }
 
-    /// The ranks' blocks, one after the other.
-    fn collect(&self, start: u64, output: Window<'_>) -> Option<()> {
+    /// The other ranks' blocks, each in its place.
+    fn collect(&self, output: Window<'_>) -> Option<()> {
         let block = self.shape.block;
-        for rank in 0..self.shape.ranks {
+        for rank in (0..self.shape.ranks).filter(|rank| *rank != self.rank) {
             let to = output.sub((u64::from(rank) * block) as usize, block as usize)?;
-            copy_short(self.payload(rank, start, block)?, to)?;
+            copy_short(self.from(rank, None)?, to)?;
         }
         Some(())
     }
 
+    /// Combines what the first `count` ranks have for this one.
     #[inline]
-    fn reduce(&self, ranks: core::ops::Range<u32>, start: u64, output: Window<'_>) -> Option<()> {
-        let count = ranks.len();
-        let divisor = self.shape.divisor(ranks.end);
+    fn reduce(&self, count: u32, input: Option<Window<'c>>, output: Window<'_>) -> Option<()> {
+        let divisor = self.shape.divisor(count);
         let (datatype, reduction) = (self.shape.datatype, self.shape.reduction?);
-        let first = self.source(0, start)?;
+        let first = self.source(0, input)?;
         // The usual numbers of ranks need no long list.
         let done = match count {
             1 => ringway_reduce::reduce(datatype, reduction, &[first], &[output], divisor),
             2 => {
-                let sources = [first, self.source(1, start)?];
+                let sources = [first, self.source(1, input)?];
                 ringway_reduce::reduce(datatype, reduction, &sources, &[output], divisor)
             }
             3 | 4 => {
-                let last = self.source(ranks.end - 1, start)?;
-                let sources = [first, self.source(1, start)?, self.source(2, start)?, last];
-                ringway_reduce::reduce(datatype, reduction, sources.get(..count)?, &[output], divisor)
+                let last = self.source(count - 1, input)?;
+                let sources = [first, self.source(1, input)?, self.source(2, input)?, last];
+                let sources = sources.get(..count as usize)?;
+                ringway_reduce::reduce(datatype, reduction, sources, &[output], divisor)
             }
-            _ => return self.reduce_many(ranks, start, output),
+            _ => return self.reduce_many(count, input, output),
         };
         debug_assert!(done.is_ok(), "{done:?}");
         Some(())
     }
 
     #[inline(never)]
-    fn reduce_many(&self, ranks: core::ops::Range<u32>, start: u64, output: Window<'_>) -> Option<()> {
-        let count = ranks.len();
-        let divisor = self.shape.divisor(ranks.end);
+    fn reduce_many(&self, count: u32, input: Option<Window<'c>>, output: Window<'_>) -> Option<()> {
+        let divisor = self.shape.divisor(count);
         let (datatype, reduction) = (self.shape.datatype, self.shape.reduction?);
-        let first = self.source(0, start)?;
+        let first = self.source(0, input)?;
         let mut many = [first; crate::RANKS_MAX as usize];
-        let sources = many.get_mut(..count)?;
+        let sources = many.get_mut(..count as usize)?;
         for (rank, source) in (0..).zip(&mut *sources) {
-            *source = self.source(rank, start)?;
+            *source = self.source(rank, input)?;
         }
         let done = ringway_reduce::reduce(datatype, reduction, sources, &[output], divisor);
         debug_assert!(done.is_ok(), "{done:?}");
@@ -113,8 +152,8 @@ impl<'c> Small<'c> {
     }
 
     #[inline]
-    fn source(&self, rank: u32, start: u64) -> Option<Source<'c>> {
-        let window = self.payload(rank, start, self.shape.block)?;
+    fn source(&self, rank: u32, input: Option<Window<'c>>) -> Option<Source<'c>> {
+        let window = self.from(rank, input)?;
         let scaled = self.shape.reduction == Some(Reduction::PremulSum);
         let scale = scaled.then(|| Scalar::from_bytes(self.cell.scale(rank, self.sequence).to_le_bytes()));
         Some(Source { window, scale })

@@ -146,8 +146,8 @@ impl Rank {
         self.stand_in.take_over().expect("possible");
         self.open.sort_unstable();
         for sequence in &self.open {
-            let (signature, _, output) = self.member.outstanding(*sequence).expect("not over");
-            self.stand_in.adopt(*sequence, &signature, output, memory).expect("as published");
+            let (signature, input, output) = self.member.outstanding(*sequence).expect("not over");
+            self.stand_in.adopt(*sequence, &signature, [input, output], memory).expect("as published");
         }
     }
 }
@@ -195,10 +195,12 @@ fn what_was_not_published_so_is_not_taken_over() {
     (0..4).for_each(|_| rank.make(&memory));
     let signature = |sequence| rank.member.outstanding(sequence).expect("not over").0;
     let (first, second, third) = (signature(1), signature(2), signature(3));
-    let output = Some(Place { region: 0, offset: 0 });
+    let input = Place { region: 0, offset: 0 };
+    let output = Some(input);
     let mut stand_in = StandIn::new(cell.clone(), 0);
     stand_in.take_over().expect("possible");
-    let mut adopt = |sequence, signature, output| stand_in.adopt(sequence, signature, output, &memory);
+    let mut adopt =
+        |sequence, signature, output| stand_in.adopt(sequence, signature, [Some(input), output], &memory);
     assert!(matches!(adopt(0, &first, output), Err(Refusal::Sequence { .. })));
     assert!(matches!(adopt(5, &first, output), Err(Refusal::Sequence { .. })));
     assert!(matches!(adopt(u64::MAX, &first, output), Err(Refusal::Sequence { .. })));

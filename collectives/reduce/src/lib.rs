@@ -68,6 +68,7 @@ pub struct ScanStep<'a> {
 ///
 /// # Errors
 /// [`ReduceError`]; nothing has been written then.
+#[inline]
 pub fn reduce(
     datatype: DataType,
     reduction: Reduction,

@@ -70,6 +70,12 @@ pub enum Refusal {
         /// The number given.
         sequence: u64,
     },
+    /// The input is not where it is said to be.
+    #[error("the input of call {sequence} is missing, or not inside its region")]
+    Input {
+        /// The number given.
+        sequence: u64,
+    },
     /// The output is not where it is said to be.
     #[error("the output of call {sequence} is missing, or not inside its region")]
     Output {
@@ -224,7 +230,7 @@ impl StandIn {
         &mut self,
         sequence: u64,
         signature: &Signature,
-        output: Option<Place>,
+        [input, output]: [Option<Place>; 2],
         regions: &impl Regions,
     ) -> Result<(), Refusal> {
         let Member { called, rank, .. } = self.member;
@@ -239,11 +245,19 @@ impl StandIn {
         }
         let shape = Shape::of(signature, ranks).ok_or(other)?;
         let small = shape.is_small();
-        let bytes = shape.blocks(rank).1.saturating_mul(shape.block);
-        if small && bytes > 0 && output.and_then(|place| regions.window(rank, place, bytes)).is_none() {
+        let (reads, writes) = shape.blocks(rank);
+        let is_missing = |place: Option<Place>, blocks: u64| {
+            let bytes = blocks.saturating_mul(shape.block);
+            bytes > 0 && place.and_then(|place| regions.window(rank, place, bytes)).is_none()
+        };
+        if small && is_missing(output, writes) {
             return Err(Refusal::Output { sequence });
         }
-        (call.shape, call.small, call.part) = (shape, small, Part { output, ..Part::default() });
+        // What others need of the input was published with the call.
+        if small && signature.operation.reduces() && is_missing(input, reads) {
+            return Err(Refusal::Input { sequence });
+        }
+        (call.shape, call.small, call.part) = (shape, small, Part { input, output, ..Part::default() });
         self.pass(sequence - 1);
         self.set_over(sequence, false);
         self.known = sequence;

@@ -4,7 +4,9 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use ringway_cell::{Call, Cell, Member, OWN_INPUT, OWN_OUTPUT, Place, Poll, Regions, STAGING_BYTES, bytes};
+use ringway_cell::{
+    Call, Cell, Exchange, Member, OWN_INPUT, OWN_OUTPUT, Place, Poll, Regions, STAGING_BYTES, bytes,
+};
 use ringway_mem::{Mapping, Window};
 use ringway_reduce::{Scalar, Source};
 use ringway_types::{DataType, Operation, Reduction};
@@ -289,7 +291,7 @@ impl Case {
         })
     }
 
-    /// Fills the rank's memory and publishes its call.
+    /// Fills the rank's memory and publishes its call; without `help` it may even be over then.
     pub(crate) fn begin(&self, member: &mut Member, rank: u32, memory: &Memory, help: bool) -> Option<u64> {
         let staged = self.is_staged(rank);
         let (input_at, output_at) = self.places(rank);
@@ -319,7 +321,17 @@ impl Case {
             output: (output > 0).then_some(place(OWN_OUTPUT, output_at)),
             staging: staged.then_some(Place { region: 100 + u64::from(rank), offset: 0 }),
         };
-        member.begin(&call, help, &Reach { memory, rank: Some(rank) })
+        let reach = Reach { memory, rank: Some(rank) };
+        if help {
+            return member.begin(&call, help, &reach);
+        }
+        // As a rank does that waits at once, for a few polls.
+        let window = |place: Option<Place>, elements: u64| reach.window(rank, place?, elements * e);
+        match member.exchange(&call, (window(call.input, input), window(call.output, output)), 20) {
+            Exchange::Done => Some(member.called()),
+            Exchange::Pending(sequence) => Some(sequence),
+            Exchange::Declined => member.begin(&call, help, &reach),
+        }
     }
 
     /// Checks a rank's output.

@@ -128,8 +128,7 @@ impl Calls {
                 reduction: signature.reduction,
                 root: signature.root,
                 count: signature.count,
-                // What a small call contributes is in the cell already.
-                input: input.filter(|_| large),
+                input,
                 output,
                 ..Call::BARRIER
             };

@@ -182,8 +182,9 @@ impl Acting {
         let Submission { operation, datatype, reduction, count, .. } = *submission;
         let root = if operation.has_root() { submission.rank } else { 0 };
         let signature = Signature { operation, datatype, reduction, root, count };
-        let output = submission.output.map(|at| Place { region: at.region, offset: at.offset });
-        let adopted = self.stand_in.adopt(submission.argument, &signature, output, own);
+        let places = [submission.input, submission.output];
+        let places = places.map(|at| at.map(|at| Place { region: at.region, offset: at.offset }));
+        let adopted = self.stand_in.adopt(submission.argument, &signature, places, own);
         adopted.map(|()| handles.map(|handle| handle.map(|h| h.region))).map_err(Reason::Cell)
     }
 
