@@ -8,7 +8,7 @@ use core::{
 use std::sync::Arc;
 
 use ringway_abi::descriptor::BufferHandle;
-use ringway_mem::{Block, Lease};
+use ringway_mem::{Block, Lease, Window};
 use zerocopy::FromBytes;
 
 use crate::{Element, arena::Registered};
@@ -31,6 +31,13 @@ impl<T: Element> Buffer<T> {
         BufferHandle { region: self.arena.region, offset: self.block.offset() }
     }
 
+    /// The memory, for an operation that owns the buffer.
+    #[inline]
+    pub(crate) const fn window(&self) -> Window<'_> {
+        self.block.window()
+    }
+
+    #[inline]
     pub(crate) const fn region(&self) -> &Arc<Registered> {
         &self.arena
     }
@@ -80,6 +87,7 @@ impl<T: Element> Buffer<T> {
 impl<T: Element> Deref for Buffer<T> {
     type Target = [T];
 
+    #[inline]
     fn deref(&self) -> &[T] {
         // Blocks begin at multiples of 64 bytes, or of an element's size from there, and hold whole elements.
         <[T]>::ref_from_bytes(self.block.bytes()).unwrap_or_default()
@@ -87,6 +95,7 @@ impl<T: Element> Deref for Buffer<T> {
 }
 
 impl<T: Element> DerefMut for Buffer<T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
         <[T]>::mut_from_bytes(self.block.bytes_mut()).unwrap_or_default()
     }

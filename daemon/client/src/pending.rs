@@ -149,7 +149,16 @@ impl<'c, B: Held> Pending<'c, B> {
     /// # Errors
     /// [`Failure`] with the reason, and with the buffers where they can be given back.
     #[inline]
-    pub fn wait(mut self) -> Result<B, Failure<B>> {
+    pub fn wait(self) -> Result<B, Failure<B>> {
+        if self.tickets == Tickets::Over {
+            // Nothing is under way, so dropping it would do nothing.
+            let mut over = ManuallyDrop::new(self);
+            return over.finish();
+        }
+        self.wait_on()
+    }
+
+    fn wait_on(mut self) -> Result<B, Failure<B>> {
         match self.end(None) {
             Ok(()) => self.finish(),
             Err(ended) => Err(self.abandon(ended)),

@@ -56,12 +56,13 @@ impl Communicator {
         output: Option<&mut [T]>,
     ) -> Result<(), Error> {
         let Some(calls) = &self.calls else { return self.apart_in_copies(call, input, output) };
-        let from = input.map(|slice| view_of_slice(slice, OWN_INPUT));
-        let to = output.as_deref().map(|slice| view_of_slice(slice, OWN_OUTPUT));
+        let input = input.map(|slice| Window::of(slice.as_bytes()));
+        let output = output.map(|slice| Window::of_mut(slice.as_mut_bytes()));
+        let from = input.map(|window| view_of_slice(window, OWN_INPUT));
+        let to = output.map(|window| view_of_slice(window, OWN_OUTPUT));
         let checked = self.check(&call.wish(Place::Apart(from, to)), [&[], &[]])?;
-        let output = output.unwrap_or_default();
-        let input = Window::of(input.unwrap_or_default().as_bytes());
-        let own = Own::slices(input, Window::of_mut(output.as_mut_bytes()));
+        let nothing = Window::of(&[]);
+        let own = Own::slices(input.unwrap_or(nothing), output.unwrap_or(nothing));
         self.run_in_cell(calls, &cell::call_of(&checked, &[]), own)
     }
 
@@ -69,9 +70,9 @@ impl Communicator {
     #[inline]
     pub(crate) fn within<T: Element>(&self, call: Uniform<T>, values: &mut [T]) -> Result<(), Error> {
         let Some(calls) = &self.calls else { return self.within_copy(call, values) };
-        let view = view_of_slice(values, OWN_OUTPUT);
-        let checked = self.check(&call.wish(Place::Within(view)), [&[], &[]])?;
         let whole = Window::of_mut(values.as_mut_bytes());
+        let view = view_of_slice(whole, OWN_OUTPUT);
+        let checked = self.check(&call.wish(Place::Within(view)), [&[], &[]])?;
         self.run_in_cell(calls, &cell::call_of(&checked, &[]), Own::slices(whole, whole))
     }
 

@@ -39,6 +39,13 @@ impl<'a> Own<'a> {
         self
     }
 
+    /// A part of it.
+    #[inline]
+    pub(crate) fn window(&self, place: Place, length: u64) -> Option<Window<'a>> {
+        let (offset, length) = (usize::try_from(place.offset).ok()?, usize::try_from(length).ok()?);
+        self.0.iter().find(|(region, _)| *region == place.region)?.1.sub(offset, length)
+    }
+
     const NONE: (u64, Window<'a>) = (NOTHING, Window::of(&[]));
 
     #[inline]
@@ -58,11 +65,11 @@ pub(crate) struct Reach<'a> {
 impl Regions for Reach<'_> {
     #[inline]
     fn window(&self, rank: u32, place: Place, length: u64) -> Option<Window<'_>> {
-        let (offset, length) = (usize::try_from(place.offset).ok()?, usize::try_from(length).ok()?);
-        if rank != self.rank {
-            return self.peers.window(rank, place.region)?.sub(offset, length);
+        if rank == self.rank {
+            return self.own.window(place, length);
         }
-        self.own.0.iter().find(|(region, _)| *region == place.region)?.1.sub(offset, length)
+        let (offset, length) = (usize::try_from(place.offset).ok()?, usize::try_from(length).ok()?);
+        self.peers.window(rank, place.region)?.sub(offset, length)
     }
 }
 

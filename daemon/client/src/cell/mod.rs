@@ -10,7 +10,8 @@ mod waiting;
 
 use std::{sync::Arc, time::Duration};
 
-use ringway_cell::{Call, Member, Place, Poll, SLOTS};
+use ringway_cell::{Call, Exchange, Member, Place, Poll, SLOTS};
+use ringway_mem::Window;
 
 use crate::{Client, arena::Registered, queue};
 
@@ -130,6 +131,26 @@ impl Calls {
         Some(sequence)
     }
 
+    /// Publishes a small call and polls it for as long as there is a processor for it; `None` when it is not small, or
+    /// when there is something else to be done first: [`Calls::submit`] does it.
+    #[inline]
+    pub(crate) fn exchange(
+        &mut self,
+        call: &Call<'_>,
+        windows: (Option<Window<'_>>, Option<Window<'_>>),
+    ) -> Option<Exchange> {
+        if self.unlooked + 1 >= LOOK_EVERY || self.part.client.session().releases() != self.releases {
+            return None;
+        }
+        match self.member.exchange(call, windows, self.pace.polls()) {
+            Exchange::Declined => None,
+            published => {
+                self.unlooked += 1;
+                Some(published)
+            }
+        }
+    }
+
     /// Publishes a call; `None` when there is no slot for it now.
     #[inline(always)]
     fn begin(&mut self, call: &Call<'_>, help: bool, own: &Own<'_>) -> Option<u64> {
@@ -190,7 +211,7 @@ impl Calls {
     }
 
     /// Keeps a call that is not over.
-    fn keep(&mut self, sequence: u64, large: bool, kept: Kept) {
+    pub(crate) fn keep(&mut self, sequence: u64, large: bool, kept: Kept) {
         self.peers.ask_again();
         if self.outstanding == 0 {
             self.oldest = sequence;

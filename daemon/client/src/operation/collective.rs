@@ -10,6 +10,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`crate::SubmitError`] when nothing was sent: lengths differ, or the reduction is not defined for the type.
+    #[inline]
     pub fn allreduce<T: Element>(
         &self,
         input: Buffer<T>,
@@ -23,6 +24,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::allreduce`].
+    #[inline]
     pub fn allreduce_in_place<T: Element>(
         &self,
         buffer: Buffer<T>,
@@ -35,6 +37,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::allreduce`].
+    #[inline]
     pub fn scan<T: Element>(
         &self,
         input: Buffer<T>,
@@ -48,6 +51,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::allreduce`].
+    #[inline]
     pub fn scan_in_place<T: Element>(
         &self,
         buffer: Buffer<T>,
@@ -60,6 +64,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::allreduce`].
+    #[inline]
     pub fn exscan<T: Element>(
         &self,
         input: Buffer<T>,
@@ -73,6 +78,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::allreduce`].
+    #[inline]
     pub fn exscan_in_place<T: Element>(
         &self,
         buffer: Buffer<T>,
@@ -86,6 +92,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::allreduce`]; also when `root` is not a rank.
+    #[inline]
     pub fn reduce<T: Element>(
         &self,
         input: Buffer<T>,
@@ -104,6 +111,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::reduce`].
+    #[inline]
     pub fn reduce_in_place<T: Element>(
         &self,
         buffer: Buffer<T>,
@@ -121,6 +129,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`crate::SubmitError`] when nothing was sent: lengths differ, or `root` is not a rank.
+    #[inline]
     pub fn broadcast<T: Element>(
         &self,
         input: impl Into<Option<Buffer<T>>>,
@@ -137,6 +146,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::broadcast`].
+    #[inline]
     pub fn broadcast_in_place<T: Element>(&self, buffer: Buffer<T>, root: u32) -> Submitted<'_, Buffer<T>> {
         self.start(buffer, |buffer| {
             let place = Place::Within(view(buffer));
@@ -148,6 +158,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`crate::SubmitError`] when nothing was sent: `output` is not `size` times as long as `input`.
+    #[inline]
     pub fn all_gather<T: Element>(
         &self,
         input: Buffer<T>,
@@ -163,6 +174,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`crate::SubmitError`] when nothing was sent: the buffer cannot be divided among the ranks.
+    #[inline]
     pub fn all_gather_in_place<T: Element>(&self, buffer: Buffer<T>) -> Submitted<'_, Buffer<T>> {
         self.start(buffer, |buffer| {
             let count = self.block(Operation::AllGather, "buffer", length(buffer))?;
@@ -175,6 +187,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::allreduce`], where `input` is `size` times as long as `output`.
+    #[inline]
     pub fn reduce_scatter<T: Element>(
         &self,
         input: Buffer<T>,
@@ -193,6 +206,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::reduce_scatter`].
+    #[inline]
     pub fn reduce_scatter_in_place<T: Element>(
         &self,
         buffer: Buffer<T>,
@@ -211,6 +225,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`crate::SubmitError`] when nothing was sent: lengths do not fit, or `root` is not a rank.
+    #[inline]
     pub fn gather<T: Element>(
         &self,
         input: Buffer<T>,
@@ -228,6 +243,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::gather`].
+    #[inline]
     pub fn gather_in_place<T: Element>(&self, buffer: Buffer<T>, root: u32) -> Submitted<'_, Buffer<T>> {
         self.rooted_in_place(Operation::Gather, buffer, root)
     }
@@ -237,6 +253,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::gather`].
+    #[inline]
     pub fn scatter<T: Element>(
         &self,
         input: impl Into<Option<Buffer<T>>>,
@@ -254,6 +271,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::gather`].
+    #[inline]
     pub fn scatter_in_place<T: Element>(&self, buffer: Buffer<T>, root: u32) -> Submitted<'_, Buffer<T>> {
         self.rooted_in_place(Operation::Scatter, buffer, root)
     }
@@ -263,6 +281,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`crate::SubmitError`] when nothing was sent: lengths differ or cannot be divided among the ranks.
+    #[inline]
     pub fn all_to_all<T: Element>(
         &self,
         input: Buffer<T>,
@@ -279,6 +298,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::all_to_all`].
+    #[inline]
     pub fn all_to_all_in_place<T: Element>(&self, buffer: Buffer<T>) -> Submitted<'_, Buffer<T>> {
         self.start(buffer, |buffer| {
             let count = self.block(Operation::AllToAll, "buffer", length(buffer))?;
@@ -294,6 +314,8 @@ impl Communicator {
         self.start((), |()| Ok(Wish::new::<u8>(Operation::Barrier, 0, Place::Apart(None, None))))
     }
 
+    // So that what follows from the operation is known when it is compiled.
+    #[inline(always)]
     fn combine<T: Element>(
         &self,
         operation: Operation,
@@ -307,6 +329,7 @@ impl Communicator {
         })
     }
 
+    #[inline(always)]
     fn combine_in_place<T: Element>(
         &self,
         operation: Operation,
@@ -318,6 +341,7 @@ impl Communicator {
         })
     }
 
+    #[inline(always)]
     fn rooted_in_place<T: Element>(
         &self,
         operation: Operation,

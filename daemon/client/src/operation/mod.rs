@@ -5,6 +5,7 @@
 mod collective;
 mod counted;
 mod message;
+mod quick;
 
 use std::{
     cell::{RefCell, RefMut},
@@ -16,6 +17,7 @@ use ringway_abi::{
     descriptor::{BufferHandle, Submission},
     extent::{Caller, Extent, InPlace, counts_needed, extent, in_place_offset},
 };
+use ringway_mem::Window;
 use ringway_types::{DataType, Operation, Reduction};
 
 use crate::{
@@ -36,9 +38,16 @@ pub type Submitted<'c, B> = Result<Pending<'c, B>, SubmitError<B>>;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'b> {
     handle: BufferHandle,
-    bytes: u64,
+    window: Window<'b>,
     /// `None` for the caller's own slices.
     region: Option<&'b Arc<Registered>>,
+}
+
+impl View<'_> {
+    #[inline]
+    const fn bytes(&self) -> u64 {
+        self.window.length() as u64
+    }
 }
 
 /// Where a call's data is.
@@ -67,14 +76,13 @@ pub(crate) struct Wish<'b> {
 
 #[inline]
 pub(crate) fn view<T: Element>(buffer: &Buffer<T>) -> View<'_> {
-    let bytes = size_of_val::<[T]>(buffer) as u64;
-    View { handle: buffer.handle(), bytes, region: Some(buffer.region()) }
+    View { handle: buffer.handle(), window: buffer.window(), region: Some(buffer.region()) }
 }
 
 /// A slice of the caller's, by one of the handles that the cell has for them.
 #[inline]
-pub(crate) const fn view_of_slice<T: Element>(slice: &[T], region: u64) -> View<'static> {
-    View { handle: BufferHandle { region, offset: 0 }, bytes: size_of_val(slice) as u64, region: None }
+pub(crate) const fn view_of_slice(window: Window<'_>, region: u64) -> View<'_> {
+    View { handle: BufferHandle { region, offset: 0 }, window, region: None }
 }
 
 #[inline]
@@ -178,9 +186,9 @@ impl Communicator {
         let fit = |view: Option<View<'b>>, bytes: Option<u64>, which: &'static str| match (view, bytes) {
             (_, None) => Ok(None),
             (None, Some(_)) => Err(CallError::NoBuffer { operation, which }),
-            (Some(view), Some(bytes)) if view.bytes == bytes => Ok(Some(view)),
+            (Some(view), Some(bytes)) if view.bytes() == bytes => Ok(Some(view)),
             (Some(view), Some(bytes)) => {
-                let (actual, expected) = (view.bytes / element, bytes / element);
+                let (actual, expected) = (view.bytes() / element, bytes / element);
                 Err(CallError::Length { operation, which, actual, expected })
             }
         };
@@ -221,6 +229,7 @@ impl Communicator {
 
     /// Checks a call and submits it, waiting for room when there is none. One function for both, so that what was
     /// checked need not go through memory before it is published.
+    #[inline(never)]
     fn submit(&self, wish: &Wish<'_>, counts: [&[u64]; 2]) -> Result<Tickets, CallError> {
         let call = self.check(wish, counts)?;
         self.dispatch(&call)
@@ -338,7 +347,7 @@ impl Communicator {
     }
 
     /// Checks and submits; `wish` says what, of the buffers that the operation then owns.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn start<B: Held>(
         &self,
         buffers: B,
@@ -348,7 +357,7 @@ impl Communicator {
     }
 
     /// As `start`, with counts.
-    #[inline]
+    #[inline(always)]
     fn start_counted<B: Held>(
         &self,
         buffers: B,
@@ -356,7 +365,10 @@ impl Communicator {
         wish: impl FnOnce(&B) -> Result<Wish<'_>, CallError>,
     ) -> Submitted<'_, B> {
         let sent = match wish(&buffers) {
-            Ok(wish) => self.submit(&wish, counts),
+            Ok(wish) => match self.make_quickly(&wish) {
+                Some(tickets) => Ok(tickets),
+                None => self.submit(&wish, counts),
+            },
             Err(error) => Err(error),
         };
         match sent {
