@@ -7,7 +7,7 @@ use ringway_mem::{Mapping, Window};
 use ringway_types::Operation;
 
 use crate::{
-    Call, Cell, Member, Place, Poll, Regions, SLOTS, Verdict,
+    Call, Cell, Member, Place, Poll, Regions, SLOTS, StandIn, Verdict,
     layout::{FENCES, RankWord, SLEEPERS},
     shared::full_fence,
 };
@@ -133,5 +133,51 @@ fn a_sleeper_is_never_missed() {
         let bell = cell.words.load(cell.layout.rank(1, RankWord::Bell)) as u32;
         assert!(seen || bell != expected, "it would sleep on, and nobody would wake it");
         cell.disarm(1);
+    });
+}
+
+/// Rank 0 makes a call and hands its part over; the daemon sees that call through and makes the next. Rank 1 takes part
+/// meanwhile: it sees records of one rank, each whole, and never one in the place of a call that is not consumed.
+#[test]
+fn a_part_that_changes_hands_is_that_of_one_rank() {
+    // Three threads take too many ways otherwise.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let cell = cell();
+        let (other, daemons) = (cell.clone(), cell.clone());
+        let mut member = Member::new(cell, 0);
+        member.begin(&call(1), false, &Nothing).expect("a slot");
+        let peer = thread::spawn(move || take_part(other, 1));
+        let (signature, ..) = member.outstanding(1).expect("not over");
+        member.hand_over();
+        // Stands for the submission ring.
+        let ring = Arc::new(loom::sync::atomic::AtomicU64::new(0));
+        let submitted = Arc::clone(&ring);
+        let daemon = thread::spawn(move || {
+            if submitted.load(loom::sync::atomic::Ordering::Acquire) == 0 {
+                return;
+            }
+            let mut stand_in = StandIn::new(daemons, 0);
+            stand_in.take_over().expect("all that the rank did is seen");
+            stand_in.adopt(1, &signature, [None, None], &Nothing).expect("as published");
+            for sequence in 1..=SLOTS + 1 {
+                if sequence > 1 && stand_in.begin(&call(sequence), &Nothing) != Some(sequence) {
+                    return;
+                }
+                match stand_in.poll(sequence, &Nothing) {
+                    Poll::Done | Poll::Pending => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            submitted.store(2, loom::sync::atomic::Ordering::Release);
+        });
+        ring.store(1, loom::sync::atomic::Ordering::Release);
+        daemon.join().expect("no panic");
+        if ring.load(loom::sync::atomic::Ordering::Acquire) == 2 {
+            member.resume().expect("all that the daemon did is seen");
+            assert_eq!(member.called(), SLOTS + 1);
+        }
+        peer.join().expect("no panic");
     });
 }
