@@ -133,8 +133,11 @@ struct Kept {
     small: Option<(Buffer<f32>, Buffer<f32>)>,
     large: Option<(Buffer<f32>, Buffer<f32>)>,
     values: Vec<u64>,
+    many: Vec<Buffer<u32>>,
 }
 
+/// More calls at a time than ranks that share memory can have under way by themselves.
+const MANY: usize = 100;
 const LARGE: usize = 150_000;
 
 /// An operation of every kind.
@@ -161,6 +164,22 @@ fn round(world: &Communicator, kept: &mut Kept) -> Result<(), Error> {
     world.blocking().allreduce_in_place(&mut kept.values, Reduction::Sum)?;
     kept.values.fill(u64::from(size));
     world.barrier()?.wait()?;
+    if world.rank() == 0 {
+        // None is waited for before all are made, and the others come late.
+        let mut calls: [_; MANY] = std::array::from_fn(|_| {
+            let buffer = kept.many.pop().expect("kept");
+            Some(world.allreduce_in_place(buffer, Reduction::Sum))
+        });
+        for call in &mut calls {
+            kept.many.push(call.take().expect("made")?.wait()?);
+        }
+    } else {
+        thread::sleep(Duration::from_millis(2));
+        for _ in 0..MANY {
+            let buffer = kept.many.pop().expect("kept");
+            kept.many.insert(0, world.run(|w| w.allreduce_in_place(buffer, Reduction::Sum))?);
+        }
+    }
     Ok(())
 }
 
@@ -169,7 +188,8 @@ fn rank(client: &Client, id: UniqueId, number: u32, size: u32, daemons: usize, r
     let world = client.communicator(&id, number, size).join().expect("joined");
     let arena = client.arena(16 << 20).expect("memory");
     let pair = |length| Some((arena.buffer(length).unwrap(), arena.buffer(length).unwrap()));
-    let mut kept = Kept { small: pair(40), large: pair(LARGE), values: vec![1; 1000] };
+    let many = (0..MANY).map(|_| arena.buffer(2).unwrap()).collect();
+    let mut kept = Kept { small: pair(40), large: pair(LARGE), values: vec![1; 1000], many };
     for _ in 0..6 {
         round(&world, &mut kept).expect("warm-up");
     }
