@@ -43,10 +43,10 @@ impl Offers {
         }
     }
 
-    /// Whether a rank waits and looks at the board, as far as the ranks say.
+    /// Ranks that wait and look at the board, as far as the ranks say.
     #[must_use]
-    pub fn has_company(&self) -> bool {
-        self.words.load(PRESENT) != 0
+    pub fn company(&self) -> u64 {
+        self.words.load(PRESENT)
     }
 
     /// Offers that have not been collected, taken or withdrawn.

@@ -7,18 +7,20 @@
 //!
 //! What is kept of a piece here is private; from the board only its state is read. See [`ringway_cell::board`].
 
+mod upkeep;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use ringway_cell::{
     Place,
     board::{Board, Executor, Kind, OPERANDS_MAX, Offers, Operand, PIECES, SCRATCH, Work},
 };
-use ringway_engine::{BufferRef, Collected, CommunicatorId, Failure, LocalRank, Piece, RegionId, Ticket};
+use ringway_engine::{BufferRef, Collected, CommunicatorId, LocalRank, Piece, RegionId, Ticket};
 use ringway_mem::{Mapping, Window, recycle};
-use ringway_verbs::{Access, LocalKey, RegisterError};
+use ringway_verbs::LocalKey;
 
-use super::{EngineThread, memory::Regions};
-use crate::{membership::GroupKey, session::SessionKey};
+use super::memory::Regions;
+use crate::{membership::GroupKey, polling::parallelism, session::SessionKey};
 
 /// Pieces that touch fewer bytes than this are done at once: offering one costs about as much as touching a quarter of
 /// it, and small operations should not wait for others.
@@ -98,6 +100,7 @@ pub(super) struct Boards {
     away: usize,
     done: Done,
     spoiled: Option<GroupKey>,
+    cpus: u32,
     executor: Executor,
     // Empty between calls; kept for their allocations.
     windows: Vec<Window<'static>>,
@@ -112,6 +115,7 @@ impl Default for Boards {
             away: 0,
             done: Done::default(),
             spoiled: None,
+            cpus: parallelism(),
             executor: Executor::default(),
             windows: Vec::with_capacity(OPERANDS_MAX),
             operands: Vec::with_capacity(OPERANDS_MAX),
@@ -247,50 +251,6 @@ impl GroupBoard {
     }
 }
 
-impl EngineThread {
-    /// Takes a fresh board. Without a place for its scratch memory nothing is ever offered on it.
-    pub(super) fn add_board(&mut self, key: GroupKey, memory: BoardMemory) {
-        let Some(group) = self.groups.get(&key) else { return };
-        let id = group.id;
-        let locals = u32::try_from(group.layout.local(group.node).len()).unwrap_or(0);
-        let keys = match self.device.register(Arc::clone(&memory.scratch), Access::ALL) {
-            Ok(keys) => keys,
-            Err(error) => {
-                tracing::warn!(communicator = key.0, %error, "waiting ranks will not help: no room for their scratch memory");
-                return;
-            }
-        };
-        let region = ScratchRegion { id: self.memory.add(Arc::clone(&memory.scratch)), key: keys.local };
-        self.engine.add_region(region.id, keys);
-        self.engine.set_scratch(id, Some((region.id, memory.scratch.length() as u64)));
-        self.memory.boards.add(GroupBoard::new((key, id), memory, region, locals));
-    }
-
-    /// Ends communicators whose ranks wrote nonsense on their board.
-    pub(super) fn look_at_boards(&mut self) {
-        if let Some(key) = self.memory.boards.take_spoiled()
-            && let Some(group) = self.groups.get(&key)
-        {
-            let rank = group.layout.local(group.node).first().copied().unwrap_or(0);
-            let reason = "a rank spoiled the memory in which its ranks help the daemon";
-            self.fail_group(key, Failure::Node { node: group.node, rank, reason });
-        }
-    }
-
-    /// Lets go of the scratch memory of communicators that are gone, as far as the device has.
-    pub(super) fn release_scratch(&mut self) {
-        let Self { retired, engine, device, memory, .. } = self;
-        retired.retain(|region| {
-            let free = engine.remove_region(region.id)
-                && !matches!(device.deregister(region.key), Err(RegisterError::Busy));
-            if free {
-                memory.remove(region.id);
-            }
-            !free
-        });
-    }
-}
-
 /// Operands and bytes of a piece, whether or not it is offered.
 fn size(piece: &Piece<'_>) -> (usize, u64) {
     let (count, buffer) = match *piece {
@@ -370,10 +330,16 @@ impl Boards {
 
     /// Offers a piece to ranks that wait; whether it is on the board now.
     pub(super) fn offer(&mut self, ticket: Ticket, piece: &Piece<'_>, regions: &Regions) -> bool {
-        let Self { boards, operands, buffers, .. } = self;
+        let Self { boards, operands, buffers, cpus, .. } = self;
         let Some(board) = boards.get_mut(&ticket.communicator) else { return false };
         let (count, bytes) = size(piece);
-        if bytes < OFFER_LEAST || count > OPERANDS_MAX || board.closed || !board.offers.has_company() {
+        if bytes < OFFER_LEAST || count > OPERANDS_MAX || board.closed {
+            return false;
+        }
+        // With no CPU left for this thread a rank would do nothing sooner, and might be taken off its CPU with a piece in
+        // hand for which all wait.
+        let company = board.offers.company();
+        if company == 0 || company >= u64::from(*cpus) {
             return false;
         }
         operands.clear();
