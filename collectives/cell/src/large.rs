@@ -104,9 +104,9 @@ impl Member {
                 }
                 moved |= worked;
                 // Without staging, blocks only ever become fewer.
-                large.exhausted = !self.job.staged;
+                large.exhausted = !self.job.staged && !(self.is_brief && worked);
             }
-            if !moved || !self.job.staged {
+            if !moved || !self.job.staged || self.is_brief {
                 return Ok(true);
             }
         }
@@ -133,9 +133,10 @@ impl Member {
                 break true;
             }
             let lanes = lanes(self.rank, &self.nodes);
-            let done = self.job.work(&self.cell, &mut views, lanes, (u64::MAX, BYTES_PER_ROUND));
+            let blocks_max = if self.is_brief { 1 } else { u64::MAX };
+            let done = self.job.work(&self.cell, &mut views, lanes, (blocks_max, BYTES_PER_ROUND));
             worked |= done.blocks > 0;
-            if done.bytes < BYTES_PER_ROUND {
+            if done.bytes < BYTES_PER_ROUND || self.is_brief {
                 break false;
             }
         };

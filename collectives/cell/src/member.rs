@@ -80,6 +80,8 @@ pub struct Member {
     free_until: u64,
     /// Somebody else acts for this rank.
     away: bool,
+    /// A poll does one block of work at most.
+    pub(crate) is_brief: bool,
     epoch: u16,
     /// The region epochs of the others, as last seen.
     pub(crate) epochs: Vec<u16>,
@@ -115,6 +117,7 @@ impl Member {
             consumed: 0,
             free_until: SLOTS,
             away: false,
+            is_brief: false,
             epoch: 0,
             epochs: vec![0; ranks as usize],
             calls: vec![nothing; SLOTS as usize].into_boxed_slice(),
@@ -317,6 +320,15 @@ impl Member {
         debug_assert!(taken.is_some(), "the caller's memory is not there");
         self.finish(sequence);
         Poll::Done
+    }
+
+    /// As [`Member::poll`], with one block of work at most: for a rank that does not wait, but looks. Whoever looks in a
+    /// loop still gets the call done.
+    pub fn poll_briefly(&mut self, sequence: u64, regions: &impl Regions) -> Poll {
+        self.is_brief = true;
+        let poll = self.poll(sequence, regions);
+        self.is_brief = false;
+        poll
     }
 
     /// The answer while ranks have not come.

@@ -184,11 +184,14 @@ impl Calls {
         false
     }
 
-    /// Polls a call once, mapping what it needs.
-    fn look(&mut self, sequence: u64, own: &Own<'_>) -> Poll {
+    /// Polls a call once, mapping what it needs. `brief`: with little work.
+    fn look(&mut self, sequence: u64, own: &Own<'_>, brief: bool) -> Poll {
         loop {
             let reach = Reach { rank: self.part.rank, own, peers: &self.peers };
-            match self.member.poll(sequence, &reach) {
+            let member = &mut self.member;
+            let poll =
+                if brief { member.poll_briefly(sequence, &reach) } else { member.poll(sequence, &reach) };
+            match poll {
                 Poll::Unmapped { rank, region } => {
                     if !self.peers.map(&self.part.client, self.part.number, rank, region) {
                         return match self.member.cell().verdict() {
@@ -253,7 +256,7 @@ impl Calls {
                 continue;
             }
             let kept = core::mem::take(&mut slot.kept);
-            if self.look(sequence, &own_of(&kept)) == Poll::Done {
+            if self.look(sequence, &own_of(&kept), false) == Poll::Done {
                 self.settle(sequence);
             } else if let Some(slot) = self.slot(sequence) {
                 slot.kept = kept;
@@ -271,11 +274,12 @@ impl Calls {
         }
     }
 
-    /// Whether a call is over, well or not. Looks once.
+    /// Whether a call is over, well or not. Looks once, and does little: its caller has something else to do, and the daemon
+    /// was asked to work on it.
     pub(crate) fn test(&mut self, sequence: u64) -> bool {
         let Some(slot) = self.slot(sequence) else { return true };
         let kept = core::mem::take(&mut slot.kept);
-        let poll = self.look(sequence, &own_of(&kept));
+        let poll = self.look(sequence, &own_of(&kept), true);
         if poll == Poll::Done {
             self.settle(sequence);
         } else if let Some(slot) = self.slot(sequence) {

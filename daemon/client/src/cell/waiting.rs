@@ -108,7 +108,7 @@ impl Calls {
             self.slot(sequence).map_or((true, None), |slot| (slot.large, slot.attention));
         let mut attention = attention;
         let outcome =
-            self.until(sequence, &mut attention, deadline, |calls| match calls.look(sequence, own) {
+            self.until(sequence, &mut attention, deadline, |calls| match calls.look(sequence, own, false) {
                 Poll::Done => Some(Ok(())),
                 Poll::Failed(verdict) => Some(Err(verdict)),
                 _ => None,

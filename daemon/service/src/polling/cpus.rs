@@ -17,6 +17,23 @@ pub(crate) fn parallelism() -> u32 {
     quota.map_or(cpus, |quota| cpus.min(quota)).max(1)
 }
 
+/// How many threads the machine can run at a time, by what it has; at least those this process may use. Clients run on
+/// other CPUs than a daemon that is bound to one.
+pub(crate) fn machine_cpus() -> u32 {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let allowed = u32::try_from(allowed_cpus().len()).unwrap_or(u32::MAX);
+    count_listed(&list).unwrap_or(0).max(allowed)
+}
+
+/// How many numbers a list like `0-3,8` has.
+fn count_listed(list: &str) -> Option<u32> {
+    list.trim().split(',').try_fold(0_u32, |sum, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        sum.checked_add(last.checked_sub(first)?)?.checked_add(1)
+    })
+}
+
 /// The tightest CPU quota of the control group and those above it, in whole CPUs, both hierarchies considered.
 fn quota_cpus(memberships: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u32> {
     memberships
@@ -64,6 +81,14 @@ mod tests {
     fn some_cpu_is_always_there() {
         assert!(parallelism() >= 1);
         assert!(!allowed_cpus().is_empty());
+    }
+
+    #[test]
+    fn lists_of_cpus_are_counted() {
+        assert_eq!(count_listed("0-3,8\n"), Some(5));
+        assert_eq!(count_listed("0"), Some(1));
+        assert_eq!((count_listed(""), count_listed("3-1"), count_listed("0-x")), (None, None, None));
+        assert!(machine_cpus() >= parallelism());
     }
 
     #[test]
