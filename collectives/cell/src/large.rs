@@ -7,6 +7,7 @@ use crate::{
     shape::Need,
     shared::full_fence,
     staged::Progress,
+    step::{Step, reach},
     work::{Unmapped, Views},
 };
 
@@ -126,6 +127,7 @@ impl Member {
         self.cell.words.store(inside, self.job.sequence);
         // Either this rank sees the verdict, or whoever gave it sees this rank at work.
         full_fence();
+        reach(Step::Entered);
         self.learn_nodes();
         let mut worked = false;
         let failed = loop {
@@ -141,6 +143,7 @@ impl Member {
             }
         };
         self.cell.words.store_release(inside, 0);
+        reach(Step::Left);
         self.views = views.recycle();
         Ok((failed, worked))
     }

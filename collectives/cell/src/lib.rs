@@ -42,6 +42,7 @@ mod shared;
 mod sleep;
 mod small;
 mod staged;
+pub mod step;
 mod work;
 
 use ringway_mem::Window;

@@ -15,6 +15,7 @@ use crate::{
     record::{Agreement, Part},
     shape::{Need, Shape},
     small::Small,
+    step::{Step, reach},
     work::Views,
 };
 
@@ -275,8 +276,10 @@ impl Member {
     pub(crate) fn publish(&mut self, sequence: u64) {
         self.called = sequence;
         let words = &self.cell.words;
+        reach(Step::Written);
         words.store(self.cell.layout.rank(self.rank, RankWord::Called), sequence);
         self.cell.publish(self.rank, sequence);
+        reach(Step::Published);
         self.cell.notify();
     }
 
@@ -371,7 +374,9 @@ impl Member {
     #[inline(always)]
     fn consume(&mut self, sequence: u64) {
         self.consumed = sequence;
+        reach(Step::Taken);
         self.cell.words.store_release(self.cell.layout.rank(self.rank, RankWord::Consumed), sequence);
+        reach(Step::Consumed);
         self.cell.notify();
     }
 

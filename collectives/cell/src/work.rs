@@ -10,6 +10,7 @@ use crate::{
     job::{Job, Piece},
     layout::SEGMENTS_AHEAD,
     staged,
+    step::{Step, reach},
 };
 
 /// The memory of a job's ranks while it is worked on, and lists that kernels take. Empty between turns; kept for their
@@ -358,6 +359,7 @@ impl Job {
                 else {
                     break;
                 };
+                reach(Step::Claimed);
                 let now = block.checked_div(each).unwrap_or(0);
                 if now != segment {
                     report(segment, core::mem::take(&mut unreported));
@@ -368,12 +370,14 @@ impl Job {
                     // A block counts for at least its own length, so that none is free of cost.
                     worked.bytes += bytes.unwrap_or(0).max(piece.length);
                 }
+                reach(Step::Worked);
                 unreported += 1;
                 worked.blocks += 1;
             }
         }
         report(segment, unreported);
         if worked.blocks > 0 {
+            reach(Step::Reported);
             cell.notify();
         }
         worked

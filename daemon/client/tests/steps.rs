@@ -1,0 +1,246 @@
+//! Ranks as processes that are stopped, resumed and killed at every step of a call. Built with the feature `steps`:
+//! `cargo test -p ringway-client --features steps --test steps`.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
+
+mod common;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{TIMEOUT, folder, settings};
+use ringway_cell::step::{Step, set_hook};
+use ringway_client::{Client, Communicator, Reduction, Status};
+use rustix::{
+    process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid},
+    time::{ClockId, clock_gettime},
+};
+
+const RANKS: u32 = 3;
+/// The one to which it happens.
+const VICTIM: u32 = 1;
+/// Calls before it happens, and in all.
+const WARM: u32 = 20;
+const CALLS: u32 = 60;
+/// How long a call may take when nobody is to come back.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// Bytes of a small call, and of a large one.
+const SMALL: usize = 64;
+const LARGE: usize = 1 << 20;
+
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("{name} is set for this role"))
+}
+
+fn role(name: &str, variables: &[(&str, String)]) -> Child {
+    let mut command = Command::new(env::current_exe().expect("this program"));
+    command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
+    command.envs(variables.iter().map(|(name, value)| (*name, value)));
+    command.spawn().expect("this program runs again")
+}
+
+#[test]
+#[ignore = "a role that other tests start"]
+fn play_daemon() {
+    let (stop, stopped) = ringway_service::stop_pair().expect("stop");
+    let settings = settings(Path::new(&variable("TEST_SOCKET")));
+    ringway_service::run(settings.resolve().expect("settings"), stopped).expect("the daemon runs");
+    drop(stop);
+}
+
+/// How often the step is still to be reached before it happens.
+static LEFT: AtomicU32 = AtomicU32::new(1);
+
+/// What happens to the victim, by its environment.
+fn happen(step: Step) {
+    if format!("{step:?}") != variable("TEST_STEP") || LEFT.fetch_sub(1, Ordering::Relaxed) != 1 {
+        return;
+    }
+    let signal = if variable("TEST_END") == "kill" { Signal::KILL } else { Signal::STOP };
+    kill_process(getpid(), signal).expect("to itself");
+}
+
+fn now_ns() -> i128 {
+    let now = clock_gettime(ClockId::Monotonic);
+    i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
+}
+
+/// Adds numbers of every rank, again and again; each result is checked.
+#[test]
+#[ignore = "a role that other tests start"]
+fn play_rank() {
+    let end = variable("TEST_END");
+    let timeout = if end == "freeze" { PATIENCE } else { TIMEOUT };
+    let client = Client::builder().timeout(timeout).connect().expect("connect");
+    let world = Communicator::from_env(&client).expect("join");
+    assert!(world.shares_memory());
+    let arena = client.arena(4 << 20).expect("arena");
+    let bytes: usize = variable("TEST_BYTES").parse().expect("a number");
+    let mut buffer = arena.buffer::<u32>(bytes / 4).expect("buffer");
+    for call in 0..CALLS {
+        if call == WARM && world.rank() == VICTIM {
+            assert!(set_hook(happen));
+        }
+        buffer.fill(call + world.rank());
+        buffer = match world.run(|w| w.allreduce_in_place(buffer, Reduction::Sum)) {
+            Ok(buffer) => buffer,
+            Err(failure) => {
+                fs::write(variable("TEST_TOLD"), now_ns().to_string()).expect("told");
+                let text = failure.to_string();
+                match end.as_str() {
+                    "kill" => {
+                        assert_eq!(failure.error.status(), Some(Status::RankFailed), "{text}");
+                        assert!(text.contains("rank 1"), "{text}");
+                        assert!(
+                            failure.into_buffers().is_some(),
+                            "a process that is gone writes no more: {text}"
+                        );
+                    }
+                    "freeze" => {
+                        assert_eq!(failure.error.status(), Some(Status::TimedOut), "{text}");
+                        assert_eq!(
+                            failure.into_buffers().is_none(),
+                            text.contains("not given back"),
+                            "{text}"
+                        );
+                    }
+                    _ => panic!("nothing fails when the rank comes back: {text}"),
+                }
+                return;
+            }
+        };
+        assert!(buffer.iter().all(|sum| *sum == 3 * call + 3), "call {call}");
+    }
+    assert_eq!(end, "resume", "the calls must not have been enough for all");
+}
+
+/// A daemon and ranks.
+struct Scene {
+    folder: PathBuf,
+    daemon: Child,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = folder();
+        let socket = folder.join("daemon.sock");
+        let daemon = role("play_daemon", &[("TEST_SOCKET", socket.display().to_string())]);
+        let started = Instant::now();
+        while Client::builder().socket(&socket).connect().is_err() {
+            assert!(started.elapsed() < TIMEOUT, "the daemon does not listen");
+            thread::sleep(Duration::from_millis(2));
+        }
+        Self { folder, daemon }
+    }
+
+    fn told(&self, rank: u32) -> PathBuf {
+        self.folder.join(format!("told-{rank}"))
+    }
+
+    /// The survivors and the victim of something that happens at a step.
+    fn ranks(&self, step: Step, bytes: usize, end: &str) -> (Vec<Child>, Child) {
+        let of = |rank: u32| {
+            let _ = fs::remove_file(self.told(rank));
+            role(
+                "play_rank",
+                &[
+                    ("RINGWAY_SOCKET", self.folder.join("daemon.sock").display().to_string()),
+                    ("RINGWAY_RANK", rank.to_string()),
+                    ("RINGWAY_WORLD_SIZE", RANKS.to_string()),
+                    ("RINGWAY_ID", format!("{step:?} {bytes} {end}")),
+                    ("TEST_STEP", format!("{step:?}")),
+                    ("TEST_BYTES", bytes.to_string()),
+                    ("TEST_END", end.to_owned()),
+                    ("TEST_TOLD", self.told(rank).display().to_string()),
+                ],
+            )
+        };
+        ((0..RANKS).filter(|rank| *rank != VICTIM).map(of).collect(), of(VICTIM))
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Steps that every call of the size reaches on the victim. Whether it gets a block of a large call is left to chance.
+fn steps(bytes: usize) -> impl Iterator<Item = Step> {
+    let is_of_large = |step: &Step| {
+        matches!(step, Step::Entered | Step::Claimed | Step::Worked | Step::Reported | Step::Left)
+    };
+    Step::ALL.into_iter().filter(move |step| bytes == LARGE || !is_of_large(step))
+}
+
+fn succeed(step: Step, bytes: usize, ranks: Vec<Child>) {
+    for mut rank in ranks {
+        assert!(rank.wait().expect("wait").success(), "step {step:?}, {bytes} B");
+    }
+}
+
+/// Waits until a process has stopped itself; whether it has, and not ended.
+fn is_stopped(child: &Child) -> bool {
+    let (_, status) =
+        waitpid(Some(Pid::from_child(child)), WaitOptions::UNTRACED).expect("wait").expect("blocking");
+    status.stopped()
+}
+
+#[test]
+fn a_rank_that_is_killed_at_any_step_is_named_to_the_others() {
+    let scene = Scene::new();
+    let mut longest_ms = 0;
+    for bytes in [SMALL, LARGE] {
+        for step in steps(bytes) {
+            let (survivors, mut victim) = scene.ranks(step, bytes, "kill");
+            let ended = victim.wait().expect("wait");
+            let ended_ns = now_ns();
+            assert!(!ended.success(), "step {step:?} of {bytes} B was not reached");
+            succeed(step, bytes, survivors);
+            for rank in (0..RANKS).filter(|rank| *rank != VICTIM) {
+                let told = fs::read_to_string(scene.told(rank)).expect("an error was told");
+                let ms = (told.parse::<i128>().expect("a number") - ended_ns) / 1_000_000;
+                longest_ms = longest_ms.max(ms);
+            }
+        }
+    }
+    eprintln!("the others were told within {longest_ms} ms");
+    assert!(longest_ms < 5000, "much too late even for a machine that is busy with something else");
+}
+
+#[test]
+fn a_rank_that_is_stopped_and_resumed_at_any_step_does_no_harm() {
+    let scene = Scene::new();
+    for bytes in [SMALL, LARGE] {
+        for step in steps(bytes) {
+            let (survivors, mut victim) = scene.ranks(step, bytes, "resume");
+            assert!(is_stopped(&victim), "step {step:?} of {bytes} B was not reached");
+            // Long enough for the others to have done all that they can do, and to sleep.
+            thread::sleep(Duration::from_millis(20));
+            kill_process(Pid::from_child(&victim), Signal::CONT).expect("go on");
+            succeed(step, bytes, survivors);
+            assert!(victim.wait().expect("wait").success(), "step {step:?}, {bytes} B");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_stays_stopped_at_any_step_is_not_waited_for_and_comes_back_to_an_error() {
+    let scene = Scene::new();
+    for bytes in [SMALL, LARGE] {
+        for step in steps(bytes) {
+            let (survivors, mut victim) = scene.ranks(step, bytes, "freeze");
+            assert!(is_stopped(&victim), "step {step:?} of {bytes} B was not reached");
+            succeed(step, bytes, survivors);
+            kill_process(Pid::from_child(&victim), Signal::CONT).expect("go on");
+            assert!(victim.wait().expect("wait").success(), "step {step:?}, {bytes} B");
+        }
+    }
+}
