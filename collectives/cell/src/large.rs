@@ -105,7 +105,7 @@ impl Member {
                 }
                 moved |= worked;
                 // Without staging, blocks only ever become fewer.
-                large.exhausted = !self.job.staged && !(self.is_brief && worked);
+                large.exhausted = !(self.job.staged || self.is_brief && worked);
             }
             if !moved || !self.job.staged || self.is_brief {
                 return Ok(true);
