@@ -1,7 +1,11 @@
 //! `ringway perf --overlap`: how much of an operation's time is hidden behind computation. The ranks share the first
 //! processor, where they compute in registers; the daemon has the second for itself.
 
-use std::{hint::black_box, time::Instant};
+use std::{
+    hint::black_box,
+    thread,
+    time::{Duration, Instant},
+};
 
 use ringway_client::{Arena, Buffer, Communicator, Reduction};
 use serde::{Deserialize, Serialize};
@@ -14,10 +18,14 @@ use super::{
 };
 use crate::output;
 
-/// Every rank computes for this many times what the operation takes alone.
-const COMPUTE_TIMES: f64 = 4.0;
+/// Every rank computes for this many times what the operation takes when nobody waits for it: with less computation there
+/// is nothing for it to hide behind.
+const COMPUTE_TIMES: f64 = 2.0;
+/// How often a rank that does not wait looks whether the operation has ended.
+const NAP: Duration = Duration::from_micros(50);
 const ITERATIONS: u32 = 50;
 const WARMUP: u32 = 5;
+const UNATTENDED: u32 = 15;
 
 /// One size's result. Times are medians over iterations, of the slowest rank.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,8 +34,10 @@ pub(crate) struct Overlap {
     pub(crate) bytes: u64,
     pub(crate) ranks: u32,
     pub(crate) path: String,
-    /// Submit and wait.
+    /// Submit and wait: the ranks work as well.
     pub(crate) communication_us: f64,
+    /// Submit and sleep: the daemon does the work.
+    pub(crate) unattended_us: f64,
     /// Compute on every rank.
     pub(crate) computation_us: f64,
     /// Submit, compute, wait.
@@ -39,15 +49,17 @@ pub(crate) struct Overlap {
 
 pub(crate) fn header() -> String {
     format!(
-        "# {:>12} {:>6} {:>16} {:>16} {:>12} {:>8}\n# {:>12} {:>6} {:>16} {:>16} {:>12} {:>8}",
+        "# {:>12} {:>6} {:>16} {:>12} {:>16} {:>12} {:>8}\n# {:>12} {:>6} {:>16} {:>12} {:>16} {:>12} {:>8}",
         "size",
         "path",
         "communication",
+        "unattended",
         "computation",
         "both",
         "hidden",
         "(B)",
         "",
+        "(us)",
         "(us)",
         "(us)",
         "(us)",
@@ -57,10 +69,11 @@ pub(crate) fn header() -> String {
 
 pub(crate) fn line(row: &Overlap) -> String {
     format!(
-        "  {:>12} {:>6} {:>16} {:>16} {:>12} {:>8}",
+        "  {:>12} {:>6} {:>16} {:>12} {:>16} {:>12} {:>8}",
         row.bytes,
         row.path,
         significant(row.communication_us),
+        significant(row.unattended_us),
         significant(row.computation_us),
         significant(row.both_us),
         format!("{:.1}", row.hidden * 100.0)
@@ -101,15 +114,14 @@ impl Job<'_> {
         for _ in 0..WARMUP {
             self.once(0)?;
         }
-        let alone = (0..WARMUP).map(|_| self.once(0)).collect::<Result<Vec<_>, _>>()?;
-        let alone = alone.into_iter().fold(f64::INFINITY, f64::min);
-        let alone = agree_slowest(self.world, self.arena, &[alone])?.first().copied().unwrap_or(alone);
+        let mine = (0..UNATTENDED).map(|_| self.unattended()).collect::<Result<Vec<_>, _>>()?;
+        let unattended_us = Times::of(agree_slowest(self.world, self.arena, &mine)?).p50;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a positive number of rounds"
         )]
-        let rounds = (COMPUTE_TIMES * alone / nanoseconds_per_round()) as u64;
+        let rounds = (COMPUTE_TIMES * unattended_us * 1e3 / nanoseconds_per_round()) as u64;
         let rounds = agree_slowest(self.world, self.arena, &[rounds as f64])?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as above")]
         let rounds = rounds.first().copied().unwrap_or(1.0) as u64;
@@ -130,6 +142,7 @@ impl Job<'_> {
             ranks: self.world.size(),
             path: path(self.world),
             communication_us,
+            unattended_us,
             computation_us,
             both_us,
             hidden: round(1.0 - exposed_us.max(0.0) / communication_us.max(0.001), 4),
@@ -146,13 +159,35 @@ impl Job<'_> {
             self.world.allreduce_in_place(buffer, Reduction::Sum).map_err(|e| e.error.to_string())?;
         compute(rounds);
         self.buffer = Some(pending.wait().map_err(|e| e.error.to_string())?);
-        Ok(begun.elapsed().as_nanos() as f64)
+        self.since(begun)
+    }
+
+    /// Submits and sleeps; nanoseconds.
+    fn unattended(&mut self) -> Result<f64, String> {
+        let Some(mut buffer) = self.buffer.take() else { return Err("the buffer was lost".to_owned()) };
+        buffer.fill(1.0);
+        barrier(self.world)?;
+        let begun = Instant::now();
+        let mut pending =
+            self.world.allreduce_in_place(buffer, Reduction::Sum).map_err(|e| e.error.to_string())?;
+        while !pending.test() {
+            thread::sleep(NAP);
+        }
+        self.buffer = Some(pending.wait().map_err(|e| e.error.to_string())?);
+        self.since(begun)
     }
 
     fn compute_only(&self, rounds: u64) -> Result<f64, String> {
         barrier(self.world)?;
         let begun = Instant::now();
         compute(rounds);
+        self.since(begun)
+    }
+
+    /// Nanoseconds until all ranks are through. They share a processor: one that came to it last would not know what the
+    /// others had done before.
+    fn since(&self, begun: Instant) -> Result<f64, String> {
+        barrier(self.world)?;
         Ok(begun.elapsed().as_nanos() as f64)
     }
 }

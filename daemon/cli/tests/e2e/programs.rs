@@ -134,7 +134,7 @@ fn perf_measures_what_is_hidden_behind_computation() {
     }
     let out = run_ringway(&given).success().out;
     let row: Value = serde_json::from_str(out.trim()).expect("one row");
-    for key in ["communication_us", "computation_us", "both_us"] {
+    for key in ["communication_us", "unattended_us", "computation_us", "both_us"] {
         assert!(row[key].as_f64().expect("a time") > 0.0, "{row}");
     }
     assert!(row["hidden"].is_number() && row["bytes"] == 64 << 10, "{row}");
