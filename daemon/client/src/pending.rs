@@ -179,7 +179,8 @@ impl<'c, B: Held> Pending<'c, B> {
         }
     }
 
-    /// Whether the operation has ended, well or not; then [`Pending::wait`] returns at once.
+    /// Whether the operation has ended, well or not; then [`Pending::wait`] returns at once. Where ranks share memory it does
+    /// a block of the operation's work at most; the rest is left to the daemon, and to whoever waits.
     #[must_use]
     pub fn test(&mut self) -> bool {
         match self.tickets {
