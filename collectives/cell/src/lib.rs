@@ -36,6 +36,7 @@ mod layout;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod member;
+mod processors;
 mod record;
 mod shape;
 mod shared;
@@ -52,6 +53,7 @@ pub use cell::{AttachError, Cell, Contradiction, Verdict, bytes};
 pub use exchange::Exchange;
 pub use helper::Helper;
 pub use member::{Member, Poll, Refusal, StandIn};
+pub use processors::online_processors;
 pub use shape::blocks;
 
 /// Calls of one rank that may be under way at a time.

@@ -217,7 +217,16 @@ impl Member {
         Some(sequence)
     }
 
-    /// A small call's memory.
+    /// A call's memory, by the places that it names; for calls without counts.
+    #[inline]
+    pub fn windows_of<'w>(
+        &self,
+        call: &Call<'_>,
+        regions: &'w impl Regions,
+    ) -> (Option<Window<'w>>, Option<Window<'w>>) {
+        self.windows(&Shape::of_call(call, self.cell.ranks()), &Part::of_small(call), regions)
+    }
+
     #[inline]
     fn windows<'w>(
         &self,
@@ -228,7 +237,7 @@ impl Member {
         let (reads, writes) = shape.blocks(self.rank);
         let window = |place: Option<Place>, blocks: u64| {
             let place = place.filter(|_| blocks > 0)?;
-            regions.window(self.rank, place, blocks * shape.block)
+            regions.window(self.rank, place, blocks.saturating_mul(shape.block))
         };
         (window(part.input, reads), window(part.output, writes))
     }

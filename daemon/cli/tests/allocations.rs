@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Barrier,
-        atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -193,30 +193,31 @@ fn rank(client: &Client, id: UniqueId, number: u32, size: u32, daemons: usize, r
     for _ in 0..6 {
         round(&world, &mut kept).expect("warm-up");
     }
-    // Over several nodes a rank maps another's region when it first gets a piece of work there, which may be late.
-    let attempts = if daemons > 1 { 20 } else { 1 };
-    for attempt in 1..=attempts {
+    // Over several nodes a rank maps another's region when it first gets a piece of work there, which may be late. That
+    // allocates, once for each region; nothing else may.
+    for _ in 0..=size * size {
         let allocated = twenty_rounds(&world, &mut kept, (number, daemons), rest);
-        LATE.fetch_add(allocated, Ordering::Relaxed);
-        rest.wait();
-        if LATE.load(Ordering::Relaxed) == 0 {
+        if !MAPPED.load(Ordering::Relaxed) {
+            assert_eq!(allocated, 0, "rank {number} allocated in twenty rounds");
             break;
         }
-        assert!(
-            attempt < attempts,
-            "rank {number} (or an engine) allocated {allocated} times in twenty rounds"
-        );
+        assert!(daemons > 1, "regions are mapped in the warm-up on one node");
         rest.wait();
-        LATE.store(0, Ordering::Relaxed);
     }
     // Leaving allocates: not before everybody has looked.
     rest.wait();
 }
 
-/// Allocations of the ranks in the last twenty rounds.
-static LATE: AtomicU64 = AtomicU64::new(0);
+/// Whether a region was mapped in the last twenty rounds.
+static MAPPED: AtomicBool = AtomicBool::new(false);
 
-/// How often this rank allocates in twenty rounds; the first one counts the engines as well.
+/// Regions that are mapped in this process, by ranks and daemons.
+fn regions_mapped() -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").expect("maps");
+    maps.lines().filter(|line| line.contains("memfd:ringway-arena")).count()
+}
+
+/// How often this rank allocates in twenty rounds; the first one looks at the engines, and at what was mapped.
 fn twenty_rounds(
     world: &Communicator,
     kept: &mut Kept,
@@ -224,8 +225,10 @@ fn twenty_rounds(
     rest: &Barrier,
 ) -> u64 {
     rest.wait();
-    let engines = || if number == 0 { allocations_of("ringway-engine") } else { (0, 0) };
-    let before_engines = engines();
+    let look = || {
+        if number == 0 { (allocations_of("ringway-engine"), regions_mapped()) } else { ((0, 0), 0) }
+    };
+    let (before_engines, before_mapped) = look();
     rest.wait();
     let before = own_allocations();
     for _ in 0..20 {
@@ -233,11 +236,14 @@ fn twenty_rounds(
     }
     let allocated = own_allocations() - before;
     rest.wait();
-    let after_engines = engines();
+    let (after_engines, after_mapped) = look();
     if number == 0 {
         assert_eq!(before_engines.1, daemons, "every engine thread is seen");
+        assert_eq!(after_engines.0 - before_engines.0, 0, "engines allocated in twenty rounds");
+        MAPPED.store(after_mapped != before_mapped, Ordering::Relaxed);
     }
-    allocated + after_engines.0 - before_engines.0
+    rest.wait();
+    allocated
 }
 
 fn nothing_is_allocated(nodes: usize, ranks: usize) {

@@ -20,6 +20,7 @@ use common::{ISOLATIONS, TIMEOUT, folder, settings};
 use ringway_client::{
     CallError, Client, Communicator, Error, MemoryError, OperationError, Reduction, RequestError, Status,
 };
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Starts this program again to play a role, which is one of the tests below that only run so.
 fn role(name: &str, variables: &[(&str, &str)]) -> Child {
@@ -251,15 +252,19 @@ fn a_daemon_that_is_killed_ends_what_it_does_for_ranks() {
 
 #[test]
 fn a_rank_that_is_stopped_ends_what_the_daemon_does_for_others() {
-    use rustix::process::{Pid, Signal, kill_process};
-    let (daemon, mut ranks) = far_ahead("stop");
+    let (daemon, ranks) = far_ahead("stop");
+    stop_rank_1_until_others_end(ranks);
+    drop(daemon);
+}
+
+fn stop_rank_1_until_others_end(mut ranks: Vec<Child>) {
     let mut stopped = ranks.remove(1);
     let pid = Pid::from_child(&stopped);
     kill_process(pid, Signal::STOP).expect("stop");
     succeed(ranks);
+    // It finds the same when it goes on, or is the one that is named.
     kill_process(pid, Signal::CONT).expect("go on");
     let _ = stopped.wait().expect("wait");
-    drop(daemon);
 }
 
 fn succeed(mut ranks: Vec<Child>) {
@@ -342,18 +347,10 @@ fn play_rank_beside_one_that_stops() {
 
 #[test]
 fn a_rank_that_is_stopped_ends_the_others_operations_in_time() {
-    use rustix::process::{Pid, Signal, kill_process};
     let daemon = DaemonProcess::start();
-    let mut ranks: Vec<_> =
-        (0..3).map(|rank| daemon.rank("play_rank_beside_one_that_stops", rank, 3, "")).collect();
+    let ranks = (0..3).map(|rank| daemon.rank("play_rank_beside_one_that_stops", rank, 3, "")).collect();
     formed(&daemon);
-    let mut stopped = ranks.remove(1);
-    let pid = Pid::from_child(&stopped);
-    kill_process(pid, Signal::STOP).expect("stop");
-    succeed(ranks);
-    // It finds the same when it goes on, or is the one that is named.
-    kill_process(pid, Signal::CONT).expect("go on");
-    let _ = stopped.wait().expect("wait");
+    stop_rank_1_until_others_end(ranks);
 }
 
 /// Connects as a client that finds no daemon and may start one.

@@ -201,7 +201,7 @@ impl EngineThread {
             memory,
             regions: HandleTable::with_capacity(REGIONS_MAX),
             rings: Rings::default(),
-            cells: Cells::new(polling::machine_cpus()),
+            cells: Cells::new(polling::parallelism_with_clients()),
             standins: StandIns::default(),
             clients: BTreeMap::new(),
             groups: BTreeMap::new(),

@@ -12,7 +12,7 @@ mod cpus;
 use std::time::Duration;
 
 pub(crate) use calibrate::wake_up_cost;
-pub(crate) use cpus::{allowed_cpus, machine_cpus, parallelism};
+pub(crate) use cpus::{allowed_cpus, parallelism, parallelism_with_clients};
 
 use crate::config::PollingMode;
 

@@ -112,7 +112,7 @@ pub struct PerfArgs {
     #[arg(long)]
     pin: bool,
     /// Measure how much of an operation's time is hidden behind computation instead [allreduce only; default size: 16M]: the
-    /// ranks compute in registers on the first processor, the daemon has the second.
+    /// ranks compute in registers on the first processor, for twice as long as the daemon takes alone, which has the second.
     #[arg(long, conflicts_with_all = ["floor", "tenants", "nodes", "pin", "blocking", "in_place"])]
     overlap: bool,
     /// Measure two jobs on one daemon instead [allreduce only; default size: 64M]: the share of the bytes that each gets, and

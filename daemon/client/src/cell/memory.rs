@@ -39,18 +39,20 @@ impl<'a> Own<'a> {
         self
     }
 
-    /// A part of it.
-    #[inline]
-    pub(crate) fn window(&self, place: Place, length: u64) -> Option<Window<'a>> {
-        let (offset, length) = (usize::try_from(place.offset).ok()?, usize::try_from(length).ok()?);
-        self.0.iter().find(|(region, _)| *region == place.region)?.1.sub(offset, length)
-    }
-
     const NONE: (u64, Window<'a>) = (NOTHING, Window::of(&[]));
 
     #[inline]
     fn whole(region: &'a Registered) -> (u64, Window<'a>) {
         region.window().map_or(Self::NONE, |window| (region.region, window))
+    }
+}
+
+/// Whatever rank is asked for: this one's.
+impl Regions for Own<'_> {
+    #[inline]
+    fn window(&self, _: u32, place: Place, length: u64) -> Option<Window<'_>> {
+        let (offset, length) = (usize::try_from(place.offset).ok()?, usize::try_from(length).ok()?);
+        self.0.iter().find(|(region, _)| *region == place.region)?.1.sub(offset, length)
     }
 }
 
@@ -66,7 +68,7 @@ impl Regions for Reach<'_> {
     #[inline]
     fn window(&self, rank: u32, place: Place, length: u64) -> Option<Window<'_>> {
         if rank == self.rank {
-            return self.own.window(place, length);
+            return self.own.window(rank, place, length);
         }
         let (offset, length) = (usize::try_from(place.offset).ok()?, usize::try_from(length).ok()?);
         self.peers.window(rank, place.region)?.sub(offset, length)

@@ -1,7 +1,7 @@
 //! Whether to poll on or to hand the processor over.
 
 use core::{num::NonZero, time::Duration};
-use std::{fs, hint, thread, time::Instant};
+use std::{hint, thread, time::Instant};
 
 /// Polls without giving the processor away: some microseconds.
 const SPIN_POLLS: u32 = 200;
@@ -59,17 +59,7 @@ impl Pace {
 /// bound to one, as others then are to others. Where they are not, [`Pace::hand_over`] notices.
 fn processors() -> usize {
     match thread::available_parallelism().map_or(1, NonZero::get) {
-        1 => online().unwrap_or(1),
+        1 => ringway_cell::online_processors().map_or(1, |online| online as usize),
         several => several,
     }
-}
-
-/// How many processors the machine has.
-fn online() -> Option<usize> {
-    let list = fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
-    list.trim().split(',').try_fold(0_usize, |sum, range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        sum.checked_add(last.checked_sub(first)?)?.checked_add(1)
-    })
 }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use ringway_cell::{Call, Exchange, Member, Place, STAGING_BYTES};
-use ringway_mem::Window;
 
 use super::{Calls, LARGE, NEVER, Stopped, memory::Own};
 use crate::{Arena, CallError, Error, MemoryError, arena::Registered};
@@ -17,21 +16,12 @@ impl Calls {
         if self.is_group_open() {
             return Err(CallError::InsideGroup.into());
         }
-        match self.exchange(call, self.windows(call, &own)) {
+        match self.exchange(call, self.member.windows_of(call, &own)) {
             Some(Exchange::Done) => Ok(true),
             Some(Exchange::Pending(sequence)) => self.run_on(sequence, &own).map(|()| true),
             _ if Member::is_large(call, self.ranks) => self.run_staged(call, own),
             _ => self.run_with(call, &own),
         }
-    }
-
-    /// The memory that a call without counts names.
-    fn windows<'w>(&self, call: &Call<'_>, own: &Own<'w>) -> (Option<Window<'w>>, Option<Window<'w>>) {
-        let is_root = self.part.rank == call.root;
-        let (reads, writes) = ringway_cell::blocks(call.operation, self.ranks, is_root);
-        let block = call.count.saturating_mul(call.datatype.size() as u64);
-        let window = |place: Option<Place>, blocks: u64| own.window(place?, block.saturating_mul(blocks));
-        (window(call.input, reads), window(call.output, writes))
     }
 
     fn run_staged(&mut self, call: &Call<'_>, own: Own<'_>) -> Result<bool, Error> {

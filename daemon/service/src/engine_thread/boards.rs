@@ -20,7 +20,7 @@ use ringway_mem::{Mapping, Window, recycle};
 use ringway_verbs::LocalKey;
 
 use super::memory::Regions;
-use crate::{membership::GroupKey, polling::machine_cpus, session::SessionKey};
+use crate::{membership::GroupKey, polling::parallelism_with_clients, session::SessionKey};
 
 /// Pieces that touch fewer bytes than this are done at once: offering one costs about as much as touching a quarter of
 /// it, and small operations should not wait for others.
@@ -115,7 +115,7 @@ impl Default for Boards {
             away: 0,
             done: Done::default(),
             spoiled: None,
-            cpus: machine_cpus(),
+            cpus: parallelism_with_clients(),
             executor: Executor::default(),
             windows: Vec::with_capacity(OPERANDS_MAX),
             operands: Vec::with_capacity(OPERANDS_MAX),

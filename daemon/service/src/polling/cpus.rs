@@ -11,27 +11,24 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
 
 /// How many threads of this process and its neighbours in the control group can run at a time.
 pub(crate) fn parallelism() -> u32 {
-    let cpus = u32::try_from(allowed_cpus().len()).unwrap_or(u32::MAX);
+    within_quota(allowed())
+}
+
+fn allowed() -> u32 {
+    u32::try_from(allowed_cpus().len()).unwrap_or(u32::MAX)
+}
+
+fn within_quota(cpus: u32) -> u32 {
     let memberships = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let quota = quota_cpus(&memberships, |path| std::fs::read_to_string(path).ok());
     quota.map_or(cpus, |quota| cpus.min(quota)).max(1)
 }
 
-/// How many threads the machine can run at a time, by what it has; at least those this process may use. Clients run on
-/// other CPUs than a daemon that is bound to one.
-pub(crate) fn machine_cpus() -> u32 {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let allowed = u32::try_from(allowed_cpus().len()).unwrap_or(u32::MAX);
-    count_listed(&list).unwrap_or(0).max(allowed)
-}
-
-/// How many numbers a list like `0-3,8` has.
-fn count_listed(list: &str) -> Option<u32> {
-    list.trim().split(',').try_fold(0_u32, |sum, range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        sum.checked_add(last.checked_sub(first)?)?.checked_add(1)
-    })
+/// How many threads of this process, its neighbours in the control group and its clients can run at a time. Clients run
+/// on other CPUs than a daemon that is bound to one.
+pub(crate) fn parallelism_with_clients() -> u32 {
+    let machine = ringway_cell::online_processors().unwrap_or(0);
+    within_quota(machine.max(allowed()))
 }
 
 /// The tightest CPU quota of the control group and those above it, in whole CPUs, both hierarchies considered.
@@ -79,16 +76,8 @@ mod tests {
 
     #[test]
     fn some_cpu_is_always_there() {
-        assert!(parallelism() >= 1);
+        assert!(parallelism() >= 1 && parallelism_with_clients() >= parallelism());
         assert!(!allowed_cpus().is_empty());
-    }
-
-    #[test]
-    fn lists_of_cpus_are_counted() {
-        assert_eq!(count_listed("0-3,8\n"), Some(5));
-        assert_eq!(count_listed("0"), Some(1));
-        assert_eq!((count_listed(""), count_listed("3-1"), count_listed("0-x")), (None, None, None));
-        assert!(machine_cpus() >= parallelism());
     }
 
     #[test]
