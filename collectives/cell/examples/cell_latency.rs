@@ -1,5 +1,5 @@
 //! Times small and large calls between threads: what the cell itself costs, without client or daemon.
-//! `cargo run --release -p ringway-cell --example latency -- RANKS [OPERATION] [slices]`; the operation is allreduce,
+//! `cargo run --release -p ringway-cell --example cell_latency -- RANKS [OPERATION] [slices]`; the operation is allreduce,
 //! reduce or broadcast; with `slices` the buffers are not registered.
 #![expect(
     clippy::expect_used,
