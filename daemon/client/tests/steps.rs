@@ -6,6 +6,7 @@ mod common;
 
 use std::{
     env, fs,
+    io::{self, Read},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -39,7 +40,8 @@ fn variable(name: &str) -> String {
 
 fn role(name: &str, variables: &[(&str, String)]) -> Child {
     let mut command = Command::new(env::current_exe().expect("this program"));
-    command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
+    command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
     command.envs(variables.iter().map(|(name, value)| (*name, value)));
     command.spawn().expect("this program runs again")
 }
@@ -56,13 +58,25 @@ fn play_daemon() {
 /// How often the step is still to be reached before it happens.
 static LEFT: AtomicU32 = AtomicU32::new(1);
 
-/// What happens to the victim, by its environment.
+/// What happens to the victim, by its environment. The kernel may hand the signal to another thread of the process, and
+/// this one would go on for many calls before it is stopped too: it goes no further until it is told to.
 fn happen(step: Step) {
     if format!("{step:?}") != variable("TEST_STEP") || LEFT.fetch_sub(1, Ordering::Relaxed) != 1 {
         return;
     }
-    let signal = if variable("TEST_END") == "kill" { Signal::KILL } else { Signal::STOP };
-    kill_process(getpid(), signal).expect("to itself");
+    if variable("TEST_END") == "kill" {
+        kill_process(getpid(), Signal::KILL).expect("to itself");
+        thread::sleep(TIMEOUT);
+        panic!("a process that is killed goes no further");
+    }
+    kill_process(getpid(), Signal::STOP).expect("to itself");
+    assert_eq!(io::stdin().read(&mut [0]).expect("the test holds the other end"), 0, "and only closes it");
+}
+
+/// Lets a process go on that stopped itself.
+fn resume(stopped: &mut Child) {
+    drop(stopped.stdin.take());
+    kill_process(Pid::from_child(stopped), Signal::CONT).expect("go on");
 }
 
 fn now_ns() -> i128 {
@@ -224,7 +238,7 @@ fn a_rank_that_is_stopped_and_resumed_at_any_step_does_no_harm() {
             assert!(is_stopped(&victim), "step {step:?} of {bytes} B was not reached");
             // Long enough for the others to have done all that they can do, and to sleep.
             thread::sleep(Duration::from_millis(20));
-            kill_process(Pid::from_child(&victim), Signal::CONT).expect("go on");
+            resume(&mut victim);
             succeed(step, bytes, survivors);
             assert!(victim.wait().expect("wait").success(), "step {step:?}, {bytes} B");
         }
@@ -239,7 +253,7 @@ fn a_rank_that_stays_stopped_at_any_step_is_not_waited_for_and_comes_back_to_an_
             let (survivors, mut victim) = scene.ranks(step, bytes, "freeze");
             assert!(is_stopped(&victim), "step {step:?} of {bytes} B was not reached");
             succeed(step, bytes, survivors);
-            kill_process(Pid::from_child(&victim), Signal::CONT).expect("go on");
+            resume(&mut victim);
             assert!(victim.wait().expect("wait").success(), "step {step:?}, {bytes} B");
         }
     }
