@@ -30,6 +30,7 @@ const fn bare(folder: &'static str, may_use: &'static [&'static str]) -> Crate {
 const CRATES: &[Crate] = &[
     bare("stack/types", &[]),
     bare("stack/verbs", &[]),
+    bare("stack/wire", &[]),
     Crate { folder: "stack/mem", may_use: &[], no_std: false, may_be_unsafe: &["*"] },
     Crate { folder: "stack/ring", may_use: &["mem"], no_std: true, may_be_unsafe: &["shared.rs"] },
     safe("stack/sim", &["verbs", "mem"]),
