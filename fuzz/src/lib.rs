@@ -16,6 +16,7 @@ pub mod group;
 pub mod ring;
 pub mod stand_in;
 pub mod tcp;
+pub mod wire;
 
 /// One target.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +46,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ring_producer", run: ring::producer, samples: ring::producer_samples },
     Target { name: "tcp_header", run: tcp::header, samples: tcp::header_samples },
     Target { name: "tcp_preface", run: tcp::data_preface, samples: tcp::data_preface_samples },
+    Target { name: "wire_packet", run: wire::packet, samples: wire::packet_samples },
+    Target { name: "wire_frame", run: wire::frame, samples: wire::frame_samples },
     Target { name: "configuration", run: configuration::file, samples: configuration::file_samples },
 ];
 

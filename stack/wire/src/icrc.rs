@@ -63,7 +63,7 @@ impl Icrc {
 pub enum Check {
     /// All that is covered is known: this is the CRC up to the base transport header.
     Exact(Icrc),
-    /// All but the identification in the IPv4 header, which a socket does not tell: this is the CRC if it is zero.
+    /// All but the identification in the IPv4 header, which a socket does not tell: this is the CRC with a guess.
     /// Whatever differs must be explained by some identification, which leaves 16 of the CRC's 32 bits as a check.
     AnyIdentification(Icrc),
 }
@@ -82,7 +82,7 @@ impl Check {
         match self {
             _ if received == computed => true,
             Self::Exact(_) => false,
-            Self::AnyIdentification(_) => identification(computed, received, length).is_some(),
+            Self::AnyIdentification(_) => is_explained(computed, received, length),
         }
     }
 }
@@ -90,14 +90,13 @@ impl Check {
 /// Covered bytes of an IPv4 packet from the identification's first byte to the base transport header.
 const FROM_IDENTIFICATION: usize = 16 + 8;
 
-/// The identification that explains `received` where `computed` was made with zero; `None` when there is none.
+/// Whether another identification than the one that `computed` was made with gives `received`.
 ///
-/// The CRC is linear: what the two differ by is what the identification alone adds, followed by as many zeros as bytes
-/// follow it. Taking these zeros back leaves the two bytes in the lower half and nothing in the upper one.
-fn identification(computed: Icrc, received: Icrc, length: usize) -> Option<u16> {
+/// The CRC is linear: what the two differ by is what the identifications differ by, followed by as many zeros as bytes
+/// follow them. Taking these zeros back leaves the two bytes in the lower half and nothing in the upper one.
+fn is_explained(computed: Icrc, received: Icrc, length: usize) -> bool {
     let covered = FROM_IDENTIFICATION + length.saturating_sub(ICRC_LENGTH);
-    let state = multiply(computed.0 ^ received.0, zeros_taken_back(covered));
-    u16::try_from(state).ok()
+    multiply(computed.0 ^ received.0, zeros_taken_back(covered)) >> 16 == 0
 }
 
 /// The product of two polynomials modulo [`POLYNOMIAL`].

@@ -176,11 +176,12 @@ impl Flow {
         icrc
     }
 
-    /// For a packet that came over a socket, which takes the headers off and tells no identification.
+    /// For a packet that came over a socket, which takes the headers off and tells no identification: the likeliest
+    /// one is tried first.
     #[inline]
     #[must_use]
-    pub fn check(&self, transport_length: u16) -> Check {
-        let icrc = self.icrc(0, transport_length);
+    pub fn check(&self, identification: u16, transport_length: u16) -> Check {
+        let icrc = self.icrc(identification, transport_length);
         match self.addresses {
             Addresses::V4 { .. } => Check::AnyIdentification(icrc),
             Addresses::V6 { .. } => Check::Exact(icrc),

@@ -52,7 +52,7 @@ fn the_notification_of_a_network_card_is_understood() {
 fn a_socket_does_not_tell_the_identification_and_it_is_found() {
     let frame = bytes(CONNECTX_CNP);
     let datagram = Datagram::parse(&frame[14..]).unwrap();
-    assert!(Packet::parse(datagram.transport, datagram.flow.check(32)).is_ok());
+    assert!(Packet::parse(datagram.transport, datagram.flow.check(0, 32)).is_ok());
     let exact = Check::Exact(datagram.flow.icrc(0, 32));
     assert!(matches!(
         Packet::parse(datagram.transport, exact),
@@ -203,7 +203,7 @@ fn ipv6_is_covered_as_the_specification_says() {
     assert!(datagram.udp_checksum_is_right());
     assert_eq!(datagram.options, Options { udp_checksum: sum, ..options });
     assert_eq!(Packet::parse(datagram.transport, datagram.check()), Ok(packet));
-    assert_eq!(Packet::parse(datagram.transport, datagram.flow.check(transport)), Ok(packet));
+    assert_eq!(Packet::parse(datagram.transport, datagram.flow.check(0, transport)), Ok(packet));
 }
 
 #[test]

@@ -122,7 +122,7 @@ proptest! {
         if header.opcode().has_payload() {
             prop_assert_eq!(packet.payload, &payload[..]);
         }
-        let over_socket = flow.check(datagram.transport.len() as u16);
+        let over_socket = flow.check(0, datagram.transport.len() as u16);
         prop_assert_eq!(Packet::parse(datagram.transport, over_socket), Ok(packet));
     }
 
@@ -161,7 +161,7 @@ proptest! {
                 prop_assert!(Packet::parse(transport, check).is_err(), "bit {} of the packet", bit);
                 // Not knowing the identification, one bit is still always noticed outside the CRC itself.
                 let crc = bit / 8 >= bytes.len() - 4;
-                prop_assert!(crc || Packet::parse(transport, flow.check(length)).is_err(), "bit {}", bit);
+                prop_assert!(crc || Packet::parse(transport, flow.check(0, length)).is_err(), "bit {}", bit);
             }
             // In the network's headers what does not change on the way is covered.
             if bit / 8 < network
@@ -181,7 +181,7 @@ proptest! {
         if let (Some(first), Some(version)) = (bytes.first_mut(), version) {
             *first = version;
         }
-        let check = flow.check(bytes.len() as u16);
+        let check = flow.check(0, bytes.len() as u16);
         prop_assert!(Packet::parse(&bytes, Check::Exact(flow.icrc(0, bytes.len() as u16))).is_err());
         let _ = Packet::parse(&bytes, check);
         let _ = Datagram::parse(&bytes).map(|datagram| Packet::parse(datagram.transport, datagram.check()));
@@ -273,8 +273,8 @@ fn what_cannot_be_sent_is_refused() {
     assert_eq!(of(Header::SendOnly, 9).emit(&flow, 0, &mut out[..28]), Ok(28));
     assert_eq!(of(Header::Cnp, 0).emit(&flow, 0, &mut out[..27]), Err(EmitError::Room));
     assert_eq!(
-        Packet::parse(&[4, 1, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], flow.check(16)),
+        Packet::parse(&[4, 1, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], flow.check(0, 16)),
         Err(ParseError::Version(1))
     );
-    assert_eq!(Packet::parse(&[], flow.check(0)), Err(ParseError::TooShort { missing: 16 }));
+    assert_eq!(Packet::parse(&[], flow.check(0, 0)), Err(ParseError::TooShort { missing: 16 }));
 }
