@@ -40,6 +40,12 @@ const CRATES: &[Crate] = &[
         no_std: false,
         may_be_unsafe: &["ring.rs", "uring.rs"],
     },
+    Crate {
+        folder: "devices/roce",
+        may_use: &["verbs", "mem", "rc", "wire"],
+        no_std: false,
+        may_be_unsafe: &["link/udp/socket.rs"],
+    },
     safe("collectives/plan", &["types"]),
     Crate { folder: "collectives/reduce", may_use: &["types", "mem"], no_std: false, may_be_unsafe: &["*"] },
     Crate {
@@ -59,9 +65,12 @@ const CRATES: &[Crate] = &[
     safe("daemon/cli", &["types", "abi", "mem", "reduce", "client", "service"]),
     safe(
         "benches",
-        &["types", "abi", "ring", "mem", "reduce", "client", "verbs", "tcp", "engine", "plan", "sim"],
+        &["types", "abi", "ring", "mem", "reduce", "client", "verbs", "tcp", "engine", "plan", "sim", "wire"],
     ),
-    safe("fuzz", &["types", "verbs", "mem", "tcp", "ring", "cell", "engine", "group", "abi", "service"]),
+    safe(
+        "fuzz",
+        &["types", "verbs", "wire", "mem", "tcp", "ring", "cell", "engine", "group", "abi", "service"],
+    ),
 ];
 
 /// Lines a source file may have; tests in files of their own are exempt.

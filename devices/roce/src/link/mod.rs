@@ -1,0 +1,216 @@
+//! What carries packets: the way in and out of the node.
+
+pub(crate) mod udp;
+
+use core::{fmt, net::IpAddr};
+
+use ringway_verbs::Time;
+use ringway_wire::{Check, Ecn, Flow, PathMtu};
+use thiserror::Error;
+
+/// The way to one peer, for one queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    /// The addresses and ports of what is sent this way.
+    pub flow: Flow,
+    /// The most payload that the whole way is known to carry.
+    pub mtu: PathMtu,
+    /// DSCP and ECN of what is sent this way.
+    pub traffic_class: u8,
+    /// What the link that made it wants to remember.
+    pub via: u32,
+}
+
+/// A packet that came in, still where the link received it.
+#[derive(Debug, Clone, Copy)]
+pub struct Received<'a> {
+    /// Who sent it to whom.
+    pub flow: Flow,
+    /// What the network says about congestion on the way.
+    pub ecn: Ecn,
+    /// IPv4's identification, or the likeliest one where `check` does not depend on it.
+    pub identification: u16,
+    /// For [`Packet::parse`](ringway_wire::Packet::parse).
+    pub check: Check,
+    /// What UDP carries. Nobody has looked at it yet.
+    pub transport: &'a [u8],
+}
+
+/// Why a packet cannot be sent now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum SendError {
+    /// Back-pressure: flush, and try again later.
+    #[error("the link has no room; flush and try again")]
+    Full,
+    /// Longer than anything the link carries.
+    #[error("the packet is longer than the link carries")]
+    TooLong,
+}
+
+/// What a link has counted since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Packets given to the network.
+    pub sent: u64,
+    /// Packets that the system refused to send: lost, as far as anybody else can tell.
+    pub refused: u64,
+    /// The last reason for that (an `errno` value), zero if there never was one.
+    pub last_refusal: i32,
+    /// Packets that came in.
+    pub received: u64,
+    /// System calls that sent, and that received something.
+    pub calls: u64,
+}
+
+/// Carries packets, loses and reorders them as networks do. One thread owns it; no method blocks, and none allocates
+/// but [`Link::path`].
+pub trait Link: fmt::Debug + Send {
+    /// The address packets come from.
+    fn local_address(&self) -> IpAddr;
+
+    /// The most payload of a packet that this node's interface carries. A way may carry less.
+    fn mtu(&self) -> PathMtu;
+
+    /// Finds the way to a peer. Queue pairs with different `entropy` may take different ways through the network.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn path(&mut self, peer: IpAddr, entropy: u32, traffic_class: u8) -> Result<Path, LinkError>;
+
+    /// Takes a packet of `length` bytes (all that UDP carries), which may wait for [`Link::flush`]. `write` is called
+    /// at most once, with the IPv4 identification that the packet will have and memory of exactly that length,
+    /// all of which it must fill.
+    ///
+    /// # Errors
+    /// When the packet was not taken; `write` was not called then.
+    fn send(
+        &mut self,
+        path: &Path,
+        length: usize,
+        write: &mut dyn FnMut(u16, &mut [u8]),
+    ) -> Result<(), SendError>;
+
+    /// Everything sent so far is on its way, or says `false`: the network takes no more now; call again.
+    fn flush(&mut self) -> bool;
+
+    /// Takes packets that have come in, a bounded number, and hands over each. Returns how many.
+    fn poll(&mut self, now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize;
+
+    /// When to poll even if nothing comes in.
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// A descriptor that is readable while there is something to poll.
+    fn event_descriptor(&self) -> Option<i32>;
+
+    /// What was counted.
+    fn counters(&self) -> Counters;
+}
+
+/// Why a link, or a way over it, could not be had.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LinkError {
+    /// Somebody else receives RoCE packets at this address.
+    #[error(
+        "UDP port {port} of {address} is taken, {}",
+        if *.rxe { "probably by the kernel's own RoCE (the module rdma_rxe is loaded): remove it with `rmmod rdma_rxe`, \
+                    or use an address in a network namespace that it does not serve" }
+        else { "probably by another daemon: `ss -lunp` names it" }
+    )]
+    PortTaken {
+        /// The address.
+        address: IpAddr,
+        /// The port.
+        port: u16,
+        /// Whether `rdma_rxe` is loaded.
+        rxe: bool,
+    },
+    /// No interface has the address.
+    #[error("{address} is not an address of this host, which has {known}")]
+    NotLocal {
+        /// The address.
+        address: IpAddr,
+        /// The host's addresses and their interfaces.
+        known: String,
+    },
+    /// The address is another interface's.
+    #[error("{address} is on interface {found}, not on {wanted}; name {found}, or an address of {wanted}")]
+    WrongInterface {
+        /// The address.
+        address: IpAddr,
+        /// The interface that was asked for.
+        wanted: String,
+        /// The one that has it.
+        found: String,
+    },
+    /// There is no such interface.
+    #[error("there is no interface {interface}; this host has {known}")]
+    NoInterface {
+        /// The interface that was asked for.
+        interface: String,
+        /// The host's addresses and their interfaces.
+        known: String,
+    },
+    /// Not even the smallest packets fit.
+    #[error(
+        "{place} carries packets of {mtu_bytes} bytes only; RoCE needs at least {needed_bytes} (and 4176 for full speed)"
+    )]
+    MtuTooSmall {
+        /// The interface, or the way.
+        place: String,
+        /// Its MTU.
+        mtu_bytes: usize,
+        /// The least that will do.
+        needed_bytes: usize,
+    },
+    /// The process may not do this.
+    #[error(
+        "this process may not {what} (errno {errno}); a firewall, a security module or the container's seccomp profile \
+         forbids it"
+    )]
+    Privilege {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        errno: i32,
+    },
+    /// IPv4 here and IPv6 there.
+    #[error(
+        "{peer} and this node's {local} are not of one family; give the nodes addresses of the same kind"
+    )]
+    Family {
+        /// The peer's address.
+        peer: IpAddr,
+        /// This node's.
+        local: IpAddr,
+    },
+    /// There is no way to the peer.
+    #[error(
+        "{peer} cannot be reached from {local} (errno {errno}); check the addresses and `ip route get {peer}`"
+    )]
+    Unreachable {
+        /// The peer's address.
+        peer: IpAddr,
+        /// This node's.
+        local: IpAddr,
+        /// The system's reason.
+        errno: i32,
+    },
+    /// A limit that was asked for is out of range.
+    #[error("{limit} must be between 1 and {most}")]
+    Limit {
+        /// Which limit.
+        limit: &'static str,
+        /// The most it may be.
+        most: usize,
+    },
+    /// Anything else.
+    #[error("the system refused to {what} (errno {errno})")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        errno: i32,
+    },
+}

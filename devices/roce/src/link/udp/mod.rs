@@ -1,0 +1,404 @@
+//! Over ordinary UDP sockets, without privileges.
+//!
+//! One socket bound to the RoCE port receives. Others send, each from a port of its own, so that queue pairs spread over
+//! the paths of the network. No socket is ever connected: an unconnected one that forbids fragments gives its packets
+//! the identification 0 (and those that the kernel cuts from one message 0, 1, 2, ...), which the invariant CRC covers and
+//! a connected one would make unpredictable. UDP checksums stay on: the kernel joins (GRO) and cuts (GSO) only packets
+//! that have them.
+
+mod runs;
+mod socket;
+
+use core::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path as FilePath,
+};
+
+use ringway_verbs::Time;
+use ringway_wire::{Addresses, Ecn, Flow, PathMtu, ROCE_PORT};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, socket_with,
+    sockopt::{
+        Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ip_recvtos,
+        set_ipv6_mtu_discover, set_ipv6_recvtclass, set_ipv6_v6only, set_socket_recv_buffer_size,
+        set_socket_recv_buffer_size_force, set_socket_send_buffer_size, set_socket_send_buffer_size_force,
+    },
+};
+
+use self::{
+    runs::Runs,
+    socket::{InterfaceAddress, Outgoing, ReceiveBatch, SendBatch, errno},
+};
+use super::{Counters, Link, LinkError, Path, Received, SendError};
+
+/// Messages that one call receives; each may be up to 64 packets.
+const RECEIVE_BATCH: usize = 16;
+/// Messages that one call sends; each may be up to 64 packets.
+const SEND_BATCH: usize = 64;
+/// Memory that packets wait in to be sent.
+const SEND_BYTES: usize = 1 << 20;
+/// The most sockets that send.
+const SENDERS_MAX: usize = 256;
+/// The smallest IP packets that RoCE can do with: the least path MTU and what `PathMtu::for_interface` keeps.
+const INTERFACE_BYTES_MIN: usize = 256 + 80;
+
+/// What a UDP link shall be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UdpConfig {
+    /// An address of this host, which no other daemon uses.
+    pub address: IpAddr,
+    /// The interface that the address must be on; any if `None`.
+    pub interface: Option<String>,
+    /// Where packets are received. Hardware and rxe know no port but [`ROCE_PORT`].
+    pub port: u16,
+    /// Sockets that send: so many ways through the network can be in use at once.
+    pub senders: usize,
+    /// Let the kernel cut what is sent and join what is received, where it can.
+    pub segmentation: bool,
+    /// What to ask for as the sockets' buffers; how much there really is the system decides.
+    pub buffer_bytes: usize,
+}
+
+impl UdpConfig {
+    /// The usual, at this address.
+    #[must_use]
+    pub const fn new(address: IpAddr) -> Self {
+        let (port, senders) = (ROCE_PORT, 8);
+        Self { address, interface: None, port, senders, segmentation: true, buffer_bytes: 8 << 20 }
+    }
+}
+
+/// A socket that sends, and its port.
+#[derive(Debug)]
+struct Sender {
+    socket: OwnedFd,
+    port: u16,
+}
+
+/// A link over UDP sockets.
+#[derive(Debug)]
+pub struct UdpLink {
+    config: UdpConfig,
+    /// The interface's index where the address needs it.
+    scope: u32,
+    mtu: PathMtu,
+    receiver: OwnedFd,
+    senders: Vec<Sender>,
+    runs: Runs,
+    sending: SendBatch,
+    receiving: ReceiveBatch,
+    counters: Counters,
+}
+
+impl UdpLink {
+    /// Opens the sockets.
+    ///
+    /// # Errors
+    /// When the address is not this host's, not the interface's or taken, when the interface cannot carry RoCE, or
+    /// when the system refuses.
+    pub fn new(config: UdpConfig) -> Result<Self, LinkError> {
+        if config.senders == 0 || config.senders > SENDERS_MAX {
+            return Err(LinkError::Limit { limit: "senders", most: SENDERS_MAX });
+        }
+        let known = socket::interface_addresses().map_err(system("list the interfaces"))?;
+        let place = find_address(&config, &known)?;
+        let scope = if is_link_local(config.address) { place.scope } else { 0 };
+
+        let receiver = open(config.address)?;
+        let mtu = interface_mtu(receiver.as_fd(), &place.interface)?;
+        set_buffers(&receiver, config.buffer_bytes);
+        let options = || {
+            match config.address {
+                IpAddr::V4(_) => set_ip_recvtos(&receiver, true)?,
+                IpAddr::V6(_) => set_ipv6_recvtclass(&receiver, true)?,
+            }
+            // A kernel that cannot join packets delivers them one by one.
+            if config.segmentation {
+                let _ = socket::set_option(receiver.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
+            }
+            io::Result::Ok(())
+        };
+        options().map_err(system("set up the receiving socket"))?;
+        bind(&receiver, &socket_address(config.address, config.port, scope))
+            .map_err(|error| refused_bind(error.into(), &config, &known))?;
+
+        let senders = (0..config.senders).map(|_| sender(&config, scope)).collect::<Result<Vec<_>, _>>()?;
+        // Asking for no cutting is refused where cutting is not known.
+        let can_cut = senders.first().is_some_and(|sender| {
+            socket::set_option(sender.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
+        });
+        Ok(Self {
+            scope,
+            mtu,
+            receiver,
+            senders,
+            runs: Runs::new(SEND_BYTES, SEND_BATCH, config.segmentation && can_cut),
+            sending: SendBatch::new(SEND_BATCH),
+            receiving: ReceiveBatch::new(RECEIVE_BATCH),
+            counters: Counters::default(),
+            config,
+        })
+    }
+
+    /// Whether the kernel cuts what is sent.
+    #[must_use]
+    pub const fn segments(&self) -> bool {
+        self.runs.joined
+    }
+
+    /// What a route to the peer carries, in bytes of IP packets. The socket connects only to have the route looked up.
+    fn route_mtu(&self, peer: IpAddr) -> Result<usize, LinkError> {
+        let local = self.config.address;
+        let unreachable = |error: io::Error| match errno(&error) {
+            errno @ (libc::EPERM | libc::EACCES) => LinkError::Privilege { what: "send to the peer", errno },
+            errno => LinkError::Unreachable { peer, local, errno },
+        };
+        let scratch = open(local)?;
+        bind(&scratch, &socket_address(local, 0, self.scope)).map_err(|e| unreachable(e.into()))?;
+        let scope = if is_link_local(peer) { self.scope } else { 0 };
+        connect(&scratch, &socket_address(peer, self.config.port, scope))
+            .map_err(|e| unreachable(e.into()))?;
+        let (level, name) = match local {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+        };
+        let mtu = socket::option(scratch.as_fd(), level, name).map_err(unreachable)?;
+        Ok(usize::try_from(mtu).unwrap_or_default())
+    }
+
+    /// Gives the runs that wait and go out from the same socket to the kernel; `None` when there are none, else how
+    /// many it took.
+    fn send_some(&mut self) -> Option<io::Result<usize>> {
+        let waiting = self.runs.waiting();
+        let via = waiting.first()?.path.via;
+        self.sending.clear();
+        for run in waiting.iter().take_while(|run| run.path.via == via) {
+            let flow = run.path.flow;
+            let peer = flow.addresses.destination();
+            let scope = if is_link_local(peer) { self.scope } else { 0 };
+            let segment = u16::try_from(run.segment).ok().filter(|_| run.packets > 1);
+            let pushed = self.sending.push(Outgoing {
+                destination: socket_address(peer, flow.destination_port, scope),
+                range: run.range(),
+                segment,
+                traffic_class: run.path.traffic_class,
+            });
+            if !pushed {
+                break;
+            }
+        }
+        let sender = self.senders.get(usize::try_from(via).unwrap_or(usize::MAX));
+        let Some(sender) = sender else {
+            // A way of another link: nothing can be sent on it.
+            return Some(Err(io::Error::from_raw_os_error(libc::EINVAL)));
+        };
+        Some(self.sending.send(sender.socket.as_fd(), self.runs.bytes()))
+    }
+
+    /// The kernel refused the first run that waits: its packets are lost, which transports live with.
+    fn lose_one(&mut self, reason: i32) {
+        if let Some(run) = self.runs.waiting().first() {
+            self.counters.refused += u64::from(run.packets);
+            self.counters.last_refusal = reason;
+            // An interface without checksum offload under a kernel that then refuses to cut.
+            if run.packets > 1 && matches!(reason, libc::EIO | libc::EINVAL | libc::EOPNOTSUPP) {
+                self.runs.joined = false;
+            }
+            self.runs.advance(1);
+        }
+    }
+}
+
+impl Link for UdpLink {
+    fn local_address(&self) -> IpAddr {
+        self.config.address
+    }
+
+    fn mtu(&self) -> PathMtu {
+        self.mtu
+    }
+
+    fn path(&mut self, peer: IpAddr, entropy: u32, traffic_class: u8) -> Result<Path, LinkError> {
+        let local = self.config.address;
+        let addresses = Addresses::new(local, peer).ok_or(LinkError::Family { peer, local })?;
+        let mtu_bytes = self.route_mtu(peer)?;
+        let mtu = PathMtu::for_interface(mtu_bytes).ok_or_else(|| LinkError::MtuTooSmall {
+            place: format!("the way to {peer}"),
+            mtu_bytes,
+            needed_bytes: INTERFACE_BYTES_MIN,
+        })?;
+        let via = usize::try_from(entropy).unwrap_or_default() % self.senders.len().max(1);
+        let source_port = self.senders.get(via).map_or(0, |sender| sender.port);
+        let flow = Flow { addresses, source_port, destination_port: self.config.port };
+        Ok(Path { flow, mtu: mtu.min(self.mtu), traffic_class, via: u32::try_from(via).unwrap_or_default() })
+    }
+
+    fn send(
+        &mut self,
+        path: &Path,
+        length: usize,
+        write: &mut dyn FnMut(u16, &mut [u8]),
+    ) -> Result<(), SendError> {
+        let (identification, memory) = self.runs.push(path, length)?;
+        write(identification, memory);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> bool {
+        while let Some(sent) = self.send_some() {
+            match sent {
+                Ok(runs) => {
+                    let packets = self.runs.waiting().iter().take(runs).map(|run| u64::from(run.packets));
+                    self.counters.sent += packets.sum::<u64>();
+                    self.counters.calls += 1;
+                    self.runs.advance(runs);
+                }
+                Err(error) => match errno(&error) {
+                    libc::EAGAIN => return false,
+                    libc::EINTR => {}
+                    reason => self.lose_one(reason),
+                },
+            }
+        }
+        true
+    }
+
+    fn poll(&mut self, _now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize {
+        // Errors of a receiving socket are news about packets sent earlier, or nothing to receive.
+        let Ok(messages) = self.receiving.receive(self.receiver.as_fd()) else { return 0 };
+        let mut packets = 0;
+        for at in 0..messages {
+            let Some(message) = self.receiving.message(at) else { continue };
+            let Some(addresses) = Addresses::new(message.source.ip(), self.config.address) else { continue };
+            let flow =
+                Flow { addresses, source_port: message.source.port(), destination_port: self.config.port };
+            let segment = message.segment.unwrap_or(message.bytes.len()).max(1);
+            for (transport, identification) in message.bytes.chunks(segment).zip(0..) {
+                let Ok(length) = u16::try_from(transport.len()) else { continue };
+                let check = flow.check(identification, length);
+                let ecn = Ecn::of(message.traffic_class);
+                receive(&Received { flow, ecn, identification, check, transport });
+                packets += 1;
+            }
+        }
+        self.counters.received += packets as u64;
+        self.counters.calls += 1;
+        packets
+    }
+
+    fn event_descriptor(&self) -> Option<i32> {
+        Some(self.receiver.as_raw_fd())
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> LinkError {
+    move |error| match errno(&error) {
+        errno @ (libc::EPERM | libc::EACCES) => LinkError::Privilege { what, errno },
+        errno => LinkError::System { what, errno },
+    }
+}
+
+const fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+fn socket_address(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
+    match address {
+        IpAddr::V4(_) => SocketAddr::new(address, port),
+        IpAddr::V6(v6) => SocketAddrV6::new(v6, port, 0, scope).into(),
+    }
+}
+
+/// A socket that never fragments.
+fn open(address: IpAddr) -> Result<OwnedFd, LinkError> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::DGRAM, flags, None)
+        .map_err(|error| system("open a UDP socket")(error.into()))?;
+    let options = || match address {
+        IpAddr::V4(_) => set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO),
+        IpAddr::V6(_) => {
+            set_ipv6_v6only(&socket, true)?;
+            set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)
+        }
+    };
+    options().map_err(|error| system("forbid fragments on a UDP socket")(error.into()))?;
+    Ok(socket)
+}
+
+/// Larger buffers, as large as the system allows: what does not fit them is lost.
+fn set_buffers(socket: &OwnedFd, bytes: usize) {
+    // Beyond the system's limits only the administrator may go.
+    let _ = set_socket_recv_buffer_size_force(socket, bytes)
+        .or_else(|_| set_socket_recv_buffer_size(socket, bytes));
+    let _ = set_socket_send_buffer_size_force(socket, bytes)
+        .or_else(|_| set_socket_send_buffer_size(socket, bytes));
+}
+
+fn sender(config: &UdpConfig, scope: u32) -> Result<Sender, LinkError> {
+    let failed = |error: rustix::io::Errno| system("open a sending socket")(error.into());
+    let socket = open(config.address)?;
+    set_buffers(&socket, config.buffer_bytes);
+    bind(&socket, &socket_address(config.address, 0, scope)).map_err(failed)?;
+    let name = SocketAddr::try_from(getsockname(&socket).map_err(failed)?).map_err(failed)?;
+    Ok(Sender { socket, port: name.port() })
+}
+
+fn interface_mtu(socket: BorrowedFd<'_>, interface: &str) -> Result<PathMtu, LinkError> {
+    let mtu_bytes = socket::interface_mtu(socket, interface).map_err(system("read the interface's MTU"))?;
+    PathMtu::for_interface(mtu_bytes).ok_or_else(|| LinkError::MtuTooSmall {
+        place: format!("interface {interface}"),
+        mtu_bytes,
+        needed_bytes: INTERFACE_BYTES_MIN,
+    })
+}
+
+fn known_addresses(known: &[InterfaceAddress]) -> String {
+    let list: Vec<_> = known.iter().map(|one| format!("{} ({})", one.address, one.interface)).collect();
+    if list.is_empty() { "none".to_owned() } else { list.join(", ") }
+}
+
+/// The interface that has the address, checked against the one that was asked for.
+fn find_address(config: &UdpConfig, known: &[InterfaceAddress]) -> Result<InterfaceAddress, LinkError> {
+    let address = config.address;
+    let has_it = |one: &&InterfaceAddress| {
+        // All of 127.0.0.0/8 is local where one of it is.
+        one.address == address || (address.is_ipv4() && address.is_loopback() && one.address.is_loopback())
+    };
+    if let Some(wanted) = &config.interface {
+        if !known.iter().any(|one| one.interface == *wanted) {
+            return Err(LinkError::NoInterface { interface: wanted.clone(), known: known_addresses(known) });
+        }
+        if let Some(found) = known.iter().filter(has_it).find(|one| one.interface == *wanted) {
+            return Ok(found.clone());
+        }
+    }
+    let found = known
+        .iter()
+        .find(has_it)
+        .ok_or_else(|| LinkError::NotLocal { address, known: known_addresses(known) })?;
+    match &config.interface {
+        Some(wanted) => {
+            Err(LinkError::WrongInterface { address, wanted: wanted.clone(), found: found.interface.clone() })
+        }
+        None => Ok(found.clone()),
+    }
+}
+
+fn refused_bind(error: io::Error, config: &UdpConfig, known: &[InterfaceAddress]) -> LinkError {
+    let UdpConfig { address, port, .. } = *config;
+    match errno(&error) {
+        libc::EADDRINUSE => {
+            let rxe = FilePath::new("/sys/module/rdma_rxe").exists();
+            LinkError::PortTaken { address, port, rxe }
+        }
+        libc::EADDRNOTAVAIL => LinkError::NotLocal { address, known: known_addresses(known) },
+        _ => system("bind a UDP socket to the RoCE port")(error),
+    }
+}

@@ -1,0 +1,408 @@
+//! The system calls that no crate in use has a safe form of, and all unsafe code of the UDP link: batches of messages
+//! with control data, socket options, and the list of interfaces.
+//!
+//! Every pointer handed to the kernel is made from a live slice or field right before the call that uses it, and the
+//! kernel keeps none of them beyond the call.
+
+use core::{
+    ffi::{CStr, c_int},
+    mem::{size_of, zeroed},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    ops::Range,
+    ptr,
+};
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd},
+};
+
+/// The most bytes of one incoming message: what UDP can say.
+pub(super) const MESSAGE_BYTES_MAX: usize = 65_535;
+
+/// The value of `errno`.
+pub(super) fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// A socket address as the kernel lays it out.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(8))]
+struct Name {
+    bytes: [u8; Self::LENGTH],
+}
+
+impl Name {
+    /// Of the longer one, IPv6's.
+    const LENGTH: usize = size_of::<libc::sockaddr_in6>();
+    const EMPTY: Self = Self { bytes: [0; Self::LENGTH] };
+    const V4_LENGTH: usize = size_of::<libc::sockaddr_in>();
+
+    /// The address, and how many of the bytes it takes.
+    fn of(address: SocketAddr) -> (Self, usize) {
+        let family = |family: c_int| u16::try_from(family).unwrap_or_default().to_ne_bytes();
+        let port = address.port().to_be_bytes();
+        let mut name = Self::EMPTY;
+        let length = match address {
+            SocketAddr::V4(v4) => {
+                name.fill(&[&family(libc::AF_INET), &port, &v4.ip().octets()]);
+                Self::V4_LENGTH
+            }
+            SocketAddr::V6(v6) => {
+                let (flow, scope) = (v6.flowinfo().to_be_bytes(), v6.scope_id().to_ne_bytes());
+                name.fill(&[&family(libc::AF_INET6), &port, &flow, &v6.ip().octets(), &scope]);
+                Self::LENGTH
+            }
+        };
+        (name, length)
+    }
+
+    fn fill(&mut self, parts: &[&[u8]]) {
+        for (to, from) in self.bytes.iter_mut().zip(parts.iter().flat_map(|part| part.iter())) {
+            *to = *from;
+        }
+    }
+
+    /// The address in the bytes, if it is one of the Internet's.
+    fn address(&self) -> Option<SocketAddr> {
+        let (family, rest) = self.bytes.split_first_chunk()?;
+        let (port, rest) = rest.split_first_chunk()?;
+        let port = u16::from_be_bytes(*port);
+        match c_int::from(u16::from_ne_bytes(*family)) {
+            libc::AF_INET => {
+                let octets: &[u8; 4] = rest.first_chunk()?;
+                Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(*octets)), port))
+            }
+            libc::AF_INET6 => {
+                let (_flow, rest) = rest.split_first_chunk::<4>()?;
+                let (octets, rest) = rest.split_first_chunk::<16>()?;
+                let scope = u32::from_ne_bytes(*rest.first_chunk()?);
+                Some(SocketAddrV6::new(Ipv6Addr::from(*octets), port, 0, scope).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Room for the control data of one message: two values.
+const CONTROL_BYTES: usize = 64;
+/// Bytes of a control message's header: its length, its level, its type.
+const CONTROL_HEADER: usize = size_of::<usize>() + 2 * size_of::<c_int>();
+
+/// Control data of a message.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(8))]
+struct Control {
+    bytes: [u8; CONTROL_BYTES],
+}
+
+impl Control {
+    const EMPTY: Self = Self { bytes: [0; CONTROL_BYTES] };
+
+    /// Adds a value behind the first `used` bytes; returns how many are used then.
+    fn put(&mut self, used: usize, level: c_int, kind: c_int, value: &[u8]) -> usize {
+        let length = CONTROL_HEADER + value.len();
+        let parts: [&[u8]; 4] = [&length.to_ne_bytes(), &level.to_ne_bytes(), &kind.to_ne_bytes(), value];
+        let to = self.bytes.get_mut(used..).unwrap_or_default().iter_mut();
+        for (to, from) in to.zip(parts.iter().flat_map(|part| part.iter())) {
+            *to = *from;
+        }
+        used + length.next_multiple_of(size_of::<usize>())
+    }
+}
+
+/// The values in a message's control data, with their level and type.
+fn values(mut control: &[u8]) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
+    core::iter::from_fn(move || {
+        let (length, rest) = control.split_first_chunk()?;
+        let (level, rest) = rest.split_first_chunk()?;
+        let (kind, _) = rest.split_first_chunk()?;
+        let length = usize::from_ne_bytes(*length);
+        let value = control.get(CONTROL_HEADER..length)?;
+        control = control.get(length.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
+        Some((c_int::from_ne_bytes(*level), c_int::from_ne_bytes(*kind), value))
+    })
+}
+
+/// A control value that is a number: a byte or an integer, as the kernel likes.
+fn number(value: &[u8]) -> Option<c_int> {
+    match *value {
+        [byte] => Some(c_int::from(byte)),
+        _ => value.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes)),
+    }
+}
+
+/// Memory for the headers of a batch. The pointers in them are made anew for every call.
+#[derive(Debug)]
+struct Headers {
+    messages: Vec<libc::mmsghdr>,
+    vectors: Vec<libc::iovec>,
+}
+
+// SAFETY: the pointers inside are used only by the call that they were made for; between calls they are never
+// dereferenced, by whatever thread.
+unsafe impl Send for Headers {}
+
+impl Headers {
+    fn new(capacity: usize) -> Self {
+        // SAFETY: a `mmsghdr` of zero bytes is a valid one that names nothing.
+        let message: libc::mmsghdr = unsafe { zeroed() };
+        let vector = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        Self { messages: vec![message; capacity], vectors: vec![vector; capacity] }
+    }
+}
+
+/// One message to be sent: a range of the memory that the batch is sent from.
+#[derive(Debug, Clone)]
+pub(super) struct Outgoing {
+    pub(super) destination: SocketAddr,
+    pub(super) range: Range<usize>,
+    /// Where the kernel shall cut it.
+    pub(super) segment: Option<u16>,
+    pub(super) traffic_class: u8,
+}
+
+/// Sends several messages with one call.
+#[derive(Debug)]
+pub(super) struct SendBatch {
+    headers: Headers,
+    names: Vec<(Name, usize)>,
+    controls: Vec<(Control, usize)>,
+    ranges: Vec<Range<usize>>,
+    capacity: usize,
+}
+
+impl SendBatch {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            headers: Headers::new(capacity),
+            names: Vec::with_capacity(capacity),
+            controls: Vec::with_capacity(capacity),
+            ranges: Vec::with_capacity(capacity),
+            capacity,
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.names.clear();
+        self.controls.clear();
+        self.ranges.clear();
+    }
+
+    /// Adds a message; `false` when the batch is full.
+    pub(super) fn push(&mut self, message: Outgoing) -> bool {
+        if self.ranges.len() == self.capacity {
+            return false;
+        }
+        let mut control = Control::EMPTY;
+        let mut used = 0;
+        if let Some(segment) = message.segment {
+            used = control.put(used, libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
+        }
+        if message.traffic_class != 0 {
+            let value = c_int::from(message.traffic_class).to_ne_bytes();
+            let (level, kind) = match message.destination {
+                SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+                SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            };
+            used = control.put(used, level, kind, &value);
+        }
+        self.names.push(Name::of(message.destination));
+        self.controls.push((control, used));
+        self.ranges.push(message.range);
+        true
+    }
+
+    /// Sends the messages from `bytes`; returns how many the kernel took, at least one.
+    pub(super) fn send(&mut self, socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+        let Headers { messages, vectors } = &mut self.headers;
+        let mut count = 0;
+        let parts = self.names.iter_mut().zip(&mut self.controls).zip(&self.ranges);
+        for ((message, vector), ((name, control), range)) in messages.iter_mut().zip(vectors).zip(parts) {
+            let Some(piece) = bytes.get(range.clone()) else { break };
+            *vector = libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() };
+            let header = &mut message.msg_hdr;
+            header.msg_name = name.0.bytes.as_mut_ptr().cast();
+            header.msg_namelen = u32::try_from(name.1).unwrap_or_default();
+            header.msg_iov = ptr::from_mut(vector);
+            header.msg_iovlen = 1;
+            header.msg_control =
+                if control.1 == 0 { ptr::null_mut() } else { control.0.bytes.as_mut_ptr().cast() };
+            header.msg_controllen = control.1;
+            count += 1;
+        }
+        // SAFETY: the first `count` headers were just filled with pointers to names, vectors, control data and bytes
+        // that are borrowed until this call returns, and with their lengths. The kernel reads all but `msg_len`.
+        let sent =
+            unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// One message that came in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Incoming<'a> {
+    pub(super) source: SocketAddr,
+    pub(super) bytes: &'a [u8],
+    /// The length of the packets in it but the last, if the kernel has joined several.
+    pub(super) segment: Option<usize>,
+    pub(super) traffic_class: u8,
+}
+
+/// Receives several messages with one call, into memory of its own.
+#[derive(Debug)]
+pub(super) struct ReceiveBatch {
+    headers: Headers,
+    names: Vec<Name>,
+    controls: Vec<Control>,
+    memory: Box<[u8]>,
+}
+
+impl ReceiveBatch {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            headers: Headers::new(capacity),
+            names: vec![Name::EMPTY; capacity],
+            controls: vec![Control::EMPTY; capacity],
+            memory: vec![0; capacity * MESSAGE_BYTES_MAX].into_boxed_slice(),
+        }
+    }
+
+    /// Receives what is there; returns how many messages.
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        let Headers { messages, vectors } = &mut self.headers;
+        let mut count = 0;
+        let pieces = self.memory.chunks_exact_mut(MESSAGE_BYTES_MAX);
+        let parts = self.names.iter_mut().zip(&mut self.controls).zip(pieces);
+        for ((message, vector), ((name, control), piece)) in messages.iter_mut().zip(vectors).zip(parts) {
+            *vector = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
+            let header = &mut message.msg_hdr;
+            header.msg_name = name.bytes.as_mut_ptr().cast();
+            header.msg_namelen = u32::try_from(Name::LENGTH).unwrap_or_default();
+            header.msg_iov = ptr::from_mut(vector);
+            header.msg_iovlen = 1;
+            header.msg_control = control.bytes.as_mut_ptr().cast();
+            header.msg_controllen = CONTROL_BYTES;
+            header.msg_flags = 0;
+            count += 1;
+        }
+        let flags = libc::MSG_DONTWAIT;
+        // SAFETY: the first `count` headers were just filled with pointers to names, vectors, control data and memory
+        // that are exclusively borrowed until this call returns, and with their lengths. There is no timeout.
+        let received = unsafe {
+            libc::recvmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, flags, ptr::null_mut())
+        };
+        usize::try_from(received).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// The message at this place of the last call's, if it has an address and is whole.
+    pub(super) fn message(&self, at: usize) -> Option<Incoming<'_>> {
+        let header = self.headers.messages.get(at)?;
+        if header.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
+            return None;
+        }
+        let piece = self.memory.get(at * MESSAGE_BYTES_MAX..)?;
+        let bytes = piece.get(..usize::try_from(header.msg_len).ok()?)?;
+        let control = self.controls.get(at)?.bytes.get(..header.msg_hdr.msg_controllen)?;
+        let (mut segment, mut traffic_class) = (None, 0);
+        for (level, kind, value) in values(control) {
+            match (level, kind) {
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    segment = number(value).and_then(|n| usize::try_from(n).ok())
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    traffic_class = number(value).and_then(|n| u8::try_from(n).ok()).unwrap_or_default();
+                }
+                _ => {}
+            }
+        }
+        Some(Incoming { source: self.names.get(at)?.address()?, bytes, segment, traffic_class })
+    }
+}
+
+/// Sets an option that is an integer.
+pub(super) fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    let length = u32::try_from(size_of::<c_int>()).unwrap_or_default();
+    // SAFETY: the value is a live integer of the length given, which the kernel reads during the call.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), length) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// An option that is an integer.
+pub(super) fn option(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
+    let mut value: c_int = 0;
+    let mut length = u32::try_from(size_of::<c_int>()).unwrap_or_default();
+    // SAFETY: value and length are live and exclusively borrowed; the kernel writes no more than the length given.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
+    };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// An address of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InterfaceAddress {
+    pub(super) interface: String,
+    pub(super) address: IpAddr,
+    /// The interface's index, for link-local addresses.
+    pub(super) scope: u32,
+}
+
+/// The Internet addresses of this host's interfaces.
+pub(super) fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
+    let mut first: *mut libc::ifaddrs = ptr::null_mut();
+    // SAFETY: `first` is live; the call stores the head of a list there if it succeeds.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut next = first;
+    // SAFETY: the list was made by `getifaddrs` and is freed only below; each `ifa_next` is null or its next element.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        next = entry.ifa_next;
+        if let Some(socket) = entry_address(entry) {
+            // SAFETY: `ifa_name` of an element is a string that lives as long as the list.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            let scope = if let SocketAddr::V6(v6) = socket { v6.scope_id() } else { 0 };
+            let interface = name.to_string_lossy().into_owned();
+            found.push(InterfaceAddress { interface, address: socket.ip(), scope });
+        }
+    }
+    // SAFETY: the list comes from `getifaddrs`, and nothing refers to it any more.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(found)
+}
+
+/// The Internet address of an element of the list.
+fn entry_address(entry: &libc::ifaddrs) -> Option<SocketAddr> {
+    // SAFETY: `ifa_addr` is null or points to an address that lives as long as the element.
+    let family = unsafe { entry.ifa_addr.as_ref() }?.sa_family;
+    let length = match c_int::from(family) {
+        libc::AF_INET => Name::V4_LENGTH,
+        libc::AF_INET6 => Name::LENGTH,
+        _ => return None,
+    };
+    let mut name = Name::EMPTY;
+    // SAFETY: an address of this family has at least `length` bytes, and `name` has room for them.
+    unsafe { ptr::copy_nonoverlapping(entry.ifa_addr.cast::<u8>(), name.bytes.as_mut_ptr(), length) };
+    name.address()
+}
+
+/// The MTU of an interface, in bytes of IP packets.
+pub(super) fn interface_mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Result<usize> {
+    // SAFETY: an `ifreq` of zero bytes is a valid one.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    // The last byte stays zero, so that the name ends.
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name.iter_mut().take(room).zip(interface.bytes()) {
+        *to = from.cast_signed();
+    }
+    // SAFETY: the request is live and exclusively borrowed, and this call reads and writes an `ifreq`.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: after a successful SIOCGIFMTU this is the field that was written.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(usize::try_from(mtu).unwrap_or_default())
+}

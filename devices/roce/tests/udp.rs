@@ -1,0 +1,280 @@
+//! UDP links over real sockets of this host's loopback interface.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may panic")]
+
+mod common;
+
+use std::{
+    net::{IpAddr, Ipv6Addr, UdpSocket},
+    os::fd::BorrowedFd,
+};
+
+use common::{address, drain, link};
+use ringway_roce::{Link, LinkError, Path, Received, SendError, UdpConfig, UdpLink};
+use ringway_verbs::Time;
+use ringway_wire::{Bth, Ecn, Header, Packet, PathMtu, Psn, QueuePair, ROCE_PORT};
+
+/// A packet whose payload follows from its number.
+fn payload(number: u32, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (number as usize * 31 + at * 7 + at / 251) as u8).collect()
+}
+
+/// Sends packet `number` with so many bytes of payload.
+fn send(link: &mut dyn Link, path: &Path, number: u32, length: usize) {
+    let payload = payload(number, length);
+    let bth = Bth::new(QueuePair::new(5).unwrap(), Psn::new(number));
+    let packet = Packet { bth, header: Header::SendOnly, payload: &payload };
+    link.send(path, packet.length(), &mut |identification, memory| {
+        let written = packet.emit(&path.flow, identification, memory).unwrap();
+        assert_eq!(written, memory.len());
+    })
+    .unwrap();
+}
+
+/// The number of a packet from [`send`], whose CRC and payload must be right.
+fn number(received: &Received<'_>) -> u32 {
+    let packet = Packet::parse(received.transport, received.check).unwrap_or_else(|error| panic!("{error}"));
+    let number = packet.bth.psn.value();
+    assert_eq!(packet.payload, payload(number, packet.payload.len()), "packet {number}");
+    number
+}
+
+fn config(segmentation: bool) -> UdpConfig {
+    UdpConfig { segmentation, ..UdpConfig::new(address()) }
+}
+
+/// Lengths of what a message of 20 packets has, and some of no pattern at all.
+fn lengths() -> impl Iterator<Item = usize> {
+    let message = (0..20).map(|at| if at == 19 { 1001 } else { 4096 });
+    let odd = (0..40).map(|at: usize| (at * 389) % 4097);
+    message.chain(odd).chain([0; 12]).chain([8; 70])
+}
+
+fn everything_arrives(from: UdpConfig, to: UdpConfig) -> (UdpLink, UdpLink) {
+    let (mut from, mut to) = (link(from), link(to));
+    let paths = [0, 1, 2].map(|entropy| from.path(to.local_address(), entropy, 0).unwrap());
+    let mut sent = 0;
+    let mut seen = Vec::new();
+    let lengths: Vec<_> = lengths().collect();
+    // Less at a time than the smallest socket buffers hold.
+    for window in lengths.chunks(10).cycle().take(60) {
+        for length in window {
+            send(&mut from, &paths[sent as usize / 7 % 3], sent, *length);
+            sent += 1;
+        }
+        assert!(from.flush());
+        drain(&mut to, window.len(), &mut |received| {
+            assert!(paths.iter().any(|path| path.flow == received.flow), "{:?}", received.flow);
+            assert_eq!(received.ecn, Ecn::NotCapable);
+            seen.push(number(received));
+        });
+    }
+    seen.sort_unstable();
+    assert!(seen.iter().copied().eq(0..sent), "each packet came once");
+    assert_eq!((from.counters().sent, from.counters().refused), (u64::from(sent), 0));
+    assert_eq!(to.counters().received, u64::from(sent));
+    (from, to)
+}
+
+#[test]
+fn packets_arrive_whether_or_not_the_kernel_cuts_and_joins_them() {
+    for (cutting, joining) in [(true, true), (true, false), (false, true), (false, false)] {
+        everything_arrives(config(cutting), config(joining));
+    }
+}
+
+#[test]
+fn packets_arrive_over_ipv6() {
+    let localhost = IpAddr::V6(Ipv6Addr::LOCALHOST);
+    for segmentation in [true, false] {
+        // There is one such address only, and maybe none.
+        let to = UdpConfig { segmentation, port: 14_791, ..UdpConfig::new(localhost) };
+        match UdpLink::new(to.clone()) {
+            Ok(link) => drop(link),
+            Err(error) => return eprintln!("not tried: {error}"),
+        }
+        let mut one = link(UdpConfig { port: 14_791, ..to });
+        let path = one.path(localhost, 3, Ecn::Capable0 as u8).unwrap();
+        for at in 0..12 {
+            send(&mut one, &path, at, 4096);
+        }
+        send(&mut one, &path, 12, 1);
+        assert!(one.flush());
+        let mut seen = Vec::new();
+        drain(&mut one, 13, &mut |received| {
+            assert_eq!((received.flow, received.ecn), (path.flow, Ecn::Capable0));
+            seen.push(number(received));
+        });
+        assert!(seen.iter().copied().eq(0..13));
+    }
+}
+
+#[test]
+fn a_run_is_one_message_both_ways() {
+    let (mut from, mut to) = (link(config(true)), link(config(true)));
+    if !from.segments() {
+        return eprintln!("not tried: this kernel does not cut UDP messages");
+    }
+    let path = from.path(to.local_address(), 0, 0).unwrap();
+    assert_eq!(path.mtu, PathMtu::Mtu4096, "loopback carries the largest packets");
+    for at in 0..15 {
+        send(&mut from, &path, at, if at < 14 { 4096 } else { 5 });
+    }
+    assert!(from.flush());
+    let mut guesses = Vec::new();
+    drain(&mut to, 15, &mut |received| {
+        number(received);
+        guesses.push(received.identification);
+    });
+    assert_eq!(guesses, (0..15).collect::<Vec<_>>(), "the kernel numbers the packets of a message");
+    assert_eq!((from.counters().calls, to.counters().calls), (1, 1));
+}
+
+#[test]
+fn congestion_marks_are_sent_and_seen() {
+    let (mut from, mut to) = (link(config(true)), link(config(true)));
+    for (class, ecn) in [
+        (0, Ecn::NotCapable),
+        (1, Ecn::Capable1),
+        (2, Ecn::Capable0),
+        (3, Ecn::CongestionExperienced),
+        (0x68 | 2, Ecn::Capable0),
+    ] {
+        let path = from.path(to.local_address(), 0, class).unwrap();
+        for at in 0..3 {
+            send(&mut from, &path, at, 100);
+        }
+        assert!(from.flush());
+        drain(&mut to, 3, &mut |received| assert_eq!(received.ecn, ecn));
+    }
+}
+
+#[test]
+fn queue_pairs_send_from_different_ports() {
+    let mut one = link(UdpConfig { senders: 4, ..config(true) });
+    let to = one.local_address();
+    let mut ports: Vec<_> = (0..8).map(|qp| one.path(to, qp, 0).unwrap().flow.source_port).collect();
+    assert_eq!(ports[..4], ports[4..]);
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 4);
+    assert!(!ports.contains(&ROCE_PORT) && !ports.contains(&0));
+}
+
+#[test]
+fn what_is_no_packet_is_handed_over_all_the_same() {
+    let mut to = link(config(true));
+    let stranger = UdpSocket::bind((address(), 0)).unwrap();
+    let at = (to.local_address(), ROCE_PORT);
+    for rubbish in [&b""[..], b"hello", &[0; 2000], &[0xff; 60_000]] {
+        stranger.send_to(rubbish, at).unwrap();
+        // An empty message has nothing to hand over.
+        let mut seen = 0;
+        drain(&mut to, usize::from(!rubbish.is_empty()), &mut |received| {
+            assert_eq!(received.transport, rubbish);
+            assert_eq!(received.flow.source_port, stranger.local_addr().unwrap().port());
+            assert!(Packet::parse(received.transport, received.check).is_err());
+            seen += 1;
+        });
+        assert_eq!(seen, usize::from(!rubbish.is_empty()));
+    }
+}
+
+#[test]
+fn a_full_link_says_so_and_recovers() {
+    let (mut from, mut to) = (link(config(true)), link(config(true)));
+    let path = from.path(to.local_address(), 0, 0).unwrap();
+    let mut taken = 0_u32;
+    let refusal = loop {
+        match from.send(&path, 4000, &mut |_, memory| memory.fill(1)) {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refusal, SendError::Full);
+    assert!(taken > 100);
+    let too_long = from.send(&path, 70_000, &mut |_, _| unreachable!("it is not taken"));
+    assert_eq!(too_long, Err(SendError::TooLong));
+    // The receiver's buffer is smaller than all that: most is lost, as on any network, and nothing waits for ever.
+    while !from.flush() {}
+    assert_eq!(from.counters().sent + from.counters().refused, u64::from(taken));
+    while to.poll(Time(0), &mut |_| ()) > 0 {}
+    send(&mut from, &path, 1, 100);
+    assert!(from.flush());
+    drain(&mut to, 1, &mut |received| assert_eq!(number(received), 1));
+}
+
+#[test]
+fn the_descriptor_says_that_there_is_something() {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let (mut from, mut to) = (link(config(true)), link(config(true)));
+    let path = from.path(to.local_address(), 0, 0).unwrap();
+    let readable = |link: &UdpLink| {
+        // SAFETY: the link owns the descriptor and outlives this use of it.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(link.event_descriptor().unwrap()) };
+        let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)).unwrap() == 1
+    };
+    assert!(!readable(&to));
+    send(&mut from, &path, 1, 100);
+    assert!(from.flush());
+    drain_when(&mut to, readable);
+    assert!(!readable(&to));
+}
+
+fn drain_when(to: &mut UdpLink, readable: impl Fn(&UdpLink) -> bool) {
+    for _ in 0..1_000_000 {
+        if readable(to) {
+            return drain(to, 1, &mut |_| ());
+        }
+    }
+    panic!("the descriptor never became readable");
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let first = link(config(true));
+    let taken = UdpLink::new(UdpConfig::new(first.local_address())).unwrap_err();
+    assert!(matches!(taken, LinkError::PortTaken { port: ROCE_PORT, .. }), "{taken}");
+    assert!(taken.to_string().contains("4791"), "{taken}");
+
+    // TEST-NET-3, which nobody has.
+    let foreign = UdpLink::new(UdpConfig::new("203.0.113.77".parse().unwrap())).unwrap_err();
+    assert!(matches!(foreign, LinkError::NotLocal { .. }), "{foreign}");
+    assert!(foreign.to_string().contains("127.0.0.1 (lo)"), "{foreign}");
+
+    let nowhere = UdpConfig { interface: Some("nowhere7".to_owned()), ..config(true) };
+    let nowhere = UdpLink::new(nowhere).unwrap_err();
+    assert!(matches!(nowhere, LinkError::NoInterface { .. }), "{nowhere}");
+
+    let here = UdpConfig { interface: Some("lo".to_owned()), ..config(true) };
+    assert!(UdpLink::new(here).is_ok());
+
+    for senders in [0, 257] {
+        let limit = UdpLink::new(UdpConfig { senders, ..config(true) }).unwrap_err();
+        assert_eq!(limit, LinkError::Limit { limit: "senders", most: 256 });
+    }
+
+    let mut one = link(config(true));
+    let other_family = one.path(IpAddr::V6(Ipv6Addr::LOCALHOST), 0, 0).unwrap_err();
+    assert!(matches!(other_family, LinkError::Family { .. }), "{other_family}");
+    // From a loopback address nothing leaves the host.
+    let away = one.path("203.0.113.77".parse().unwrap(), 0, 0).unwrap_err();
+    assert!(matches!(away, LinkError::Unreachable { .. }), "{away}");
+}
+
+#[test]
+fn an_address_of_another_interface_is_named() {
+    let mut names: Vec<_> = std::fs::read_dir("/sys/class/net")
+        .map(|all| all.filter_map(|one| one.ok()?.file_name().into_string().ok()).collect())
+        .unwrap_or_default();
+    names.retain(|name| name != "lo");
+    let wrong = names.into_iter().find_map(|name| {
+        let config = UdpConfig { interface: Some(name), ..config(true) };
+        // An interface without an address counts as none.
+        UdpLink::new(config).err().filter(|error| !matches!(error, LinkError::NoInterface { .. }))
+    });
+    if let Some(wrong) = wrong {
+        assert!(matches!(&wrong, LinkError::WrongInterface { found, .. } if found == "lo"), "{wrong}");
+    }
+}
