@@ -31,9 +31,10 @@ const CRATES: &[Crate] = &[
     bare("stack/types", &[]),
     bare("stack/verbs", &[]),
     bare("stack/wire", &[]),
+    bare("stack/rc", &["verbs", "wire"]),
     Crate { folder: "stack/mem", may_use: &[], no_std: false, may_be_unsafe: &["*"] },
     Crate { folder: "stack/ring", may_use: &["mem"], no_std: true, may_be_unsafe: &["shared.rs"] },
-    safe("stack/sim", &["verbs", "mem"]),
+    safe("stack/sim", &["verbs", "mem", "wire", "rc"]),
     Crate {
         folder: "devices/tcp",
         may_use: &["verbs", "mem"],

@@ -3,12 +3,15 @@
 //! [`SimNetwork`] joins any number of [`SimDevice`]s inside one thread. Time is what callers of
 //! [`Device::poll`](ringway_verbs::Device::poll) say it is, delays come from a seed, and so a run repeats exactly.
 //! [`conformance`] holds the rules of `ringway-verbs` as tests over any device.
+//!
+//! [`rc`] is the simulation of the reliable connections of `ringway-rc`, packet by packet.
 #![forbid(unsafe_code)]
 
 pub mod conformance;
 mod device;
 mod network;
 mod node;
+pub mod rc;
 
 pub use device::SimDevice;
 pub use network::{SimConfig, SimNetwork};

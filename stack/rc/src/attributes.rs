@@ -1,0 +1,212 @@
+//! What a queue pair is made with, its states, and what each step between them needs (IBA volume 1, 10.3.1 and table
+//! 91). What the specification demands at a step is a field of that step, so that nothing can be left out; what
+//! remains to be checked is ranges.
+
+use ringway_verbs::{Access, QueuePairNumber};
+use ringway_wire::{self as wire, PathMtu, Psn, RnrTimer};
+use thiserror::Error;
+
+/// Where a queue pair is in its life. There is no SQE: only unreliable queue pairs have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Made, or reset: takes nothing.
+    Reset,
+    /// Receives may be posted; nothing is sent or received.
+    Initialized,
+    /// Requests of the peer are executed.
+    ReadyToReceive,
+    /// Both directions work.
+    ReadyToSend,
+    /// Failed: everything posted is flushed.
+    Error,
+}
+
+/// What a queue pair has room for. Everything is allocated when it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Configuration {
+    /// Its number, which peers address; 24 bits.
+    pub number: QueuePairNumber,
+    /// Send-queue requests that may be outstanding.
+    pub send_depth: u32,
+    /// Receives that may be posted.
+    pub receive_depth: u32,
+    /// The most READs and atomics of the peer that can be answered at once.
+    pub responder_resources: u8,
+    /// Room for selective acknowledgement, in packets: how far a packet may be ahead of one that is missing. Zero for
+    /// queue pairs that will not use it.
+    pub selective_window: u32,
+}
+
+/// What the step to [`State::Initialized`] needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Initialization {
+    /// The partition; its lower 15 bits must be the peer's.
+    pub partition: u16,
+    /// What the peer may do through this queue pair, where the region permits it as well.
+    pub access: Access,
+}
+
+/// What the step to [`State::ReadyToReceive`] needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiveAttributes {
+    /// The most payload of a packet.
+    pub path_mtu: PathMtu,
+    /// The peer's queue pair.
+    pub destination: wire::QueuePair,
+    /// The PSN of the peer's first request.
+    pub receive_psn: Psn,
+    /// READs and atomics of the peer that are answered at once.
+    pub max_dest_rd_atomic: u8,
+    /// How long the peer shall wait when no receive is posted.
+    pub min_rnr_timer: RnrTimer,
+}
+
+/// What the step to [`State::ReadyToSend`] needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendAttributes {
+    /// How long to wait for an acknowledgement: 4.096 us * 2^timeout; 0 for ever.
+    pub timeout: u8,
+    /// How often to send again after a timeout or sequence error, without any progress.
+    pub retries: Retries,
+    /// How often to send again after an RNR NAK, without any progress.
+    pub rnr_retries: Retries,
+    /// The PSN of the first request.
+    pub send_psn: Psn,
+    /// READs and atomics outstanding at once: no more than the peer answers.
+    pub max_rd_atomic: u8,
+    /// Packets that may be outstanding.
+    pub window: u32,
+    /// Set the solicited-event bit on messages that complete a receive, which wakes a peer that sleeps.
+    pub solicited: bool,
+    /// How what is lost is found and how fast to send.
+    pub recovery: Recovery,
+}
+
+/// How often to try again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retries {
+    /// So often.
+    Times(u8),
+    /// Until it works.
+    Forever,
+}
+
+impl Retries {
+    /// The meaning of verbs' 3-bit RNR retry count, in which 7 is for ever.
+    #[must_use]
+    pub const fn from_rnr_count(count: u8) -> Self {
+        if count >= 7 { Self::Forever } else { Self::Times(count) }
+    }
+}
+
+/// How lost packets are recovered and the rate is controlled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// Go-back-N, as the specification says; slows down when the peer sends CNPs.
+    GoBackN {
+        /// The rate to begin with and to return to, in bytes per second.
+        line_rate: u64,
+    },
+    /// Selective acknowledgement and a congestion window. Both ends must have agreed on it.
+    Selective,
+}
+
+/// A step from one state to another, or a change within one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transition {
+    /// RESET to INIT.
+    Initialize(Initialization),
+    /// INIT to RTR.
+    ReadyToReceive(ReceiveAttributes),
+    /// RTR to RTS.
+    ReadyToSend(SendAttributes),
+    /// What may change while it works (RTS to RTS).
+    Adjust {
+        /// As [`Initialization::access`].
+        access: Access,
+        /// As [`ReceiveAttributes::min_rnr_timer`].
+        min_rnr_timer: RnrTimer,
+    },
+    /// Any state to ERR: flushes.
+    Error,
+    /// Any state to RESET: forgets everything, completions included.
+    Reset,
+}
+
+/// Why a step was refused. Nothing changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum AttributeError {
+    /// The step does not start in this state.
+    #[error("a queue pair in {from:?} cannot take this step, which starts in {expected:?}")]
+    WrongState {
+        /// Where it is.
+        from: State,
+        /// Where it must be.
+        expected: State,
+    },
+    /// A number is too large.
+    #[error("{attribute} is {value}, and at most {limit} is possible")]
+    TooLarge {
+        /// Which.
+        attribute: &'static str,
+        /// What was given.
+        value: u32,
+        /// The most.
+        limit: u32,
+    },
+    /// A number is too small.
+    #[error("{attribute} is {value}, and at least {limit} is needed")]
+    TooSmall {
+        /// Which.
+        attribute: &'static str,
+        /// What was given.
+        value: u32,
+        /// The least.
+        limit: u32,
+    },
+}
+
+/// The largest number of a queue pair; the one above it means all of a multicast group.
+const MAX_NUMBER: u32 = wire::QueuePair::MAX - 1;
+/// Packets outstanding must be fewer than half of all PSNs, with room for one READ of the longest message.
+const MAX_WINDOW: u32 = 1 << 20;
+/// The most sends, or receives, or packets out of order, for which memory is set aside.
+const MAX_DEPTH: u32 = 1 << 16;
+
+fn at_most(attribute: &'static str, value: u32, limit: u32) -> Result<(), AttributeError> {
+    if value <= limit { Ok(()) } else { Err(AttributeError::TooLarge { attribute, value, limit }) }
+}
+
+fn at_least(attribute: &'static str, value: u32, limit: u32) -> Result<(), AttributeError> {
+    if value >= limit { Ok(()) } else { Err(AttributeError::TooSmall { attribute, value, limit }) }
+}
+
+impl Configuration {
+    pub(crate) fn check(&self) -> Result<(), AttributeError> {
+        at_least("the queue pair's number", self.number.0, 2)?;
+        at_most("the queue pair's number", self.number.0, MAX_NUMBER)?;
+        at_least("the send depth", self.send_depth, 1)?;
+        at_most("the send depth", self.send_depth, MAX_DEPTH)?;
+        at_most("the receive depth", self.receive_depth, MAX_DEPTH)?;
+        at_most("the selective window", self.selective_window, MAX_DEPTH)
+    }
+}
+
+impl ReceiveAttributes {
+    pub(crate) fn check(&self, configuration: &Configuration) -> Result<(), AttributeError> {
+        let resources = u32::from(configuration.responder_resources);
+        at_most("max_dest_rd_atomic", self.max_dest_rd_atomic.into(), resources)
+    }
+}
+
+impl SendAttributes {
+    pub(crate) fn check(&self, configuration: &Configuration) -> Result<(), AttributeError> {
+        at_most("timeout", self.timeout.into(), 31)?;
+        at_least("the window", self.window, 1)?;
+        at_most("the window", self.window, MAX_WINDOW)?;
+        if self.recovery == Recovery::Selective {
+            at_most("the window", self.window, configuration.selective_window)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,373 @@
+//! A queue pair: its states, and what its parts do with what is posted, received and due.
+
+use ringway_verbs::{
+    Completion, CompletionKind, PostError, QueuePairNumber, ReceiveRequest, Status, Time, WorkRequest,
+};
+use ringway_wire::{Flow, Header, Packet, PathMtu};
+
+#[cfg(feature = "mutations")]
+use crate::mutation::{Mutated, Mutation};
+use crate::{
+    AttributeError, Configuration, Failure, Memory, Recovery, State, Transition,
+    completions::Completions,
+    rate::{Notifier, Rate},
+    requester::Requester,
+    responder::Responder,
+    timer,
+    transmit::{self, Envelope},
+};
+
+/// One end of a reliable connection.
+///
+/// The caller gives it packets ([`QueuePair::handle_packet`]) and the time ([`QueuePair::handle_timeout`], due at
+/// [`QueuePair::next_timeout`]), and after either, or after posting, takes packets
+/// ([`QueuePair::poll_transmit`]) and completions ([`QueuePair::poll_completion`]) until there are none.
+#[derive(Debug)]
+pub struct QueuePair {
+    configuration: Configuration,
+    state: State,
+    mtu: PathMtu,
+    envelope: Envelope,
+    pub(crate) requester: Requester,
+    pub(crate) responder: Responder,
+    completions: Completions,
+    rate: Rate,
+    notifier: Notifier,
+    /// Requests come before READ responses this time.
+    requests_first: bool,
+    failure: Option<Failure>,
+}
+
+impl QueuePair {
+    /// A queue pair in [`State::Reset`], with memory for all it will ever hold.
+    ///
+    /// # Errors
+    /// When the configuration is out of range.
+    pub fn new(configuration: &Configuration) -> Result<Self, AttributeError> {
+        configuration.check()?;
+        let number = configuration.number;
+        let capacity = configuration.send_depth as usize + configuration.receive_depth as usize;
+        Ok(Self {
+            configuration: *configuration,
+            state: State::Reset,
+            mtu: PathMtu::Mtu1024,
+            envelope: Envelope::default(),
+            requester: Requester::new(configuration.send_depth),
+            responder: Responder::new(configuration.receive_depth, configuration.responder_resources),
+            completions: Completions::new(number, capacity),
+            rate: Rate::new(u64::MAX),
+            notifier: Notifier::default(),
+            requests_first: false,
+            failure: None,
+        })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(&self) -> QueuePairNumber {
+        self.configuration.number
+    }
+
+    /// Where it is in its life.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Why it is in [`State::Error`].
+    #[must_use]
+    pub const fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
+    /// Takes a step from one state to another.
+    ///
+    /// # Errors
+    /// When the step does not start here or an attribute is out of range; nothing has changed then.
+    pub fn modify(&mut self, transition: &Transition) -> Result<(), AttributeError> {
+        match transition {
+            Transition::Initialize(attributes) => {
+                self.expect(State::Reset)?;
+                self.envelope.partition = attributes.partition;
+                self.responder.permit(attributes.access);
+                self.state = State::Initialized;
+            }
+            Transition::ReadyToReceive(attributes) => {
+                self.expect(State::Initialized)?;
+                attributes.check(&self.configuration)?;
+                self.mtu = attributes.path_mtu;
+                self.envelope.destination = attributes.destination;
+                self.responder.start(attributes);
+                self.state = State::ReadyToReceive;
+            }
+            Transition::ReadyToSend(attributes) => {
+                self.expect(State::ReadyToReceive)?;
+                attributes.check(&self.configuration)?;
+                self.envelope.solicited = attributes.solicited;
+                if let Recovery::GoBackN { line_rate } = attributes.recovery {
+                    self.rate = Rate::new(line_rate);
+                }
+                self.requester.start(attributes);
+                self.state = State::ReadyToSend;
+            }
+            Transition::Adjust { access, min_rnr_timer } => {
+                self.expect(State::ReadyToSend)?;
+                self.responder.permit(*access);
+                self.responder.set_rnr_timer(*min_rnr_timer);
+            }
+            Transition::Error => self.fail(Failure::Requested),
+            Transition::Reset => {
+                self.requester.reset();
+                self.responder.reset();
+                self.completions.clear();
+                (self.state, self.failure) = (State::Reset, None);
+            }
+        }
+        Ok(())
+    }
+
+    fn expect(&self, expected: State) -> Result<(), AttributeError> {
+        if self.state == expected {
+            Ok(())
+        } else {
+            Err(AttributeError::WrongState { from: self.state, expected })
+        }
+    }
+
+    /// Adds a request to the send queue. Local memory is looked at when a packet is made of it.
+    ///
+    /// # Errors
+    /// [`PostError::Full`] until completions are taken; [`PostError::WrongState`] before [`State::ReadyToSend`];
+    /// [`PostError::Unsupported`] for READs and atomics when none may be outstanding.
+    pub fn post_send(&mut self, request: &WorkRequest) -> Result<(), PostError> {
+        match self.state {
+            State::Reset | State::Initialized | State::ReadyToReceive => Err(PostError::WrongState),
+            _ if self.is_send_queue_full() => Err(PostError::Full),
+            State::ReadyToSend => self.requester.post(request, self.mtu),
+            State::Error => {
+                self.completions.send(request.id, Status::Flushed, request.length());
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether [`QueuePair::post_send`] would say [`PostError::Full`].
+    #[must_use]
+    pub fn is_send_queue_full(&self) -> bool {
+        self.requester.is_full(self.completions.sends())
+    }
+
+    /// Adds a buffer for one incoming message.
+    ///
+    /// # Errors
+    /// [`PostError::Full`] until completions are taken; [`PostError::WrongState`] before [`State::Initialized`].
+    pub fn post_receive(&mut self, request: &ReceiveRequest) -> Result<(), PostError> {
+        match self.state {
+            State::Reset => Err(PostError::WrongState),
+            _ if self.responder.is_full(self.completions.receives()) => Err(PostError::Full),
+            State::Error => {
+                let kind = CompletionKind::Receive;
+                self.completions.receive(request.id, Status::Flushed, kind, 0, None);
+                Ok(())
+            }
+            State::Initialized | State::ReadyToReceive | State::ReadyToSend => {
+                self.responder.post(request);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the oldest completion.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.completions.take()
+    }
+
+    /// Takes a packet whose invariant CRC is right and that came from the peer's address. `congested` says that it
+    /// was marked on the way (ECN "congestion experienced"). What does not belong here is ignored.
+    pub fn handle_packet<M: Memory>(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        congested: bool,
+        memory: &mut M,
+    ) {
+        let ours = packet.bth.destination.number() == self.configuration.number.0;
+        // The highest bit only says what kind of member the sender is.
+        let partition = (packet.bth.partition ^ self.envelope.partition) << 1 == 0;
+        if !ours || !partition || matches!(self.state, State::Reset | State::Initialized) {
+            return;
+        }
+        if matches!(packet.header, Header::Cnp) {
+            self.rate.notified(now);
+            return;
+        }
+        if congested {
+            self.notifier.marked(now);
+        }
+        let opcode = packet.header.opcode();
+        let outcome = if opcode.is_request() {
+            if self.state == State::Error {
+                self.responder.repeat_refusal(packet);
+                return;
+            }
+            self.responder.handle(packet, self.mtu, memory, &mut self.completions)
+        } else if opcode.is_response() && self.state == State::ReadyToSend {
+            self.complete(now, packet, memory)
+        } else {
+            Ok(())
+        };
+        if let Err(failure) = outcome {
+            self.fail(failure);
+        }
+    }
+
+    fn complete<M: Memory>(&mut self, now: Time, packet: &Packet<'_>, memory: &mut M) -> Result<(), Failure> {
+        let psn = packet.bth.psn;
+        let completions = &mut self.completions;
+        match packet.header {
+            Header::Acknowledge(aeth) => {
+                self.requester.handle_acknowledge(now, psn, aeth.syndrome, completions)
+            }
+            Header::AtomicAcknowledge(_, old) => {
+                self.requester.handle_atomic_response(now, psn, old, memory, completions)
+            }
+            _ => {
+                let (payload, mtu) = (packet.payload, self.mtu);
+                self.requester.handle_read_response(now, psn, payload, mtu, memory, completions)
+            }
+        }
+    }
+
+    /// When [`QueuePair::handle_timeout`], or [`QueuePair::poll_transmit`], has something to do if nothing arrives and
+    /// nothing is posted.
+    pub fn next_timeout(&mut self, now: Time) -> Option<Time> {
+        if self.state != State::ReadyToSend {
+            return None;
+        }
+        let paced = if self.requester.has_more() || self.responder.responses.front().is_some() {
+            self.rate.held_until(now)
+        } else {
+            None
+        };
+        timer::earlier(self.requester.timeout(), paced)
+    }
+
+    /// Does what is due by now.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.state == State::ReadyToSend
+            && let Err(failure) = self.requester.expire(now)
+        {
+            self.fail(failure);
+        }
+    }
+
+    /// Writes the next packet, as UDP carries it, to the front of `frame`, and returns its length; `None` when there
+    /// is none now. `frame` has room for [`ringway_wire::TRANSPORT_LENGTH_MAX`] bytes. `identification` gives what the IPv4
+    /// header will have for a packet of that length (see [`ringway_wire::emit`]).
+    pub fn poll_transmit<M: Memory>(
+        &mut self,
+        now: Time,
+        memory: &M,
+        flow: &Flow,
+        identification: impl Fn(usize) -> u16,
+        frame: &mut [u8],
+    ) -> Option<usize> {
+        if matches!(self.state, State::Reset | State::Initialized) {
+            return None;
+        }
+        if self.notifier.is_due() {
+            self.notifier.sent(now);
+            return transmit::notification(&self.envelope, flow, identification, frame);
+        }
+        loop {
+            let response = self.responder.responses.front();
+            let request_ready = self.state == State::ReadyToSend && self.requester.has_more();
+            let is_read = response.is_some_and(|response| response.is_read());
+            // Acknowledgements are short and wanted; READ responses and requests take turns, at the rate.
+            if (is_read || (response.is_none() && request_ready)) && self.rate.held_until(now).is_some() {
+                return None;
+            }
+            let written = if request_ready && (response.is_none() || is_read && self.requests_first) {
+                self.transmit_request(now, memory, flow, &identification, frame)
+            } else {
+                self.transmit_response(now, memory, flow, &identification, frame)?
+            };
+            // Nothing was written when memory was gone; what there is to send may be another thing now.
+            if let Some(length) = written {
+                return Some(length);
+            }
+        }
+    }
+
+    fn transmit_request<M: Memory>(
+        &mut self,
+        now: Time,
+        memory: &M,
+        flow: &Flow,
+        identification: &impl Fn(usize) -> u16,
+        frame: &mut [u8],
+    ) -> Option<usize> {
+        let outgoing = self.requester.next_packet(self.mtu)?;
+        match transmit::packet(&self.envelope, &outgoing, memory, flow, identification, frame) {
+            Ok(length) => {
+                self.requester.sent(now, &outgoing);
+                self.rate.sent(now, length);
+                self.requests_first = false;
+                Some(length)
+            }
+            Err(_) => {
+                if let Err(failure) = self.requester.fault() {
+                    self.fail(failure);
+                }
+                None
+            }
+        }
+    }
+
+    /// `None` when there is no response.
+    #[expect(clippy::option_option, reason = "the inner one says that the response could not be made")]
+    fn transmit_response<M: Memory>(
+        &mut self,
+        now: Time,
+        memory: &M,
+        flow: &Flow,
+        identification: &impl Fn(usize) -> u16,
+        frame: &mut [u8],
+    ) -> Option<Option<usize>> {
+        let response = self.responder.responses.front()?;
+        let outgoing = crate::segment::response(&response, self.responder.msn, self.mtu);
+        Some(match transmit::packet(&self.envelope, &outgoing, memory, flow, identification, frame) {
+            Ok(length) => {
+                self.responder.responses.sent(self.mtu);
+                if response.is_read() {
+                    self.rate.sent(now, length);
+                    self.requests_first = true;
+                }
+                Some(length)
+            }
+            Err(_) => {
+                self.responder.refuse_read(outgoing.psn);
+                self.fail(Failure::AccessRefused);
+                None
+            }
+        })
+    }
+
+    /// Moves to the error state and flushes both queues.
+    fn fail(&mut self, failure: Failure) {
+        if self.state == State::Error {
+            return;
+        }
+        self.state = State::Error;
+        self.failure = Some(failure);
+        self.requester.flush(failure.send_status(), &mut self.completions);
+        self.responder.flush(&mut self.completions);
+    }
+
+    /// Makes it break a rule from now on.
+    #[cfg(feature = "mutations")]
+    pub const fn mutate(&mut self, mutation: Mutation) {
+        self.responder.mutation = Mutated::by(mutation);
+        self.requester.mutation = Mutated::by(mutation);
+    }
+}

@@ -1,0 +1,176 @@
+//! Cutting messages into packets: which header and which bytes the packet with a given PSN has. A packet is made from
+//! the request alone, so that one that is sent again is the same.
+
+use ringway_verbs::{LocalSlice, MAX_SEGMENTS, Operation, RemoteSlice};
+use ringway_wire::{Aeth, AtomicEth, Header, PathMtu, Psn, Reth, Syndrome};
+
+use crate::{
+    Denied, Memory,
+    requester::Posted,
+    responses::{RemoteBytes, Response},
+};
+
+/// A packet to be sent, without what the queue pair adds to all of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outgoing {
+    pub(crate) header: Header,
+    pub(crate) psn: Psn,
+    /// The PSN of what comes after it.
+    pub(crate) end: Psn,
+    pub(crate) ack_request: bool,
+    /// It completes a receive of the peer.
+    pub(crate) receives: bool,
+    pub(crate) payload: Payload,
+}
+
+/// Where a packet's payload comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Payload {
+    None,
+    /// From the segments of a posted request.
+    Local {
+        segments: [LocalSlice; MAX_SEGMENTS],
+        offset: u64,
+        length: usize,
+    },
+    /// Bytes that the peer READs.
+    Remote(RemoteBytes),
+}
+
+impl Payload {
+    pub(crate) const fn length(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Local { length, .. } => *length,
+            Self::Remote(bytes) => bytes.length as usize,
+        }
+    }
+
+    /// Copies it into a frame; `into` has its length.
+    pub(crate) fn copy<M: Memory>(&self, memory: &M, into: &mut [u8]) -> Result<(), Denied> {
+        match self {
+            Self::None => Ok(()),
+            Self::Local { segments, offset, .. } => gather(segments, *offset, into, memory),
+            Self::Remote(bytes) if bytes.length == 0 => Ok(()),
+            Self::Remote(bytes) => memory.read_remote(bytes.key, bytes.address, into),
+        }
+    }
+}
+
+/// Copies what the segments make up, from `offset` on.
+fn gather<M: Memory>(
+    segments: &[LocalSlice],
+    mut offset: u64,
+    mut into: &mut [u8],
+    memory: &M,
+) -> Result<(), Denied> {
+    for segment in segments {
+        if into.is_empty() {
+            break;
+        }
+        let Some(room) = segment.length.checked_sub(offset).filter(|room| *room > 0) else {
+            offset -= segment.length;
+            continue;
+        };
+        let taken = usize::try_from(room).map_or(into.len(), |room| room.min(into.len()));
+        let (part, rest) = into.split_at_mut(taken);
+        memory.read_local(segment.key, segment.offset.checked_add(offset).ok_or(Denied)?, part)?;
+        (into, offset) = (rest, 0);
+    }
+    if into.is_empty() { Ok(()) } else { Err(Denied) }
+}
+
+/// Where in its message a packet is.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    first: bool,
+    last: bool,
+}
+
+/// The packet of a posted request that has this PSN. For a READ it asks for everything from that PSN on.
+pub(crate) fn packet(posted: &Posted, psn: Psn, mtu: PathMtu) -> Option<Outgoing> {
+    let index = psn.above(posted.first);
+    let place = Place { first: index == 0, last: index + 1 >= posted.packets };
+    let total = posted.request.length();
+    let offset = u64::from(index) * mtu.bytes() as u64;
+    let rest = total.checked_sub(offset)?;
+    let one = |header, receives| {
+        let length = usize::try_from(rest.min(mtu.bytes() as u64)).unwrap_or_default();
+        let payload = Payload::Local { segments: posted.request.local, offset, length };
+        Outgoing { header, psn, end: psn.next(), ack_request: place.last, receives, payload }
+    };
+    let reth = |remote: RemoteSlice, offset: u64, length: u64| {
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        Reth { address: remote.offset.wrapping_add(offset), key: remote.key.0, length }
+    };
+    let asking = |header, end| Outgoing {
+        header,
+        psn,
+        end,
+        ack_request: true,
+        receives: false,
+        payload: Payload::None,
+    };
+    Some(match posted.request.operation {
+        Operation::Send { immediate } => one(send_header(place, immediate), place.last),
+        Operation::Write { remote } => one(write_header(place, reth(remote, 0, total), None), false),
+        Operation::WriteWithImmediate { remote, immediate } => {
+            one(write_header(place, reth(remote, 0, total), Some(immediate)), place.last)
+        }
+        Operation::Read { remote } => asking(Header::ReadRequest(reth(remote, offset, rest)), posted.end()),
+        Operation::FetchAdd { remote, add } => {
+            let (address, key) = (remote.offset, remote.key.0);
+            asking(Header::FetchAdd(AtomicEth { address, key, swap_or_add: add, compare: 0 }), posted.end())
+        }
+        Operation::CompareSwap { remote, expected, desired } => {
+            let (address, key) = (remote.offset, remote.key.0);
+            let atomic = AtomicEth { address, key, swap_or_add: desired, compare: expected };
+            asking(Header::CompareSwap(atomic), posted.end())
+        }
+    })
+}
+
+const fn send_header(place: Place, immediate: Option<u32>) -> Header {
+    match (place, immediate) {
+        (Place { first: true, last: true }, None) => Header::SendOnly,
+        (Place { first: true, last: true }, Some(immediate)) => Header::SendOnlyImmediate(immediate),
+        (Place { first: true, last: false }, _) => Header::SendFirst,
+        (Place { first: false, last: false }, _) => Header::SendMiddle,
+        (Place { first: false, last: true }, None) => Header::SendLast,
+        (Place { first: false, last: true }, Some(immediate)) => Header::SendLastImmediate(immediate),
+    }
+}
+
+const fn write_header(place: Place, reth: Reth, immediate: Option<u32>) -> Header {
+    match (place, immediate) {
+        (Place { first: true, last: true }, None) => Header::WriteOnly(reth),
+        (Place { first: true, last: true }, Some(immediate)) => Header::WriteOnlyImmediate(reth, immediate),
+        (Place { first: true, last: false }, _) => Header::WriteFirst(reth),
+        (Place { first: false, last: false }, _) => Header::WriteMiddle,
+        (Place { first: false, last: true }, None) => Header::WriteLast,
+        (Place { first: false, last: true }, Some(immediate)) => Header::WriteLastImmediate(immediate),
+    }
+}
+
+/// The next packet of a response.
+pub(crate) fn response(response: &Response, msn: u32, mtu: PathMtu) -> Outgoing {
+    let aeth = |syndrome| Aeth { syndrome, msn };
+    let (header, psn, payload) = match *response {
+        Response::Acknowledge { psn, syndrome } => (Header::Acknowledge(aeth(syndrome)), psn, Payload::None),
+        Response::Atomic { psn, old, .. } => {
+            (Header::AtomicAcknowledge(aeth(Syndrome::ACK), old), psn, Payload::None)
+        }
+        Response::Read { psn, memory, first, .. } => {
+            let mtu_bytes = u32::try_from(mtu.bytes()).unwrap_or(u32::MAX);
+            let header = match (first, memory.length <= mtu_bytes) {
+                (true, true) => Header::ReadResponseOnly(aeth(Syndrome::ACK)),
+                (true, false) => Header::ReadResponseFirst(aeth(Syndrome::ACK)),
+                (false, false) => Header::ReadResponseMiddle,
+                (false, true) => Header::ReadResponseLast(aeth(Syndrome::ACK)),
+            };
+            let length = memory.length.min(mtu_bytes);
+            (header, psn, Payload::Remote(RemoteBytes { length, ..memory }))
+        }
+    };
+    Outgoing { header, psn, end: psn.next(), ack_request: false, receives: false, payload }
+}

@@ -1,0 +1,25 @@
+//! Reliable connections in virtual time: random requests over a seeded network, and checkers with an oracle.
+//!
+//! [`run`] makes a world of a seed: nodes, connections, what the network does to packets, and what goes wrong on
+//! purpose. Both ends of every connection post random requests and receives. Checked are
+//! - the bytes that READs, atomics and receives bring, when they complete;
+//! - the order and number of completions, signalled, silent and flushed;
+//! - the memory that was written, at the end: exactly what the requests make of it in the order of posting, and after a
+//!   failure what some first part of them makes, packet by packet;
+//! - atomics: that each was executed once, by the words that one connection changes and by a counter that all share;
+//! - that everything ends.
+#![expect(clippy::indexing_slicing, reason = "a test that leaves its own arrays has failed")]
+
+mod memory;
+mod network;
+mod random;
+mod scenario;
+mod stream;
+mod world;
+
+pub use memory::NodeMemory;
+pub use network::{Counts, Faults, InFlight, PacketNetwork};
+pub use random::Random;
+#[cfg(feature = "mutations")]
+pub use scenario::run_mutated;
+pub use scenario::{Report, run};
