@@ -47,6 +47,7 @@ const CRATES: &[Crate] = &[
         no_std: false,
         may_be_unsafe: &["link/udp/socket.rs"],
     },
+    safe("devices/wrap", &["verbs", "wire", "roce"]),
     safe("collectives/plan", &["types"]),
     Crate { folder: "collectives/reduce", may_use: &["types", "mem"], no_std: false, may_be_unsafe: &["*"] },
     Crate {

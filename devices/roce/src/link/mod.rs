@@ -108,6 +108,50 @@ pub trait Link: fmt::Debug + Send {
     fn counters(&self) -> Counters;
 }
 
+/// A link that is chosen, or wrapped in others, while the program runs.
+impl<L: Link + ?Sized> Link for Box<L> {
+    fn local_address(&self) -> IpAddr {
+        (**self).local_address()
+    }
+
+    fn mtu(&self) -> PathMtu {
+        (**self).mtu()
+    }
+
+    fn path(&mut self, peer: IpAddr, entropy: u32, traffic_class: u8) -> Result<Path, LinkError> {
+        (**self).path(peer, entropy, traffic_class)
+    }
+
+    fn send(
+        &mut self,
+        path: &Path,
+        length: usize,
+        write: &mut dyn FnMut(u16, &mut [u8]),
+    ) -> Result<(), SendError> {
+        (**self).send(path, length, write)
+    }
+
+    fn flush(&mut self) -> bool {
+        (**self).flush()
+    }
+
+    fn poll(&mut self, now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize {
+        (**self).poll(now, receive)
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        (**self).deadline()
+    }
+
+    fn event_descriptor(&self) -> Option<i32> {
+        (**self).event_descriptor()
+    }
+
+    fn counters(&self) -> Counters {
+        (**self).counters()
+    }
+}
+
 /// Why a link, or a way over it, could not be had.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LinkError {
