@@ -41,6 +41,8 @@ const SEND_BATCH: usize = 64;
 const SEND_BYTES: usize = 1 << 20;
 /// The most sockets that send.
 const SENDERS_MAX: usize = 256;
+/// The option to receive packets without a UDP checksum over IPv6 (`linux/udp.h`).
+const UDP_NO_CHECK6_RX: i32 = 102;
 /// The smallest IP packets that RoCE can do with: the least path MTU and what `PathMtu::for_interface` keeps.
 const INTERFACE_BYTES_MIN: usize = 256 + 80;
 
@@ -108,11 +110,17 @@ impl UdpLink {
 
         let receiver = open(config.address)?;
         let mtu = interface_mtu(receiver.as_fd(), &place.interface)?;
-        set_buffers(&receiver, config.buffer_bytes);
+        // What does not fit the buffer is lost. Beyond the system's limit only the administrator may go.
+        let _ = set_socket_recv_buffer_size_force(&receiver, config.buffer_bytes)
+            .or_else(|_| set_socket_recv_buffer_size(&receiver, config.buffer_bytes));
         let options = || {
             match config.address {
                 IpAddr::V4(_) => set_ip_recvtos(&receiver, true)?,
-                IpAddr::V6(_) => set_ipv6_recvtclass(&receiver, true)?,
+                IpAddr::V6(_) => {
+                    set_ipv6_recvtclass(&receiver, true)?;
+                    // Hardware and rxe send no UDP checksum, which IPv6 alone does not allow; the invariant CRC does.
+                    socket::set_option(receiver.as_fd(), libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
+                }
             }
             // A kernel that cannot join packets delivers them one by one.
             if config.segmentation {
@@ -332,19 +340,13 @@ fn open(address: IpAddr) -> Result<OwnedFd, LinkError> {
     Ok(socket)
 }
 
-/// Larger buffers, as large as the system allows: what does not fit them is lost.
-fn set_buffers(socket: &OwnedFd, bytes: usize) {
-    // Beyond the system's limits only the administrator may go.
-    let _ = set_socket_recv_buffer_size_force(socket, bytes)
-        .or_else(|_| set_socket_recv_buffer_size(socket, bytes));
-    let _ = set_socket_send_buffer_size_force(socket, bytes)
-        .or_else(|_| set_socket_send_buffer_size(socket, bytes));
-}
-
 fn sender(config: &UdpConfig, scope: u32) -> Result<Sender, LinkError> {
     let failed = |error: rustix::io::Errno| system("open a sending socket")(error.into());
     let socket = open(config.address)?;
-    set_buffers(&socket, config.buffer_bytes);
+    let _ = set_socket_send_buffer_size_force(&socket, config.buffer_bytes)
+        .or_else(|_| set_socket_send_buffer_size(&socket, config.buffer_bytes));
+    // Nobody reads what strangers send here: as little of it as possible is kept.
+    let _ = set_socket_recv_buffer_size(&socket, 0);
     bind(&socket, &socket_address(config.address, 0, scope)).map_err(failed)?;
     let name = SocketAddr::try_from(getsockname(&socket).map_err(failed)?).map_err(failed)?;
     Ok(Sender { socket, port: name.port() })
