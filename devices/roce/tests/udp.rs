@@ -6,13 +6,13 @@ mod common;
 
 use std::{
     net::{IpAddr, Ipv6Addr, UdpSocket},
-    os::fd::BorrowedFd,
+    os::fd::{BorrowedFd, OwnedFd},
 };
 
 use common::{address, drain, link};
 use ringway_roce::{Link, LinkError, Path, Received, SendError, UdpConfig, UdpLink};
 use ringway_verbs::Time;
-use ringway_wire::{Bth, Ecn, Header, Packet, PathMtu, Psn, QueuePair, ROCE_PORT};
+use ringway_wire::{Bth, Datagram, Ecn, Header, Packet, PathMtu, Psn, QueuePair, ROCE_PORT};
 
 /// A packet whose payload follows from its number.
 fn payload(number: u32, length: usize) -> Vec<u8> {
@@ -277,4 +277,44 @@ fn an_address_of_another_interface_is_named() {
     if let Some(wrong) = wrong {
         assert!(matches!(&wrong, LinkError::WrongInterface { found, .. } if found == "lo"), "{wrong}");
     }
+}
+
+/// A socket that sees every IPv4 packet of every interface; `None` without the privilege.
+fn sniffer() -> Option<OwnedFd> {
+    use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with, sockopt};
+    // ETH_P_IP, in the network's byte order.
+    let protocol = Protocol::from_raw(u32::from(0x0800_u16.to_be()).try_into().unwrap());
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, Some(protocol)).ok()?;
+    // Other tests' packets shall not push ours out.
+    let _ = sockopt::set_socket_recv_buffer_size_force(&socket, 64 << 20);
+    Some(socket)
+}
+
+#[test]
+fn the_wire_carries_the_identification_that_the_crc_covers() {
+    let Some(sniffer) = sniffer() else {
+        return println!("not tried: only the administrator sees packets on the wire");
+    };
+    let (mut from, mut to) = (link(config(false)), link(config(true)));
+    let path = from.path(to.local_address(), 0, Ecn::Capable0 as u8).unwrap();
+    const PACKETS: u32 = 10;
+    for at in 0..PACKETS {
+        send(&mut from, &path, at, at as usize * 400);
+    }
+    assert!(from.flush());
+    drain(&mut to, PACKETS as usize, &mut |received| assert!(number(received) < PACKETS));
+    let mut bytes = vec![0; 65_536];
+    let mut seen = Vec::new();
+    while let Ok((length, _)) = rustix::net::recv(&sniffer, &mut bytes[..], rustix::net::RecvFlags::empty()) {
+        let Ok(datagram) = Datagram::parse(&bytes[..length]) else { continue };
+        if datagram.flow == path.flow {
+            let packet = Packet::parse(datagram.transport, datagram.check());
+            seen.push(packet.unwrap_or_else(|error| panic!("{error}")).bth.psn.value());
+        }
+    }
+    // Loopback shows each packet twice, leaving and arriving.
+    seen.sort_unstable();
+    seen.dedup();
+    assert!(seen.into_iter().eq(0..PACKETS));
 }
