@@ -5,7 +5,7 @@ use std::{hint::black_box, net::Ipv4Addr, time::Duration};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ringway_rc::{
-    AtomicOperation, Configuration, Denied, Initialization, Memory, QueuePair, ReceiveAttributes, Recovery,
+    AtomicOperation, Configuration, Denied, Initialization, Memory, QueuePair, ReceiveAttributes,
     RemoteAccess, Retries, SendAttributes, Transition,
 };
 use ringway_verbs::{
@@ -74,13 +74,14 @@ struct End {
     flow: Flow,
 }
 
-fn end(number: u32, path_mtu: PathMtu, bytes: usize) -> Option<End> {
+fn end(number: u32, path_mtu: PathMtu, bytes: usize, selective: bool) -> Option<End> {
     let mut queue_pair = QueuePair::new(&Configuration {
         number: QueuePairNumber(number),
         send_depth: 16,
         receive_depth: 16,
         responder_resources: 4,
-        selective_window: 0,
+        selective_window: if selective { WINDOW } else { 0 },
+        path_mtu_max: PathMtu::Mtu4096,
     })
     .ok()?;
     let steps = [
@@ -91,6 +92,7 @@ fn end(number: u32, path_mtu: PathMtu, bytes: usize) -> Option<End> {
             receive_psn: Psn::ZERO,
             max_dest_rd_atomic: 4,
             min_rnr_timer: RnrTimer::at_least(10),
+            selective,
         }),
         Transition::ReadyToSend(SendAttributes {
             timeout: 14,
@@ -100,7 +102,7 @@ fn end(number: u32, path_mtu: PathMtu, bytes: usize) -> Option<End> {
             max_rd_atomic: 4,
             window: WINDOW,
             solicited: false,
-            recovery: Recovery::GoBackN { line_rate: 12_500_000_000 },
+            line_rate: 12_500_000_000,
         }),
     ];
     for step in &steps {
@@ -118,9 +120,9 @@ struct Link {
 }
 
 impl Link {
-    fn new(mtu: PathMtu, bytes: usize) -> Option<Self> {
+    fn new(mtu: PathMtu, bytes: usize, selective: bool) -> Option<Self> {
         let frames = vec![vec![0; TRANSPORT_LENGTH_MAX]; BURST];
-        Some(Self { ends: [end(0x10, mtu, bytes)?, end(0x11, mtu, bytes)?], frames })
+        Some(Self { ends: [end(0x10, mtu, bytes, selective)?, end(0x11, mtu, bytes, selective)?], frames })
     }
 
     /// Sends what one end has, at most a burst, and lets the other take it; returns how many packets it was.
@@ -173,10 +175,16 @@ fn writes(c: &mut Criterion) {
     let mut group = c.benchmark_group("reliable_connection");
     group.measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_secs(1));
     let remote = RemoteSlice { key: RemoteKey(1), offset: 0 };
-    for (name, operation) in [("write", Operation::Write { remote }), ("read", Operation::Read { remote })] {
+    let cases = [
+        ("write", Operation::Write { remote }, false),
+        ("selective_write", Operation::Write { remote }, true),
+        ("read", Operation::Read { remote }, false),
+        ("selective_read", Operation::Read { remote }, true),
+    ];
+    for (name, operation, selective) in cases {
         for mtu in [PathMtu::Mtu1024, PathMtu::Mtu4096] {
             for length in [8, BYTES] {
-                let Some(mut link) = Link::new(mtu, BYTES) else { continue };
+                let Some(mut link) = Link::new(mtu, BYTES, selective) else { continue };
                 group.throughput(Throughput::Bytes(length as u64));
                 let id = BenchmarkId::new(format!("{name}_mtu_{}", mtu.bytes()), length);
                 group.bench_function(id, |b| {

@@ -6,6 +6,8 @@ use ringway_verbs::{Access, QueuePairNumber};
 use ringway_wire::{self as wire, PathMtu, Psn, RnrTimer};
 use thiserror::Error;
 
+use crate::selective::WINDOW_MAX;
+
 /// Where a queue pair is in its life. There is no SQE: only unreliable queue pairs have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -32,9 +34,11 @@ pub struct Configuration {
     pub receive_depth: u32,
     /// The most READs and atomics of the peer that can be answered at once.
     pub responder_resources: u8,
-    /// Room for selective acknowledgement, in packets: how far a packet may be ahead of one that is missing. Zero for
-    /// queue pairs that will not use it.
+    /// Room for selective acknowledgement, in packets of `path_mtu_max`: how far a packet may be ahead of one that is
+    /// missing. A power of two; zero for queue pairs that will not use it.
     pub selective_window: u32,
+    /// The largest path MTU it will have.
+    pub path_mtu_max: PathMtu,
 }
 
 /// What the step to [`State::Initialized`] needs.
@@ -59,6 +63,9 @@ pub struct ReceiveAttributes {
     pub max_dest_rd_atomic: u8,
     /// How long the peer shall wait when no receive is posted.
     pub min_rnr_timer: RnrTimer,
+    /// Both ends have agreed on selective acknowledgement and a congestion window. Without it lost packets are sent again
+    /// with all that follows them, as the specification says, and congestion notifications slow down.
+    pub selective: bool,
 }
 
 /// What the step to [`State::ReadyToSend`] needs.
@@ -78,8 +85,9 @@ pub struct SendAttributes {
     pub window: u32,
     /// Set the solicited-event bit on messages that complete a receive, which wakes a peer that sleeps.
     pub solicited: bool,
-    /// How what is lost is found and how fast to send.
-    pub recovery: Recovery,
+    /// The rate to begin with, and to return to after a slowdown, in bytes per second. Nothing is held back until the
+    /// peer sends a congestion notification.
+    pub line_rate: u64,
 }
 
 /// How often to try again.
@@ -97,18 +105,6 @@ impl Retries {
     pub const fn from_rnr_count(count: u8) -> Self {
         if count >= 7 { Self::Forever } else { Self::Times(count) }
     }
-}
-
-/// How lost packets are recovered and the rate is controlled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recovery {
-    /// Go-back-N, as the specification says; slows down when the peer sends CNPs.
-    GoBackN {
-        /// The rate to begin with and to return to, in bytes per second.
-        line_rate: u64,
-    },
-    /// Selective acknowledgement and a congestion window. Both ends must have agreed on it.
-    Selective,
 }
 
 /// A step from one state to another, or a change within one.
@@ -170,7 +166,7 @@ pub enum AttributeError {
 const MAX_NUMBER: u32 = wire::QueuePair::MAX - 1;
 /// Packets outstanding must be fewer than half of all PSNs, with room for one READ of the longest message.
 const MAX_WINDOW: u32 = 1 << 20;
-/// The most sends, or receives, or packets out of order, for which memory is set aside.
+/// The most sends, or receives, for which memory is set aside.
 const MAX_DEPTH: u32 = 1 << 16;
 
 fn at_most(attribute: &'static str, value: u32, limit: u32) -> Result<(), AttributeError> {
@@ -188,25 +184,30 @@ impl Configuration {
         at_least("the send depth", self.send_depth, 1)?;
         at_most("the send depth", self.send_depth, MAX_DEPTH)?;
         at_most("the receive depth", self.receive_depth, MAX_DEPTH)?;
-        at_most("the selective window", self.selective_window, MAX_DEPTH)
+        at_most("the selective window", self.selective_window, WINDOW_MAX)?;
+        match self.selective_window.checked_next_power_of_two() {
+            Some(limit) if self.selective_window > 0 => {
+                at_least("the selective window, a power of two,", self.selective_window, limit)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
 impl ReceiveAttributes {
     pub(crate) fn check(&self, configuration: &Configuration) -> Result<(), AttributeError> {
         let resources = u32::from(configuration.responder_resources);
-        at_most("max_dest_rd_atomic", self.max_dest_rd_atomic.into(), resources)
+        at_most("max_dest_rd_atomic", self.max_dest_rd_atomic.into(), resources)?;
+        let code = |mtu: PathMtu| u32::from(mtu.code());
+        at_most("the code of the path MTU", code(self.path_mtu), code(configuration.path_mtu_max))?;
+        at_least("the selective window", configuration.selective_window, self.selective.into())
     }
 }
 
 impl SendAttributes {
-    pub(crate) fn check(&self, configuration: &Configuration) -> Result<(), AttributeError> {
+    pub(crate) fn check(&self) -> Result<(), AttributeError> {
         at_most("timeout", self.timeout.into(), 31)?;
         at_least("the window", self.window, 1)?;
-        at_most("the window", self.window, MAX_WINDOW)?;
-        if self.recovery == Recovery::Selective {
-            at_most("the window", self.window, configuration.selective_window)?;
-        }
-        Ok(())
+        at_most("the window", self.window, MAX_WINDOW)
     }
 }

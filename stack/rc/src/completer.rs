@@ -20,6 +20,9 @@ impl Requester {
         syndrome: Syndrome,
         completions: &mut Completions,
     ) -> Result<(), Failure> {
+        if self.selects() {
+            return self.handle_selected_nak(now, psn, syndrome, completions);
+        }
         if !self.is_outstanding(psn) {
             return Ok(());
         }
@@ -93,7 +96,7 @@ impl Requester {
     }
 
     /// The oldest request is done.
-    fn complete_front(&mut self, completions: &mut Completions) {
+    pub(crate) fn complete_front(&mut self, completions: &mut Completions) {
         let Some(posted) = self.queue.pop_front() else { return };
         if posted.asked {
             self.outstanding_reads -= 1;
@@ -122,6 +125,9 @@ impl Requester {
         memory: &mut M,
         completions: &mut Completions,
     ) -> Result<(), Failure> {
+        if self.selects() {
+            return self.handle_selected_response(now, psn, Ok(payload), mtu, memory, completions);
+        }
         if !self.is_outstanding(psn) {
             return Ok(());
         }
@@ -156,9 +162,13 @@ impl Requester {
         now: Time,
         psn: Psn,
         old: u64,
+        mtu: PathMtu,
         memory: &mut M,
         completions: &mut Completions,
     ) -> Result<(), Failure> {
+        if self.selects() {
+            return self.handle_selected_response(now, psn, Err(old), mtu, memory, completions);
+        }
         if !self.is_outstanding(psn) {
             return Ok(());
         }
@@ -177,7 +187,7 @@ impl Requester {
 }
 
 /// Copies bytes to `offset` of what the segments make up.
-fn scatter<M: Memory>(
+pub(crate) fn scatter<M: Memory>(
     segments: &[LocalSlice],
     mut offset: u64,
     mut from: &[u8],

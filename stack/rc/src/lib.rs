@@ -33,6 +33,10 @@
 //! READ whose response is missing, and when nothing at all comes for the local ACK timeout. A READ is asked again from
 //! the first missing packet on. Every going back counts as a retry until something is acknowledged.
 //!
+//! Two ends that have agreed on it do better: see `selective`, which keeps what came after a gap, says what is missing,
+//! sends only that again, and bounds what is outstanding by the delay and the marks that packets meet. Toward any other
+//! peer congestion notifications slow down (`rate.rs`).
+//!
 //! Requests that the peer refuses fail the queue pair on both sides. The refusing side keeps repeating the refusal when
 //! it is sent to again, as the NAK may have been lost.
 #![no_std]
@@ -52,12 +56,13 @@ mod requester;
 mod responder;
 mod responses;
 mod segment;
+mod selective;
 mod timer;
 mod transmit;
 
 pub use attributes::{
-    AttributeError, Configuration, Initialization, ReceiveAttributes, Recovery, Retries, SendAttributes,
-    State, Transition,
+    AttributeError, Configuration, Initialization, ReceiveAttributes, Retries, SendAttributes, State,
+    Transition,
 };
 pub use failure::Failure;
 pub use memory::{AtomicOperation, Denied, Memory, RemoteAccess};

@@ -8,6 +8,8 @@ pub enum Mutation {
     ExecuteDuplicates,
     /// The responder takes what comes, whether or not something before it is missing.
     IgnoreGaps,
+    /// The responder executes a duplicate atomic once more, and answers as the first time.
+    RepeatAtomics,
     /// The completer takes an acknowledgement for the response of a READ or atomic.
     CompleteWithoutResponse,
     /// Flushing begins with the newest request.

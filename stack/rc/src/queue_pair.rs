@@ -8,11 +8,13 @@ use ringway_wire::{Flow, Header, Packet, PathMtu};
 #[cfg(feature = "mutations")]
 use crate::mutation::{Mutated, Mutation};
 use crate::{
-    AttributeError, Configuration, Failure, Memory, Recovery, State, Transition,
+    AttributeError, Configuration, Failure, Memory, State, Transition,
     completions::Completions,
     rate::{Notifier, Rate},
     requester::Requester,
     responder::Responder,
+    segment,
+    selective::{Reorder, Report},
     timer,
     transmit::{self, Envelope},
 };
@@ -30,6 +32,10 @@ pub struct QueuePair {
     envelope: Envelope,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
+    /// Packets that are ahead, where there is room for them.
+    reorder: Option<Reorder>,
+    /// Both ends have agreed on selective acknowledgement.
+    selective: bool,
     completions: Completions,
     rate: Rate,
     notifier: Notifier,
@@ -52,8 +58,11 @@ impl QueuePair {
             state: State::Reset,
             mtu: PathMtu::Mtu1024,
             envelope: Envelope::default(),
-            requester: Requester::new(configuration.send_depth),
+            requester: Requester::new(configuration.send_depth, configuration.selective_window),
             responder: Responder::new(configuration.receive_depth, configuration.responder_resources),
+            reorder: (configuration.selective_window > 0)
+                .then(|| Reorder::new(configuration.selective_window, configuration.path_mtu_max)),
+            selective: false,
             completions: Completions::new(number, capacity),
             rate: Rate::new(u64::MAX),
             notifier: Notifier::default(),
@@ -98,16 +107,15 @@ impl QueuePair {
                 self.mtu = attributes.path_mtu;
                 self.envelope.destination = attributes.destination;
                 self.responder.start(attributes);
+                self.selective = attributes.selective;
                 self.state = State::ReadyToReceive;
             }
             Transition::ReadyToSend(attributes) => {
                 self.expect(State::ReadyToReceive)?;
-                attributes.check(&self.configuration)?;
+                attributes.check()?;
                 self.envelope.solicited = attributes.solicited;
-                if let Recovery::GoBackN { line_rate } = attributes.recovery {
-                    self.rate = Rate::new(line_rate);
-                }
-                self.requester.start(attributes);
+                self.rate = Rate::new(attributes.line_rate);
+                self.requester.start(attributes, self.selective);
                 self.state = State::ReadyToSend;
             }
             Transition::Adjust { access, min_rnr_timer } => {
@@ -120,6 +128,10 @@ impl QueuePair {
                 self.requester.reset();
                 self.responder.reset();
                 self.completions.clear();
+                self.notifier = Notifier::default();
+                if let Some(reorder) = &mut self.reorder {
+                    reorder.reset();
+                }
                 (self.state, self.failure) = (State::Reset, None);
             }
         }
@@ -201,7 +213,7 @@ impl QueuePair {
             self.rate.notified(now);
             return;
         }
-        if congested {
+        if congested && !self.selective {
             self.notifier.marked(now);
         }
         let opcode = packet.header.opcode();
@@ -210,7 +222,7 @@ impl QueuePair {
                 self.responder.repeat_refusal(packet);
                 return;
             }
-            self.responder.handle(packet, self.mtu, memory, &mut self.completions)
+            self.execute(packet, congested, memory)
         } else if opcode.is_response() && self.state == State::ReadyToSend {
             self.complete(now, packet, memory)
         } else {
@@ -221,6 +233,35 @@ impl QueuePair {
         }
     }
 
+    /// Gives a request to the responder, and then those that waited for it. Without selective acknowledgement none does.
+    fn execute<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        congested: bool,
+        memory: &mut M,
+    ) -> Result<(), Failure> {
+        let (mtu, responder) = (self.mtu, &mut self.responder);
+        let Some(reorder) = self.reorder.as_mut().filter(|_| self.selective) else {
+            return responder.handle(packet, mtu, memory, &mut self.completions);
+        };
+        reorder.note(packet.bth.psn, congested);
+        responder.responses.report_due |= congested;
+        if packet.bth.psn.is_after(responder.expected) {
+            responder.responses.report_due = true;
+            reorder.keep(packet, responder.expected);
+            return Ok(());
+        }
+        let mut before = responder.expected;
+        responder.handle(packet, mtu, memory, &mut self.completions)?;
+        loop {
+            reorder.forget_before(before, responder.expected);
+            before = responder.expected;
+            let Some(next) = reorder.take(before) else { return Ok(()) };
+            responder.responses.report_due = true;
+            responder.handle(&next, mtu, memory, &mut self.completions)?;
+        }
+    }
+
     fn complete<M: Memory>(&mut self, now: Time, packet: &Packet<'_>, memory: &mut M) -> Result<(), Failure> {
         let psn = packet.bth.psn;
         let completions = &mut self.completions;
@@ -228,8 +269,12 @@ impl QueuePair {
             Header::Acknowledge(aeth) => {
                 self.requester.handle_acknowledge(now, psn, aeth.syndrome, completions)
             }
+            Header::SelectiveAcknowledge(_) => match Report::parse(packet.payload) {
+                Some(report) => self.requester.handle_report(now, psn, &report, completions),
+                None => Ok(()),
+            },
             Header::AtomicAcknowledge(_, old) => {
-                self.requester.handle_atomic_response(now, psn, old, memory, completions)
+                self.requester.handle_atomic_response(now, psn, old, self.mtu, memory, completions)
             }
             _ => {
                 let (payload, mtu) = (packet.payload, self.mtu);
@@ -277,7 +322,14 @@ impl QueuePair {
         }
         if self.notifier.is_due() {
             self.notifier.sent(now);
-            return transmit::notification(&self.envelope, flow, identification, frame);
+            return transmit::notification(&self.envelope, flow, &identification, frame);
+        }
+        if let Some(reorder) = self.reorder.as_ref().filter(|_| self.responder.responses.report_due) {
+            self.responder.responses.report_due = false;
+            let expected = self.responder.expected;
+            let outgoing = segment::report(reorder.report(expected), expected, self.responder.msn);
+            let written = transmit::packet(&self.envelope, &outgoing, memory, flow, &identification, frame);
+            return written.ok();
         }
         loop {
             let response = self.responder.responses.front();
@@ -316,7 +368,7 @@ impl QueuePair {
                 Some(length)
             }
             Err(_) => {
-                if let Err(failure) = self.requester.fault() {
+                if let Err(failure) = self.requester.fault(&outgoing) {
                     self.fail(failure);
                 }
                 None
@@ -335,7 +387,7 @@ impl QueuePair {
         frame: &mut [u8],
     ) -> Option<Option<usize>> {
         let response = self.responder.responses.front()?;
-        let outgoing = crate::segment::response(&response, self.responder.msn, self.mtu);
+        let outgoing = segment::response(&response, self.responder.msn, self.mtu);
         Some(match transmit::packet(&self.envelope, &outgoing, memory, flow, identification, frame) {
             Ok(length) => {
                 self.responder.responses.sent(self.mtu);

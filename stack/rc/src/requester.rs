@@ -10,6 +10,7 @@ use crate::{
     completions::Completions,
     mutation::{Mutated, Mutation},
     segment::{self, Outgoing},
+    selective::Selective,
     timer,
 };
 
@@ -19,6 +20,8 @@ pub const MAX_MESSAGE: u64 = 1 << 30;
 const MAX_OUTSTANDING: u32 = 1 << 23;
 /// An acknowledgement is asked for at least once in so many packets.
 const ACK_INTERVAL: u32 = 64;
+/// The same when acknowledgements also pace what is sent.
+const SELECTIVE_ACK_INTERVAL: u32 = 8;
 
 /// A posted send-queue request.
 #[derive(Debug, Clone, Copy)]
@@ -91,11 +94,14 @@ pub(crate) struct Requester {
     pub(crate) held_until: Option<Time>,
     /// The PSN for whose missing response was gone back already.
     pub(crate) gone_back_for: Option<Psn>,
+    /// Present when there is room for it, and in use when both ends have agreed on it.
+    pub(crate) selective: Option<Selective>,
     pub(crate) mutation: Mutated,
 }
 
 impl Requester {
-    pub(crate) fn new(depth: u32) -> Self {
+    /// With `window` above zero there is room for selective acknowledgement.
+    pub(crate) fn new(depth: u32, window: u32) -> Self {
         Self {
             depth: depth as usize,
             queue: VecDeque::with_capacity(depth as usize),
@@ -118,11 +124,12 @@ impl Requester {
             deadline: None,
             held_until: None,
             gone_back_for: None,
+            selective: (window > 0).then(|| Selective::new(window)),
             mutation: Mutated::default(),
         }
     }
 
-    pub(crate) fn start(&mut self, attributes: &SendAttributes) {
+    pub(crate) fn start(&mut self, attributes: &SendAttributes, selective: bool) {
         self.limits = Limits {
             timeout_ns: timer::ack_timeout_ns(attributes.timeout),
             retries: attributes.retries,
@@ -132,6 +139,9 @@ impl Requester {
         };
         let psn = attributes.send_psn;
         (self.unacknowledged, self.next, self.highest, self.assigned) = (psn, psn, psn, psn);
+        if let Some(state) = self.selective.as_mut().filter(|_| selective) {
+            state.start(psn, attributes.window);
+        }
     }
 
     /// Whether `completed` further requests, whose completions were not taken, leave no slot.
@@ -163,7 +173,7 @@ impl Requester {
 
     /// Whether something could go out but for the rate.
     pub(crate) fn has_more(&self) -> bool {
-        self.sendable().is_some()
+        if self.selects() { self.next_selected(PathMtu::Mtu256).is_some() } else { self.sendable().is_some() }
     }
 
     /// The entry that `next` lies in, when one of its packets may go out.
@@ -189,18 +199,44 @@ impl Requester {
 
     /// What goes out next, if anything may. It counts as sent when [`Requester::sent`] is called.
     pub(crate) fn next_packet(&self, mtu: PathMtu) -> Option<Outgoing> {
+        if self.selects() {
+            return self.next_selected(mtu);
+        }
         let posted = self.sendable()?;
-        let mut outgoing = segment::packet(posted, self.next, mtu)?;
+        let mut outgoing = segment::packet(posted, self.next, mtu, u32::MAX)?;
         let window_full = outgoing.end.above(self.unacknowledged) >= self.limits.window;
-        let interval = ACK_INTERVAL.min(self.limits.window.div_ceil(4));
-        outgoing.ack_request |= window_full || self.since_ack_request + 1 >= interval;
+        outgoing.ack_request |= window_full || self.asks_for_acknowledgement();
         Some(outgoing)
+    }
+
+    /// Whether the next packet asks for an acknowledgement because long none did.
+    pub(crate) fn asks_for_acknowledgement(&self) -> bool {
+        let interval = if self.selects() { SELECTIVE_ACK_INTERVAL } else { ACK_INTERVAL };
+        self.since_ack_request + 1 >= interval.min(self.limits.window.div_ceil(4))
+    }
+
+    /// A packet went out that asks for an acknowledgement or does not.
+    pub(crate) const fn count_ack_request(&mut self, ack_request: bool) {
+        self.since_ack_request = if ack_request { 0 } else { self.since_ack_request + 1 };
+    }
+
+    /// Packets that may be outstanding.
+    pub(crate) const fn window(&self) -> u32 {
+        self.limits.window
+    }
+
+    /// READs and atomics that may be outstanding.
+    pub(crate) const fn reads(&self) -> usize {
+        self.limits.reads as usize
     }
 
     /// The packet that [`Requester::next_packet`] gave is on its way.
     pub(crate) fn sent(&mut self, now: Time, outgoing: &Outgoing) {
+        if self.selects() {
+            return self.sent_selected(now, outgoing);
+        }
         self.next = outgoing.end;
-        self.since_ack_request = if outgoing.ack_request { 0 } else { self.since_ack_request + 1 };
+        self.count_ack_request(outgoing.ack_request);
         if let Some(posted) = self.queue.get_mut(self.cursor) {
             if posted.is_answered() {
                 posted.asked = true;
@@ -219,8 +255,9 @@ impl Requester {
     }
 
     /// The packet that [`Requester::next_packet`] gave cannot be made: its memory is gone.
-    pub(crate) fn fault(&mut self) -> Result<(), Failure> {
-        if let Some(posted) = self.queue.get_mut(self.cursor) {
+    pub(crate) fn fault(&mut self, outgoing: &Outgoing) -> Result<(), Failure> {
+        let entry = self.entry_with(outgoing.psn).unwrap_or(self.cursor);
+        if let Some(posted) = self.queue.get_mut(entry) {
             posted.faulty = true;
         }
         self.check_front()
@@ -233,8 +270,9 @@ impl Requester {
     }
 
     /// When [`Requester::expire`] has something to do.
-    pub(crate) const fn timeout(&self) -> Option<Time> {
-        if self.held_until.is_some() { self.held_until } else { self.deadline }
+    pub(crate) fn timeout(&self) -> Option<Time> {
+        let probe = self.selective.as_ref().and_then(Selective::probe_at);
+        if self.held_until.is_some() { self.held_until } else { timer::earlier(self.deadline, probe) }
     }
 
     /// Does what is due.
@@ -244,6 +282,9 @@ impl Requester {
                 self.held_until = None;
             }
             return Ok(());
+        }
+        if self.selects() {
+            return self.expire_selected(now);
         }
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.count_retry()?;
@@ -307,6 +348,9 @@ impl Requester {
         (self.cursor, self.outstanding_reads, self.since_ack_request) = (0, 0, 0);
         (self.retries, self.rnr_retries) = (0, 0);
         (self.deadline, self.held_until, self.gone_back_for) = (None, None, None);
+        if let Some(selective) = &mut self.selective {
+            selective.reset();
+        }
     }
 }
 

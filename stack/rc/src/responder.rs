@@ -76,7 +76,7 @@ impl Responder {
     pub(crate) fn start(&mut self, attributes: &ReceiveAttributes) {
         self.expected = attributes.receive_psn;
         self.min_rnr_timer = attributes.min_rnr_timer;
-        self.responses.reset(attributes.max_dest_rd_atomic);
+        self.responses.reset(attributes.max_dest_rd_atomic, attributes.selective);
     }
 
     pub(crate) const fn permit(&mut self, access: Access) {
@@ -106,7 +106,7 @@ impl Responder {
     ) -> Result<(), Failure> {
         let psn = packet.bth.psn;
         if psn.is_before(self.expected) && !self.mutation.is(Mutation::ExecuteDuplicates) {
-            self.handle_duplicate(packet, mtu);
+            self.handle_duplicate(packet, mtu, memory);
             return Ok(());
         }
         if psn.is_after(self.expected) && !self.mutation.is(Mutation::IgnoreGaps) {
@@ -157,14 +157,18 @@ impl Responder {
     }
 
     /// A request that was executed before: its answer may have been lost.
-    fn handle_duplicate(&mut self, packet: &Packet<'_>, mtu: PathMtu) {
+    fn handle_duplicate<M: Memory>(&mut self, packet: &Packet<'_>, mtu: PathMtu, memory: &mut M) {
         let psn = packet.bth.psn;
         match packet.header {
             Header::ReadRequest(reth) => {
                 self.responses.read_again(psn, remote_bytes(&reth), mtu);
             }
             Header::FetchAdd(atomic) | Header::CompareSwap(atomic) => {
-                self.responses.atomic_again(psn, word(&atomic));
+                let known = self.responses.atomic_again(psn, word(&atomic));
+                if known && self.mutation.is(Mutation::RepeatAtomics) {
+                    let operation = AtomicOperation::FetchAdd { add: atomic.swap_or_add };
+                    let _ = memory.atomic_remote(RemoteKey(atomic.key), atomic.address, operation);
+                }
             }
             // While a request is refused the NAK says what was executed; the peer has it or will ask again.
             _ => self.responses.acknowledge_again(self.expected.minus(1)),
@@ -293,7 +297,7 @@ impl Responder {
         let target = remote_bytes(reth);
         self.check_remote(memory, target, RemoteAccess::Read)?;
         // A peer that keeps to what was agreed never has more outstanding.
-        if !self.responses.make_room() {
+        if !self.responses.has_room() {
             return Err(INVALID);
         }
         let packets = u32::try_from(mtu.packets(reth.length.into())).map_err(|_| INVALID)?;
@@ -314,7 +318,7 @@ impl Responder {
         if !self.access.remote_atomic {
             return Err(ACCESS);
         }
-        if !self.responses.make_room() {
+        if !self.responses.has_room() {
             return Err(INVALID);
         }
         let target = word(atomic);
@@ -377,7 +381,7 @@ impl Responder {
     /// Forgets everything.
     pub(crate) fn reset(&mut self) {
         self.receives.clear();
-        self.responses.reset(0);
+        self.responses.reset(0, false);
         (self.message, self.refused, self.last_word, self.msn) = (None, false, None, 0);
         self.access = Access::default();
     }

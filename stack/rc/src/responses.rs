@@ -42,6 +42,9 @@ impl RemoteBytes {
     }
 }
 
+/// The most responses that wait to be given again; of further ones the peer will remind us.
+const AGAIN_MAX: usize = 32;
+
 /// What a READ or atomic was, kept so that a duplicate can be answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Resource {
@@ -58,25 +61,33 @@ pub(crate) struct Responses {
     /// How many READs and atomics are remembered.
     limit: usize,
     capacity: usize,
+    /// Acknowledgements are reports, made when they are sent.
+    reports: bool,
+    /// A report is to be sent.
+    pub(crate) report_due: bool,
 }
 
 impl Responses {
     pub(crate) fn new(resources: u8) -> Self {
         let limit = usize::from(resources);
-        // One response for each resource, an acknowledgement between any two, and one at either end.
-        let capacity = 2 * limit + 2;
+        // The responses, an acknowledgement between any two, and one at either end.
+        let capacity = 2 * (limit + AGAIN_MAX) + 2;
         Self {
             queue: VecDeque::with_capacity(capacity),
             resources: VecDeque::with_capacity(limit),
             limit,
             capacity,
+            reports: false,
+            report_due: false,
         }
     }
 
-    /// Forgets everything and answers at most `resources` READs and atomics at once from now on.
-    pub(crate) fn reset(&mut self, resources: u8) {
+    /// Forgets everything and answers at most `resources` READs and atomics at once from now on. With `reports` what is
+    /// acknowledged is told by reports.
+    pub(crate) fn reset(&mut self, resources: u8, reports: bool) {
         self.queue.clear();
         self.resources.clear();
+        (self.reports, self.report_due) = (reports, false);
         self.limit = usize::from(resources);
     }
 
@@ -87,6 +98,10 @@ impl Responses {
     /// Adds an acknowledgement, or makes the last one say this as well. Of different kinds the last one counts: a
     /// NAK acknowledges what came before it, and an acknowledgement comes after a NAK only when that is settled.
     pub(crate) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome) {
+        if self.reports && matches!(syndrome, Syndrome::Ack(_)) {
+            self.report_due = true;
+            return;
+        }
         let response = Response::Acknowledge { psn, syndrome };
         if let Some(last) = self.queue.back_mut().filter(|last| matches!(last, Response::Acknowledge { .. }))
         {
@@ -96,28 +111,18 @@ impl Responses {
         }
     }
 
-    /// Whether another READ or atomic may be answered.
-    fn has_room(&self) -> bool {
-        let pending = self.queue.iter().filter(|r| !matches!(r, Response::Acknowledge { .. })).count();
-        pending < self.limit
+    /// READs and atomics that wait to be answered, for the first time or again.
+    fn pending(&self, wanted_again: bool) -> usize {
+        let is_wanted = |response: &&Response| match response {
+            Response::Acknowledge { .. } => false,
+            Response::Read { again, .. } | Response::Atomic { again, .. } => *again == wanted_again,
+        };
+        self.queue.iter().filter(is_wanted).count()
     }
 
-    /// Whether a new READ or atomic may be taken on. A peer that keeps to what was agreed and asks for one more has
-    /// all of the oldest that is still to be answered again, if there is one: that makes room.
-    pub(crate) fn make_room(&mut self) -> bool {
-        if self.has_room() {
-            return true;
-        }
-        let pending = |(at, response): (usize, &Response)| match *response {
-            Response::Acknowledge { .. } => None,
-            Response::Read { psn, again, .. } | Response::Atomic { psn, again, .. } => Some((at, psn, again)),
-        };
-        let pending = self.queue.iter().enumerate().filter_map(pending);
-        let oldest = pending.reduce(|one, other| if other.1.is_before(one.1) { other } else { one });
-        match oldest {
-            Some((at, _, true)) => self.queue.remove(at).is_some(),
-            _ => false,
-        }
+    /// Whether a new READ or atomic may be taken on.
+    pub(crate) fn has_room(&self) -> bool {
+        self.pending(false) < self.limit
     }
 
     /// Takes a READ on.
@@ -177,7 +182,7 @@ impl Responses {
                 }
             }
         }
-        if self.has_room() {
+        if self.pending(true) < AGAIN_MAX {
             self.push(Response::Read { psn: from, memory, first: true, again: true });
         }
         true
@@ -191,7 +196,7 @@ impl Responses {
         });
         let Some(old) = known else { return false };
         let is_pending = |r: &Response| matches!(r, Response::Atomic { psn, .. } if *psn == again);
-        if self.has_room() && !self.queue.iter().any(is_pending) {
+        if self.pending(true) < AGAIN_MAX && !self.queue.iter().any(is_pending) {
             self.push(Response::Atomic { psn: again, old, again: true });
         }
         true

@@ -8,6 +8,7 @@ use crate::{
     Denied, Memory,
     requester::Posted,
     responses::{RemoteBytes, Response},
+    selective::Report,
 };
 
 /// A packet to be sent, without what the queue pair adds to all of them.
@@ -35,14 +36,17 @@ pub(crate) enum Payload {
     },
     /// Bytes that the peer READs.
     Remote(RemoteBytes),
+    /// What is here of what the peer sent.
+    Report(Report),
 }
 
 impl Payload {
-    pub(crate) const fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         match self {
             Self::None => 0,
             Self::Local { length, .. } => *length,
             Self::Remote(bytes) => bytes.length as usize,
+            Self::Report(report) => report.length(),
         }
     }
 
@@ -53,6 +57,11 @@ impl Payload {
             Self::Local { segments, offset, .. } => gather(segments, *offset, into, memory),
             Self::Remote(bytes) if bytes.length == 0 => Ok(()),
             Self::Remote(bytes) => memory.read_remote(bytes.key, bytes.address, into),
+            Self::Report(report) => {
+                let bytes = report.to_bytes();
+                into.copy_from_slice(bytes.get(..into.len()).ok_or(Denied)?);
+                Ok(())
+            }
         }
     }
 }
@@ -87,8 +96,9 @@ struct Place {
     last: bool,
 }
 
-/// The packet of a posted request that has this PSN. For a READ it asks for everything from that PSN on.
-pub(crate) fn packet(posted: &Posted, psn: Psn, mtu: PathMtu) -> Option<Outgoing> {
+/// The packet of a posted request that has this PSN. For a READ it asks for everything from that PSN on, but for no more
+/// than `limit` packets.
+pub(crate) fn packet(posted: &Posted, psn: Psn, mtu: PathMtu, limit: u32) -> Option<Outgoing> {
     let index = psn.above(posted.first);
     let place = Place { first: index == 0, last: index + 1 >= posted.packets };
     let total = posted.request.length();
@@ -117,7 +127,11 @@ pub(crate) fn packet(posted: &Posted, psn: Psn, mtu: PathMtu) -> Option<Outgoing
         Operation::WriteWithImmediate { remote, immediate } => {
             one(write_header(place, reth(remote, 0, total), Some(immediate)), place.last)
         }
-        Operation::Read { remote } => asking(Header::ReadRequest(reth(remote, offset, rest)), posted.end()),
+        Operation::Read { remote } => {
+            let packets = limit.min(posted.packets.checked_sub(index)?);
+            let length = rest.min(u64::from(packets) * mtu.bytes() as u64);
+            asking(Header::ReadRequest(reth(remote, offset, length)), psn.plus(packets))
+        }
         Operation::FetchAdd { remote, add } => {
             let (address, key) = (remote.offset, remote.key.0);
             asking(Header::FetchAdd(AtomicEth { address, key, swap_or_add: add, compare: 0 }), posted.end())
@@ -150,6 +164,13 @@ const fn write_header(place: Place, reth: Reth, immediate: Option<u32>) -> Heade
         (Place { first: false, last: true }, None) => Header::WriteLast,
         (Place { first: false, last: true }, Some(immediate)) => Header::WriteLastImmediate(immediate),
     }
+}
+
+/// A report of what is here, where `expected` is the next PSN to be executed.
+pub(crate) fn report(report: Report, expected: Psn, msn: u32) -> Outgoing {
+    let header = Header::SelectiveAcknowledge(Aeth { syndrome: Syndrome::ACK, msn });
+    let payload = Payload::Report(report);
+    Outgoing { header, psn: expected.minus(1), end: expected, ack_request: false, receives: false, payload }
 }
 
 /// The next packet of a response.

@@ -62,7 +62,7 @@ const fn trailer_length(payload: usize) -> usize {
 pub(crate) fn notification(
     envelope: &Envelope,
     flow: &Flow,
-    identification: impl Fn(usize) -> u16,
+    identification: &impl Fn(usize) -> u16,
     frame: &mut [u8],
 ) -> Option<usize> {
     let bth = Bth { becn: true, partition: envelope.partition, ..Bth::new(envelope.destination, Psn::ZERO) };

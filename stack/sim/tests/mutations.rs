@@ -29,6 +29,11 @@ fn ignoring_gaps_is_found() {
 }
 
 #[test]
+fn repeating_atomics_is_found() {
+    is_found(Mutation::RepeatAtomics);
+}
+
+#[test]
 fn completing_without_a_response_is_found() {
     is_found(Mutation::CompleteWithoutResponse);
 }

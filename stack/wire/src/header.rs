@@ -59,6 +59,8 @@ pub enum Header {
     UdSendOnlyImmediate(Deth, u32),
     /// Congestion notification.
     Cnp,
+    /// Acknowledges packets one by one, which the payload names.
+    SelectiveAcknowledge(Aeth),
 }
 
 impl Header {
@@ -91,6 +93,7 @@ impl Header {
             Self::UdSendOnly(_) => Opcode::UdSendOnly,
             Self::UdSendOnlyImmediate(..) => Opcode::UdSendOnlyImmediate,
             Self::Cnp => Opcode::Cnp,
+            Self::SelectiveAcknowledge(_) => Opcode::SelectiveAcknowledge,
         }
     }
 
@@ -130,6 +133,7 @@ impl Header {
             | Self::ReadResponseLast(aeth)
             | Self::ReadResponseOnly(aeth)
             | Self::Acknowledge(aeth)
+            | Self::SelectiveAcknowledge(aeth)
             | Self::AtomicAcknowledge(aeth, _) => Some(aeth),
             _ => None,
         }
@@ -148,7 +152,7 @@ impl Header {
             Self::ReadResponseFirst(_) | Self::ReadResponseLast(_) | Self::ReadResponseOnly(_) => {
                 Aeth::LENGTH
             }
-            Self::Acknowledge(_) => Aeth::LENGTH,
+            Self::Acknowledge(_) | Self::SelectiveAcknowledge(_) => Aeth::LENGTH,
             Self::AtomicAcknowledge(..) => Aeth::LENGTH + 8,
             Self::CompareSwap(_) | Self::FetchAdd(_) => AtomicEth::LENGTH,
             Self::UdSendOnly(_) => Deth::LENGTH,
@@ -174,7 +178,8 @@ impl Header {
             Self::ReadResponseFirst(aeth)
             | Self::ReadResponseLast(aeth)
             | Self::ReadResponseOnly(aeth)
-            | Self::Acknowledge(aeth) => put(out, &[&aeth.to_bytes()]),
+            | Self::Acknowledge(aeth)
+            | Self::SelectiveAcknowledge(aeth) => put(out, &[&aeth.to_bytes()]),
             Self::AtomicAcknowledge(aeth, old) => put(out, &[&aeth.to_bytes(), &old.to_be_bytes()]),
             Self::CompareSwap(atomic) | Self::FetchAdd(atomic) => put(out, &[&atomic.to_bytes()]),
             Self::UdSendOnly(deth) => put(out, &[&deth.to_bytes()]),
@@ -211,6 +216,7 @@ impl Header {
             Opcode::ReadResponseLast => with_aeth(bytes, Self::ReadResponseLast)?,
             Opcode::ReadResponseOnly => with_aeth(bytes, Self::ReadResponseOnly)?,
             Opcode::Acknowledge => with_aeth(bytes, Self::Acknowledge)?,
+            Opcode::SelectiveAcknowledge => with_aeth(bytes, Self::SelectiveAcknowledge)?,
             Opcode::AtomicAcknowledge => {
                 let (aeth, rest) = with_aeth(bytes, |aeth| aeth)?;
                 with(rest, |b| Self::AtomicAcknowledge(aeth, u64::from_be_bytes(*b)))?

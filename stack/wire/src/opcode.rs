@@ -54,11 +54,13 @@ pub enum Opcode {
     UdSendOnlyImmediate = 0x65,
     /// Congestion notification (annex A17.9.3): slow down.
     Cnp = 0x81,
+    /// Acknowledges packets one by one; between ends that have agreed on it, in the range left to manufacturers.
+    SelectiveAcknowledge = 0xc1,
 }
 
 impl Opcode {
     /// Every opcode, in the order of its code.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::SendFirst,
         Self::SendMiddle,
         Self::SendLast,
@@ -83,6 +85,7 @@ impl Opcode {
         Self::UdSendOnly,
         Self::UdSendOnlyImmediate,
         Self::Cnp,
+        Self::SelectiveAcknowledge,
     ];
 
     /// The byte on the wire.
@@ -102,6 +105,7 @@ impl Opcode {
             0x64 => 21,
             0x65 => 22,
             0x81 => 23,
+            0xc1 => 24,
             _ => return None,
         };
         Self::ALL.get(at).copied()
@@ -119,14 +123,14 @@ impl Opcode {
     #[inline]
     #[must_use]
     pub const fn is_response(self) -> bool {
-        matches!(self.code(), 0x0d..=0x12)
+        matches!(self.code(), 0x0d..=0x12 | 0xc1)
     }
 
     /// Whether it may carry payload.
     #[inline]
     #[must_use]
     pub const fn has_payload(self) -> bool {
-        matches!(self.code(), 0..=0x0b | 0x0d..=0x10 | 0x64 | 0x65)
+        matches!(self.code(), 0..=0x0b | 0x0d..=0x10 | 0x64 | 0x65 | 0xc1)
     }
 
     /// Whether a message, or the answer to a READ, begins here.

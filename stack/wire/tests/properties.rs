@@ -56,6 +56,7 @@ fn header() -> impl Strategy<Value = Header> {
             Opcode::UdSendOnly => Header::UdSendOnly(deth),
             Opcode::UdSendOnlyImmediate => Header::UdSendOnlyImmediate(deth, value),
             Opcode::Cnp => Header::Cnp,
+            Opcode::SelectiveAcknowledge => Header::SelectiveAcknowledge(aeth),
         }
     })
 }

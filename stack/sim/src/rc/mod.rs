@@ -10,6 +10,7 @@
 //! - that everything ends.
 #![expect(clippy::indexing_slicing, reason = "a test that leaves its own arrays has failed")]
 
+mod bulk;
 mod memory;
 mod network;
 mod random;
@@ -17,6 +18,7 @@ mod scenario;
 mod stream;
 mod world;
 
+pub use bulk::{Bulk, Transferred, transfer};
 pub use memory::NodeMemory;
 pub use network::{Counts, Faults, InFlight, PacketNetwork};
 pub use random::Random;

@@ -1,6 +1,6 @@
 //! What a seed means.
 
-use ringway_rc::{Configuration, ReceiveAttributes, Recovery, Retries, SendAttributes};
+use ringway_rc::{Configuration, ReceiveAttributes, Retries, SendAttributes};
 use ringway_verbs::{Access, QueuePairNumber, Status};
 use ringway_wire::{self as wire, PathMtu, Psn, RnrTimer};
 
@@ -68,6 +68,8 @@ fn settings(random: &mut Random, trouble: Trouble) -> [Settings; 2] {
     let psns = [psn(random), psn(random)];
     let reads = [random.between(1, 4) as u8, random.between(1, 4) as u8];
     let window = random.pick(&[1, 4, 16, 128]);
+    let selective = random.per_mille(500);
+    let selective_window = if selective { random.pick(&[8, 64, 256]) } else { 0 };
     // A peer that is gone must be found out.
     let retries = if trouble == Trouble::Cut { Retries::Times(7) } else { Retries::Forever };
     [0, 1].map(|end| Settings {
@@ -76,7 +78,8 @@ fn settings(random: &mut Random, trouble: Trouble) -> [Settings; 2] {
             send_depth: random.between(1, 24) as u32,
             receive_depth: random.between(1, 12) as u32,
             responder_resources: reads[end],
-            selective_window: 0,
+            selective_window,
+            path_mtu_max: PathMtu::Mtu1024,
         },
         receive: ReceiveAttributes {
             path_mtu,
@@ -84,6 +87,7 @@ fn settings(random: &mut Random, trouble: Trouble) -> [Settings; 2] {
             receive_psn: psns[end ^ 1],
             max_dest_rd_atomic: reads[end],
             min_rnr_timer: RnrTimer::at_least(random.between(10, 60) as u32),
+            selective,
         },
         send: SendAttributes {
             timeout: random.between(4, 6) as u8,
@@ -93,7 +97,7 @@ fn settings(random: &mut Random, trouble: Trouble) -> [Settings; 2] {
             max_rd_atomic: reads[end ^ 1],
             window,
             solicited: false,
-            recovery: Recovery::GoBackN { line_rate: 1_250_000_000 },
+            line_rate: 1_250_000_000,
         },
     })
 }

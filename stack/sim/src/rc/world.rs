@@ -12,7 +12,7 @@ use ringway_verbs::{
 use ringway_wire::{self as wire, Addresses, Check, DEFAULT_PARTITION, Flow, Packet, TRANSPORT_LENGTH_MAX};
 
 use super::{
-    NodeMemory, PacketNetwork, Random,
+    InFlight, NodeMemory, PacketNetwork, Random,
     stream::{MESSAGE_MAX, Stream},
 };
 
@@ -70,14 +70,38 @@ pub(crate) struct World {
     frame: Vec<u8>,
 }
 
-fn flow(from: usize, to: usize) -> Flow {
+pub(crate) fn flow(from: usize, to: usize) -> Flow {
     let address = |node: usize| Ipv4Addr::new(10, 0, 0, node as u8 + 1);
     Flow::new(Addresses::V4 { source: address(from), destination: address(to) }, 0xc000)
 }
 
 /// The number of an end's queue pair.
-pub(crate) const fn number(end: usize) -> u32 {
+const fn number(end: usize) -> u32 {
     0x100 + end as u32
+}
+
+/// An end's queue pair, connected already.
+pub(crate) fn connected(end: usize, settings: &Settings) -> Result<QueuePair, String> {
+    let configuration = Configuration { number: QueuePairNumber(number(end)), ..settings.configuration };
+    let destination = wire::QueuePair::new(number(end ^ 1)).ok_or("no such number")?;
+    let steps = [
+        Transition::Initialize(Initialization { partition: DEFAULT_PARTITION, access: Access::ALL }),
+        Transition::ReadyToReceive(ReceiveAttributes { destination, ..settings.receive }),
+        Transition::ReadyToSend(settings.send),
+    ];
+    let mut queue_pair = QueuePair::new(&configuration).map_err(|error| error.to_string())?;
+    for step in steps {
+        queue_pair.modify(&step).map_err(|error| error.to_string())?;
+    }
+    Ok(queue_pair)
+}
+
+/// The packet that arrived and the end it is for; nothing when it was corrupted.
+pub(crate) fn receive(packet: &InFlight) -> Option<(usize, Packet<'_>)> {
+    let length = u16::try_from(packet.bytes.len()).ok()?;
+    let check = Check::Exact(flow(packet.from, packet.to).icrc(0, length));
+    let parsed = Packet::parse(&packet.bytes, check).ok()?;
+    Some((parsed.bth.destination.number().wrapping_sub(number(0)) as usize, parsed))
 }
 
 impl World {
@@ -95,23 +119,13 @@ impl World {
     ) -> Result<(), String> {
         let (end, buffers) = (self.ends.len(), settings.configuration.receive_depth as usize);
         let (buffers, _) = self.nodes[node].register(vec![0; buffers * MESSAGE_MAX as usize], Access::LOCAL);
-        let configuration = Configuration { number: QueuePairNumber(number(end)), ..settings.configuration };
-        let destination = wire::QueuePair::new(number(end ^ 1)).ok_or("no such number")?;
-        let steps = [
-            Transition::Initialize(Initialization { partition: DEFAULT_PARTITION, access: Access::ALL }),
-            Transition::ReadyToReceive(ReceiveAttributes { destination, ..settings.receive }),
-            Transition::ReadyToSend(settings.send),
-        ];
-        let mut queue_pair = QueuePair::new(&configuration).map_err(|error| error.to_string())?;
-        for step in steps {
-            queue_pair.modify(&step).map_err(|error| error.to_string())?;
-        }
+        let queue_pair = connected(end, settings)?;
         self.ends.push(End {
             node,
             queue_pair,
             stream,
             buffers,
-            receive_depth: configuration.receive_depth.into(),
+            receive_depth: settings.configuration.receive_depth.into(),
             posted: 0,
             received: 0,
             messages: 0,
@@ -195,11 +209,8 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, packet: &super::InFlight) {
-        let Ok(length) = u16::try_from(packet.bytes.len()) else { return };
-        let check = Check::Exact(flow(packet.from, packet.to).icrc(0, length));
-        let Ok(parsed) = Packet::parse(&packet.bytes, check) else { return };
-        let end = parsed.bth.destination.number().wrapping_sub(number(0)) as usize;
+    fn deliver(&mut self, packet: &InFlight) {
+        let Some((end, parsed)) = receive(packet) else { return };
         let Some(this) = self.ends.get_mut(end).filter(|this| this.node == packet.to) else { return };
         let memory = &mut self.nodes[packet.to];
         this.queue_pair.handle_packet(Time(self.now), &parsed, packet.congested, memory);
