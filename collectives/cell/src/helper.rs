@@ -35,7 +35,7 @@ impl Helper {
         let ranks = cell.ranks();
         let job = Job::new(ranks);
         let spent = vec![(0, 0); SLOTS as usize].into_boxed_slice();
-        Self { cell, through: 0, spent, job, views: Views::new(ranks) }
+        Self { cell, through: 0, spent, job, views: Views::new(None, ranks) }
     }
 
     /// The cell.

@@ -23,11 +23,16 @@ pub(crate) struct Views<'a> {
     destinations: Vec<Window<'a>>,
     steps: Vec<ScanStep<'a>>,
     stores: Stores,
+    /// The rank that works; `None` for the daemon.
+    worker: Option<u32>,
+    /// Every rank can have a processor of its own, with caches of its own.
+    roomy: bool,
 }
 
 impl Views<'_> {
     /// With room for so many ranks, so that working allocates nothing.
-    pub(crate) fn new(ranks: u32) -> Self {
+    pub(crate) fn new(worker: Option<u32>, ranks: u32) -> Self {
+        let roomy = crate::online_processors().is_some_and(|online| online >= ranks);
         let ranks = ranks as usize;
         Self {
             inputs: Vec::with_capacity(ranks),
@@ -36,6 +41,8 @@ impl Views<'_> {
             destinations: Vec::with_capacity(ranks),
             steps: Vec::with_capacity(ranks),
             stores: Stores::default(),
+            worker,
+            roomy,
         }
     }
 
@@ -47,6 +54,8 @@ impl Views<'_> {
             destinations: recycle(self.destinations),
             steps: recycle(self.steps),
             stores: self.stores,
+            worker: self.worker,
+            roomy: self.roomy,
         }
     }
 }
@@ -70,6 +79,12 @@ pub(crate) struct Worked {
 enum Side {
     Input,
     Output,
+}
+
+/// Whether whoever works on a block writes it to several ranks. A worker of an all_to_all moves two blocks between two
+/// ranks, which measured better through the caches.
+const fn spreads(operation: Operation) -> bool {
+    !matches!(operation, Operation::AllToAll | Operation::AllToAllV)
 }
 
 impl<'a> Views<'a> {
@@ -96,13 +111,24 @@ impl<'a> Views<'a> {
         Ok(())
     }
 
-    /// Streaming stores pay where the call's memory does not fit the caches. Outputs that are inputs as well are
-    /// written through the caches in any case.
+    /// Streaming stores pay where the call's memory does not fit the caches, and for others' outputs also where it fits
+    /// their own. Outputs that are inputs as well are written through the caches in any case.
     fn choose_stores(&mut self, job: &Job) {
         let length = |window: &Option<Window<'_>>| window.map_or(0, |w| w.length() as u64);
         let bytes = self.inputs.iter().chain(&self.outputs).map(length).sum();
-        let pays = !job.staged && ringway_reduce::streaming_pays(bytes, false);
-        self.stores = if pays { Stores::Streaming } else { Stores::Cached };
+        self.stores = if job.staged {
+            Stores::Cached
+        } else if ringway_reduce::streaming_pays(bytes, false) {
+            Stores::Streaming
+        } else if self.roomy
+            && spreads(job.shape.operation)
+            && ringway_reduce::streaming_to_others_pays(bytes, job.shape.ranks)
+        {
+            // To which place is known when the outputs are.
+            Stores::StreamingBut(usize::MAX)
+        } else {
+            Stores::Cached
+        };
     }
 
     /// A part of a rank's memory: of its only block, or of the one `of` a rank.
@@ -177,12 +203,25 @@ impl<'a> Views<'a> {
     }
 
     /// Adds an output to the destinations, unless it is where the data comes from.
-    fn deliver(&mut self, to: Option<Window<'a>>, from: Option<&Window<'a>>) -> Option<()> {
+    fn deliver(&mut self, rank: u32, to: Option<Window<'a>>, from: Option<&Window<'a>>) -> Option<()> {
         let to = to?;
         if from.is_none_or(|from| from.as_ptr() != to.as_ptr()) {
+            if let Stores::StreamingBut(own) = &mut self.stores
+                && self.worker == Some(rank)
+            {
+                *own = self.destinations.len();
+            }
             self.destinations.push(to);
         }
         Some(())
+    }
+
+    /// No outputs yet.
+    fn begin_outputs(&mut self) {
+        self.destinations.clear();
+        if let Stores::StreamingBut(own) = &mut self.stores {
+            *own = usize::MAX;
+        }
     }
 
     fn copy(&mut self, from: Window<'a>) -> u64 {
@@ -199,23 +238,23 @@ impl<'a> Views<'a> {
         let range = (piece.offset, piece.length);
         let everybody = 0..job.shape.ranks;
         let (root, owner) = (job.shape.root, piece.rank);
-        self.destinations.clear();
+        self.begin_outputs();
         match job.shape.operation {
             Operation::Allreduce => {
                 for rank in everybody {
                     let to = self.at(job, (rank, Side::Output, None), segment, range);
-                    self.deliver(to, None)?;
+                    self.deliver(rank, to, None)?;
                 }
                 self.reduce(job, None, segment, piece)
             }
             Operation::Reduce => {
                 let to = self.at(job, (root, Side::Output, None), segment, range);
-                self.deliver(to, None)?;
+                self.deliver(root, to, None)?;
                 self.reduce(job, None, segment, piece)
             }
             Operation::ReduceScatter | Operation::ReduceScatterV => {
                 let to = self.at(job, (owner, Side::Output, None), segment, range);
-                self.deliver(to, None)?;
+                self.deliver(owner, to, None)?;
                 self.reduce(job, Some(owner), segment, piece)
             }
             Operation::Scan | Operation::Exscan => self.scan(job, segment, piece),
@@ -223,7 +262,7 @@ impl<'a> Views<'a> {
                 let from = self.at(job, (root, Side::Input, None), segment, range)?;
                 for rank in everybody {
                     let to = self.at(job, (rank, Side::Output, None), segment, range);
-                    self.deliver(to, Some(&from))?;
+                    self.deliver(rank, to, Some(&from))?;
                 }
                 Some(self.copy(from))
             }
@@ -231,20 +270,20 @@ impl<'a> Views<'a> {
                 let from = self.at(job, (owner, Side::Input, None), segment, range)?;
                 for rank in everybody {
                     let to = self.at(job, (rank, Side::Output, Some(owner)), segment, range);
-                    self.deliver(to, Some(&from))?;
+                    self.deliver(rank, to, Some(&from))?;
                 }
                 Some(self.copy(from))
             }
             Operation::Gather | Operation::GatherV => {
                 let from = self.at(job, (owner, Side::Input, None), segment, range)?;
                 let to = self.at(job, (root, Side::Output, Some(owner)), segment, range);
-                self.deliver(to, Some(&from))?;
+                self.deliver(root, to, Some(&from))?;
                 Some(self.copy(from))
             }
             Operation::Scatter | Operation::ScatterV => {
                 let from = self.at(job, (root, Side::Input, Some(owner)), segment, range)?;
                 let to = self.at(job, (owner, Side::Output, None), segment, range);
-                self.deliver(to, Some(&from))?;
+                self.deliver(owner, to, Some(&from))?;
                 Some(self.copy(from))
             }
             Operation::AllToAll | Operation::AllToAllV => self.exchange(job, (lane, owner), segment, piece),
@@ -281,19 +320,19 @@ impl<'a> Views<'a> {
             }
             if b_in_place {
                 // Its block is read before it is written.
-                return Some(self.move_one((from_b, to_a)) + self.move_one((from_a, to_b)));
+                return Some(self.move_one(a, (from_b, to_a)) + self.move_one(b, (from_a, to_b)));
             }
         }
-        let mut bytes = there.map_or(0, |ends| self.move_one(ends));
+        let mut bytes = there.map_or(0, |ends| self.move_one(b, ends));
         if a != b {
-            bytes += back.map_or(0, |ends| self.move_one(ends));
+            bytes += back.map_or(0, |ends| self.move_one(a, ends));
         }
         Some(bytes)
     }
 
-    fn move_one(&mut self, (from, to): (Window<'a>, Window<'a>)) -> u64 {
-        self.destinations.clear();
-        if self.deliver(Some(to), Some(&from)).is_none() {
+    fn move_one(&mut self, rank: u32, (from, to): (Window<'a>, Window<'a>)) -> u64 {
+        self.begin_outputs();
+        if self.deliver(rank, Some(to), Some(&from)).is_none() {
             return 0;
         }
         self.copy(from)

@@ -47,13 +47,13 @@ pub(crate) fn copy_at(
     for destination in destinations {
         check(destination, source.length())?;
     }
-    match stores {
-        // SAFETY: every destination was just found writable and as long as the source, which is long enough.
-        Stores::Streaming if kernel::stream::helps(source.length()) => unsafe {
-            kernel::stream::copy(level, source, destinations);
-        },
-        // SAFETY: as above; the caller vouches for the level.
-        _ => unsafe { kernel::copy::copy(level, source, destinations) },
+    if stores != Stores::Cached && kernel::stream::helps(source.length()) {
+        // SAFETY: every destination was just found writable and as long as the source, which is long enough; the caller
+        // vouches for the level.
+        unsafe { kernel::stream::copy((level, stores), source, destinations) };
+    } else {
+        // SAFETY: as above.
+        unsafe { kernel::copy::copy(level, source, destinations) };
     }
     Ok(())
 }

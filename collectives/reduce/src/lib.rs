@@ -32,7 +32,7 @@ use ringway_types::{DataType, Reduction};
 pub use copy::{copy, copy_with, swap};
 pub use error::{CopyError, ReduceError};
 pub use scalar::Scalar;
-pub use stores::{Stores, streaming_pays};
+pub use stores::{Stores, streaming_pays, streaming_to_others_pays};
 
 use kernel::level::{self, Level};
 
@@ -148,11 +148,10 @@ fn reduce_at(
         return Ok(());
     }
     let job = kernel::ReduceJob { first, rest, destinations, length, stage: None };
-    match stores {
-        Stores::Streaming if kernel::stream::helps(length) => {
-            kernel::stream::reduce(level, datatype, reduction, divisor, job);
-        }
-        _ => kernel::reduce(level, datatype, reduction, divisor, job),
+    if stores != Stores::Cached && kernel::stream::helps(length) {
+        kernel::stream::reduce((level, stores), datatype, reduction, divisor, job);
+    } else {
+        kernel::reduce(level, datatype, reduction, divisor, job);
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ struct Slots {
 
 impl Slots {
     fn new(slots: usize, length: usize) -> Self {
-        let room = length + 2 * PAGE;
+        let room = (length + 2 * PAGE).next_multiple_of(PAGE);
         Self { mapping: Mapping::private(room * slots).expect("map"), room }
     }
 
@@ -190,7 +190,7 @@ fn expect(before: &[u8], slots: &Slots, written: &[(Window<'_>, Vec<u8>)]) -> Ve
 }
 
 fn check_reduce(case: &Case, level: Level) {
-    for stores in [Stores::Cached, Stores::Streaming] {
+    for stores in [Stores::Cached, Stores::Streaming, Stores::StreamingBut(0)] {
         check_reduce_with(stores, case, level);
     }
 }
@@ -277,29 +277,40 @@ fn reductions_give_the_oracle_s_bits() {
 }
 
 /// More destinations than are streamed to, and the lengths around each threshold.
-#[test]
-fn streaming_reaches_every_destination() {
+fn check_streaming(shift: fn(usize) -> usize, stores: Stores) {
     let slots = Slots::new(141, 1300);
     for length in (508..=1300).step_by(4 * FEWER as usize) {
-        let window = |slot: usize| slots.window(slot, slot % 64, length);
+        let window = |slot: usize| slots.window(slot, shift(slot), length);
         let input: Vec<u8> = (0..length).map(|i| (i * 7 + length) as u8).collect();
         window(0).write(&input);
         let destinations: Vec<_> = (1..=140).map(window).collect();
         let wanted = oracle::reduce(DataType::I32, Reduction::Sum, &[(input.as_slice(), None); 2], None);
         let sources = [Source::from(window(0)); 2];
         for level in levels() {
-            reduce_at(level, Stores::Streaming, DataType::I32, Reduction::Sum, &sources, &destinations, None)
+            reduce_at(level, stores, DataType::I32, Reduction::Sum, &sources, &destinations, None)
                 .expect("reduce");
             for (i, destination) in destinations.iter().enumerate() {
                 assert!(bytes(destination) == wanted, "{length} bytes, destination {i} at {level:?}");
                 destination.write(&vec![0; length]);
             }
-            copy_at(level, Stores::Streaming, window(0), &destinations).expect("copy");
+            copy_at(level, stores, window(0), &destinations).expect("copy");
             for (i, destination) in destinations.iter().enumerate() {
                 assert!(bytes(destination) == input, "{length} bytes, copy {i} at {level:?}");
             }
         }
     }
+}
+
+#[test]
+fn streaming_reaches_every_destination() {
+    check_streaming(|slot| slot % 64, Stores::Streaming);
+}
+
+/// Destinations that begin with a line get what is in the registers.
+#[test]
+fn streaming_reaches_every_destination_that_begins_with_a_line() {
+    check_streaming(|_| 0, Stores::Streaming);
+    check_streaming(|_| 0, Stores::StreamingBut(70));
 }
 
 #[test]

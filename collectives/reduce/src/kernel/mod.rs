@@ -96,6 +96,10 @@ pub(crate) trait Rule: Copy {
         if let Some(mut stage) = stage {
             // SAFETY: the caller vouches that nobody else uses the stage.
             let stage = unsafe { stage.as_mut() };
+            if stage.is_direct() {
+                // SAFETY: the caller vouches for the destinations.
+                return unsafe { stage.send(&raw, destinations, offset) };
+            }
             // SAFETY: a stage has room for the largest block.
             unsafe { write_block(stage.next_block(), &raw) };
             // SAFETY: the caller vouches for the destinations, and the block was just written.
@@ -115,7 +119,7 @@ pub(crate) trait Rule: Copy {
 /// # Safety
 /// `to` is valid for writes of `N` elements; it need not be aligned.
 #[inline(always)]
-unsafe fn write_block<T: Copy, const N: usize>(to: *mut u8, block: &[T; N]) {
+pub(crate) unsafe fn write_block<T: Copy, const N: usize>(to: *mut u8, block: &[T; N]) {
     for (i, value) in block.iter().enumerate() {
         // SAFETY: `i < N`, and the caller vouches for `N` elements from `to`.
         let at = unsafe { to.cast::<T>().add(i) };

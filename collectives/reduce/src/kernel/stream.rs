@@ -1,7 +1,7 @@
 //! Streaming (non-temporal) stores: whole lines of 64 bytes that go to memory without being read into a cache first.
 //!
-//! Only whole aligned lines are worth it, and destinations may lie at any distance from one. So results are gathered
-//! in a [`Stage`], a few hundred bytes that stay in the first-level cache, and each destination is sent the lines
+//! Only whole aligned lines are worth it. Where every destination begins with one, blocks of results go there straight
+//! from the registers. Else destinations may lie at any distance from one: results are gathered in a [`Stage`], a few hundred bytes that stay in the first-level cache, and each destination is sent the lines
 //! that are complete in it, at its own alignment; the bytes before its first and after its last line are stored
 //! plainly. Measured, the way over the stage costs nothing: memory is the limit.
 
@@ -11,6 +11,7 @@ use ringway_mem::Window;
 use ringway_types::{DataType, Reduction};
 
 use super::{ReduceJob, level::Level};
+use crate::Stores;
 
 /// Bytes of a cache line, which is what memory is written in.
 const LINE: usize = 64;
@@ -27,10 +28,16 @@ pub(crate) const fn helps(length: usize) -> bool {
     cfg!(target_arch = "x86_64") && length >= LEAST
 }
 
-/// The destinations, by their place in the slice, that are none of the sources.
-fn streamed<'a>(destinations: &[Window<'_>], sources: impl Iterator<Item = Window<'a>> + Clone) -> u128 {
+/// The destinations, by their place in the slice, that are streamed to: those that are none of the sources.
+fn streamed<'a>(
+    stores: Stores,
+    destinations: &[Window<'_>],
+    sources: impl Iterator<Item = Window<'a>> + Clone,
+) -> u128 {
     let is_source = |d: &Window<'_>| sources.clone().any(|s| s.as_ptr() == d.as_ptr());
-    let marked = destinations.iter().take(MASKED).enumerate().filter(|(_, d)| !is_source(d));
+    let is_kept = |place| stores == Stores::StreamingBut(place);
+    let places = destinations.iter().take(MASKED).enumerate();
+    let marked = places.filter(|(place, d)| !is_kept(*place) && !is_source(d));
     marked.fold(0, |mask, (i, _)| mask | 1 << i)
 }
 
@@ -42,18 +49,18 @@ const fn is_streamed(mask: u128, place: usize) -> bool {
 
 /// [`super::reduce`] with streaming stores, of a job of at least [`LEAST`] bytes.
 pub(crate) fn reduce(
-    level: Level,
+    (level, stores): (Level, Stores),
     datatype: DataType,
     reduction: Reduction,
     divisor: Option<u32>,
     job: ReduceJob<'_>,
 ) {
     let sources = core::iter::once(job.first).chain(job.rest).map(|source| source.window);
-    let mask = streamed(job.destinations, sources);
+    let mask = streamed(stores, job.destinations, sources);
     if mask == 0 {
         return super::reduce(level, datatype, reduction, divisor, job);
     }
-    let mut stage = Stage::new(level, mask);
+    let mut stage = Stage::new(level, mask, job.destinations);
     let staged = ReduceJob { stage: Some(NonNull::from_mut(&mut stage)), ..job };
     super::reduce(level, datatype, reduction, divisor, staged);
     // SAFETY: the stage has seen all bytes of the job, whose destinations were checked.
@@ -64,8 +71,8 @@ pub(crate) fn reduce(
 ///
 /// # Safety
 /// Every destination is writable and as long as the source; the processor has the level's features.
-pub(crate) unsafe fn copy(level: Level, source: Window<'_>, destinations: &[Window<'_>]) {
-    let mask = streamed(destinations, core::iter::once(source));
+pub(crate) unsafe fn copy((level, stores): (Level, Stores), source: Window<'_>, destinations: &[Window<'_>]) {
+    let mask = streamed(stores, destinations, core::iter::once(source));
     let length = source.length();
     let mut start = 0;
     while start < length {
@@ -89,11 +96,55 @@ pub(crate) struct Stage {
     block: [u8; BLOCK],
     level: Level,
     streamed: u128,
+    /// Every destination that is streamed to begins with a line.
+    direct: bool,
 }
 
 impl Stage {
-    const fn new(level: Level, streamed: u128) -> Self {
-        Self { before: [0; LINE], block: [0; BLOCK], level, streamed }
+    fn new(level: Level, streamed: u128, destinations: &[Window<'_>]) -> Self {
+        let begins_line = |(place, d): (usize, &Window<'_>)| {
+            !is_streamed(streamed, place) || d.as_ptr().addr().is_multiple_of(LINE)
+        };
+        let direct = destinations.iter().enumerate().all(begins_line);
+        Self { before: [0; LINE], block: [0; BLOCK], level, streamed, direct }
+    }
+
+    /// Whether blocks go to the destinations by [`Stage::send`], and not by way of the stage.
+    #[inline(always)]
+    pub(super) const fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Stores a block of results to every destination, past the caches where it is whole registers. Blocks come in order,
+    /// those that are not at the end.
+    ///
+    /// # Safety
+    /// Every destination is valid for writes of the block from `offset` on, and those that are streamed to begin with a
+    /// line.
+    #[inline(always)]
+    pub(super) unsafe fn send<T: Copy, const N: usize>(
+        &self,
+        block: &[T; N],
+        destinations: &[Window<'_>],
+        offset: usize,
+    ) {
+        for (place, destination) in destinations.iter().enumerate() {
+            // SAFETY: the caller vouches that `offset` is inside the destination.
+            let to = unsafe { destination.as_ptr().add(offset) };
+            #[cfg(target_arch = "x86_64")]
+            if size_of::<[T; N]>().is_multiple_of(x86::REGISTER)
+                && is_streamed(self.streamed, place)
+                && offset.is_multiple_of(x86::REGISTER)
+            {
+                // SAFETY: the caller vouches for the block's bytes, which are whole registers; the destination begins
+                // with a line and the offset is a multiple of a register's size, so that each is aligned.
+                unsafe { x86::stream_block(block, to) };
+                continue;
+            }
+            let _ = place;
+            // SAFETY: the caller vouches for the block's bytes.
+            unsafe { super::write_block(to, block) };
+        }
     }
 
     /// Where a kernel puts its next block: room for [`BLOCK`] bytes.
@@ -133,6 +184,9 @@ impl Stage {
     /// # Safety
     /// Every destination is valid for writes of `length` bytes, all of which went this way.
     unsafe fn finish(&self, destinations: &[Window<'_>], length: usize) {
+        if self.direct {
+            return fence();
+        }
         // SAFETY: the stage has the last line's worth of bytes, and the caller vouches for the destinations.
         unsafe { finish(self.from(length), destinations, self.streamed, length) };
     }
@@ -173,8 +227,7 @@ unsafe fn send_to_all(level: Level, part: Part, destinations: &[Window<'_>], mas
     }
 }
 
-/// Stores what is left in the last line of every destination that was streamed to, and makes all of it visible before
-/// what the thread writes next, which streaming stores are otherwise not.
+/// Stores what is left in the last line of every destination that was streamed to, and makes all of it visible.
 ///
 /// # Safety
 /// The last line's worth of the `length` bytes from `from` on is readable, every destination is valid for writes of
@@ -187,6 +240,11 @@ unsafe fn finish(from: *const u8, destinations: &[Window<'_>], mask: u128, lengt
             unsafe { store(from, to, last_boundary(to, length), length) };
         }
     }
+    fence();
+}
+
+/// Makes everything that was streamed visible before what the thread writes next, which it is otherwise not.
+fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every processor of the architecture has the instruction.
     unsafe {
@@ -206,6 +264,15 @@ fn last_boundary(to: *mut u8, end: usize) -> usize {
 /// They are readable from `from` and writable at `to`.
 #[inline(always)]
 unsafe fn store(from: *const u8, to: *mut u8, start: usize, end: usize) {
+    const STEP: usize = 32;
+    let mut start = start;
+    while end - start >= STEP {
+        // SAFETY: the caller vouches for the bytes up to `end`. A copy of so few is a load and a store, not a call.
+        let to = unsafe { to.add(start) };
+        // SAFETY: as above, and as below.
+        unsafe { core::ptr::copy(from.wrapping_add(start), to, STEP) };
+        start += STEP;
+    }
     let from = from.wrapping_add(start);
     // SAFETY: the caller vouches for the bytes up to `end`.
     let to = unsafe { to.add(start) };
@@ -219,6 +286,25 @@ mod x86 {
     use core::arch::x86_64::*;
 
     use super::{LINE, Part, Window, is_streamed, last_boundary, store};
+
+    /// Bytes that are streamed at a time.
+    pub(super) const REGISTER: usize = size_of::<__m128i>();
+
+    /// Streams a block that is whole registers.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of the block, and aligned to [`REGISTER`].
+    #[inline(always)]
+    pub(super) unsafe fn stream_block<T: Copy, const N: usize>(block: &[T; N], to: *mut u8) {
+        let from = core::ptr::from_ref(block).cast::<__m128i>();
+        let to = to.cast::<__m128i>();
+        for i in 0..size_of::<[T; N]>() / REGISTER {
+            // SAFETY: the `i`-th of the block's registers. SSE2 is in the baseline of the architecture.
+            let value = unsafe { _mm_loadu_si128(from.wrapping_add(i)) };
+            // SAFETY: the caller vouches for the bytes and the alignment.
+            unsafe { _mm_stream_si128(to.wrapping_add(i), value) };
+        }
+    }
 
     /// Declares a sender to one destination and to all, from the instructions that load and stream a register.
     macro_rules! sender {

@@ -24,7 +24,7 @@ use super::{
 const LINE: usize = 64;
 const PAGE: usize = 4096;
 /// From this size on stores that bypass the caches are tried too.
-const STREAM_FROM_BYTES: u64 = 64 << 10;
+const STREAM_FROM_BYTES: u64 = 8 << 10;
 
 /// Memory for the buffers of all ranks, kept from one point to the next.
 #[derive(Debug)]
@@ -83,7 +83,8 @@ impl Floor {
         )
     }
 
-    /// Median microseconds of a call, with ordinary stores or, when that is faster, with those that bypass the caches.
+    /// Median microseconds of a call, with ordinary stores or, when that is faster, with those that bypass the caches: all of
+    /// them, or those to others' buffers.
     pub(crate) fn time(&self, kernel: &Kernel, spec: &Spec) -> f64 {
         let median = |stores| Times::of(self.samples(kernel, stores, spec)).p50;
         let cached = median(Stores::Cached);
@@ -91,7 +92,7 @@ impl Floor {
         if kernel.in_place || kernel.bytes < STREAM_FROM_BYTES {
             return cached;
         }
-        cached.min(median(Stores::Streaming))
+        cached.min(median(Stores::Streaming)).min(median(Stores::StreamingBut(usize::MAX)))
     }
 
     /// Nanoseconds of each sample, the slowest thread's.
@@ -172,16 +173,24 @@ impl<'a> Share<'a> {
         for step in &self.steps {
             match step {
                 Step::Reduce(from, to) => {
-                    let _ = reduce_with(self.stores, self.datatype, self.reduction, from, to, None);
+                    let _ = reduce_with(self.stores(to), self.datatype, self.reduction, from, to, None);
                 }
                 Step::Copy(from, to) => {
-                    let _ = copy_with(self.stores, *from, to);
+                    let _ = copy_with(self.stores(to), *from, to);
                 }
                 Step::Swap(a, b) => {
                     let _ = swap(*a, *b);
                 }
             }
         }
+    }
+
+    /// The stores for these destinations: which of them is the thread's own is found out here.
+    fn stores(&self, to: &[Window<'_>]) -> Stores {
+        let Stores::StreamingBut(_) = self.stores else { return self.stores };
+        let own = self.output.map_or(0..0, |own| own.as_ptr().addr()..own.as_ptr().addr() + own.length());
+        let place = to.iter().position(|to| own.contains(&to.as_ptr().addr()));
+        Stores::StreamingBut(place.unwrap_or(usize::MAX))
     }
 
     /// As ranks do between calls: reads what the rank got, writes what it sends.
