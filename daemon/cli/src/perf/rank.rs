@@ -219,10 +219,11 @@ impl Bench<'_> {
     /// How many calls were timed, and nanoseconds of each sample on this rank.
     fn time<T: Sample>(&self, call: &Call<'_>, bytes: u64) -> Result<(u64, Vec<f64>), String> {
         let mut buffers = call.buffers::<T>(self.arena)?;
+        let places = call.touched();
         // The fastest call tells what one takes: others may have been interrupted.
         let mut each = f64::INFINITY;
         for _ in 0..self.spec.warmup {
-            touch(&mut buffers);
+            touch(&mut buffers, places);
             let begun = Instant::now();
             call.run(&mut buffers)?;
             each = each.min(begun.elapsed().as_nanos() as f64);
@@ -234,13 +235,13 @@ impl Bench<'_> {
         let started = Instant::now();
         for sample in 0..pace.samples {
             if aligned {
-                touch(&mut buffers);
+                touch(&mut buffers, places);
             }
             barrier(self.world)?;
             let begun = Instant::now();
             for _ in 0..pace.calls {
                 if !aligned {
-                    touch(&mut buffers);
+                    touch(&mut buffers, places);
                 }
                 call.run(&mut buffers)?;
             }
@@ -296,16 +297,23 @@ pub(crate) fn barrier(world: &Communicator) -> Result<(), String> {
     world.run(Communicator::barrier).map_err(|e| e.error.to_string())
 }
 
-/// What an application does between operations: it writes what it sends and reads what it got.
-fn touch<T: Sample>(buffers: &mut Buffers<T>) {
-    let Buffers { input, output } = buffers;
-    if let Some(output) = output.as_deref() {
+/// What an application does between operations: it reads what it got and writes what it sends. In place both lie in the
+/// one buffer, at the given first element and length.
+fn touch<T: Sample>(buffers: &mut Buffers<T>, (input, output): ((u64, u64), (u64, u64))) {
+    let part = |(first, length): (u64, u64)| first as usize..(first + length) as usize;
+    if let Some(got) = buffers.output.as_deref().and_then(|values| values.get(part(output))) {
         let stride = (64 / size_of::<T>()).max(1);
-        for value in output.iter().step_by(stride) {
+        for value in got.iter().step_by(stride) {
             black_box(*value);
         }
     }
-    if let Some(written) = input.as_deref_mut().or(output.as_deref_mut()) {
-        written.fill(T::of(1));
+    match &mut buffers.input {
+        Some(sent) => sent.fill(T::of(1)),
+        None => {
+            let whole = buffers.output.as_deref_mut();
+            if let Some(sent) = whole.and_then(|values| values.get_mut(part(input))) {
+                sent.fill(T::of(1));
+            }
+        }
     }
 }
