@@ -13,7 +13,8 @@
 use std::{hint::spin_loop, sync::Arc, thread, time::Instant};
 
 use ringway_cell::{
-    Call, Cell, Exchange, Member, OWN_INPUT, OWN_OUTPUT, Place, Poll, Regions, STAGING_BYTES,
+    Call, CallMemory, Cell, Exchange, Member, OWN_INPUT, OWN_OUTPUT, Place, Poll, Prepared, Regions,
+    STAGING_BYTES, Signature,
 };
 use ringway_mem::{Mapping, Window};
 use ringway_types::{DataType, Operation, Reduction};
@@ -57,6 +58,9 @@ fn rank(cell: Cell, rank: u32, arenas: &Arenas, plan: Plan) -> Vec<(u64, f64)> {
             output: Some(Place { region: OWN_OUTPUT, offset: 0 }),
             staging: slices.then_some(Place { region: 0, offset: 2 * MOST }),
         };
+        let Call { datatype, reduction, count, .. } = call;
+        let signature = Signature { operation, datatype, reduction, root: 0, count };
+        let prepared = Prepared::new(&signature, rank, arenas.0.len() as u32);
         let mut begun = Instant::now();
         for iteration in 0..iterations + 5 {
             if iteration == 5 {
@@ -65,10 +69,16 @@ fn rank(cell: Cell, rank: u32, arenas: &Arenas, plan: Plan) -> Vec<(u64, f64)> {
             touch(arenas, rank, size);
             let window = |place: Option<Place>| place.and_then(|at| arenas.window(rank, at, size));
             let polls = if crowded { 1 } else { 200 };
-            let sequence = match member.exchange(&call, (window(call.input), window(call.output)), polls) {
-                Exchange::Done => continue,
-                Exchange::Pending(sequence) => sequence,
-                Exchange::Declined => loop {
+            let memory = CallMemory {
+                input: window(call.input),
+                output: window(call.output),
+                places: [call.input, call.output],
+                scale: 0,
+            };
+            let sequence = match prepared.map(|prepared| member.exchange(&prepared, &memory, polls)) {
+                Some(Exchange::Done) => continue,
+                Some(Exchange::Pending(sequence)) => sequence,
+                None | Some(Exchange::Declined) => loop {
                     if let Some(sequence) = member.begin(&call, false, arenas) {
                         break sequence;
                     }

@@ -5,10 +5,9 @@ use core::hint::spin_loop;
 use ringway_mem::Window;
 
 use crate::{
-    Call,
+    Place, Prepared,
     member::{Member, Seen, look},
-    record::{Agreement, Part},
-    shape::Shape,
+    record::Part,
 };
 
 /// Polls in a row before the processor is told that this is a loop of polls, which delays each of them.
@@ -16,6 +15,22 @@ const EAGER_POLLS: u32 = 64;
 
 /// Pauses between two looks for free slots.
 const PAUSES: u32 = 8;
+
+/// How many calls before they are read.
+const READ_AHEAD: u64 = 8;
+
+/// Of a small call, what differs from one to the next.
+#[derive(Debug, Clone, Copy)]
+pub struct CallMemory<'w> {
+    /// What is read, as long as [`Prepared::bytes`] says.
+    pub input: Option<Window<'w>>,
+    /// What is written, likewise.
+    pub output: Option<Window<'w>>,
+    /// Where both are, for [`Member::poll`].
+    pub places: [Option<Place>; 2],
+    /// This rank's scalar for premul_sum, as its eight bytes.
+    pub scale: u64,
+}
 
 /// What became of a small call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,46 +40,37 @@ pub enum Exchange {
     Done,
     /// It was published under this number: go on with [`Member::poll`].
     Pending(u64),
-    /// Nothing was published: it is not small, there is no room, or the communicator is at its end. [`Member::begin`] says
-    /// more.
+    /// Nothing was published: there is no room, or the communicator is at its end. [`Member::begin`] says more.
     Declined,
 }
 
 impl Member {
     /// Makes a small call and polls it at most so many times: the same as [`Member::begin`] and then [`Member::poll`], but
-    /// faster, since nothing has to be remembered of a call that is over at once. `input` and `output` are the memory that
-    /// the call names.
-    pub fn exchange(
-        &mut self,
-        call: &Call<'_>,
-        (input, output): (Option<Window<'_>>, Option<Window<'_>>),
-        polls: u32,
-    ) -> Exchange {
-        let shape = Shape::of_call(call, self.cell.ranks());
-        if !shape.is_small() || self.cell.verdict().is_some() || !self.wait_for_room(polls) {
+    /// faster, since nothing has to be remembered of a call that is over at once.
+    pub fn exchange(&mut self, call: &Prepared, memory: &CallMemory<'_>, polls: u32) -> Exchange {
+        if self.cell.verdict().is_some() || !self.wait_for_room(polls) {
             return Exchange::Declined;
         }
         let sequence = self.next();
-        let agreement = Agreement::of(call);
-        self.write_small(sequence, agreement, &shape, (call.scale.unwrap_or(0), input));
-        self.publish(sequence);
-        let need = shape.need(self.rank);
+        let history = self.history_and(call.agreement);
+        self.write_prepared(sequence, call, memory);
+        self.publish(sequence, history);
+        if call.keeps {
+            let kept = self.small(sequence, &call.shape).keep_own(memory.input, memory.output);
+            debug_assert!(kept.is_some(), "the caller's memory is not there");
+        }
         let mut seen = 0;
-        let kept = self.small(sequence, &shape).keep_own(input, output);
-        debug_assert!(kept.is_some(), "the caller's memory is not there");
         for poll in 0..polls {
-            match look(&self.cell, (sequence, agreement), &mut seen, self.rank, need) {
+            match look(&self.cell, (sequence, history), &mut seen, self.rank, call.need) {
                 Seen::All => {
-                    let small = self.small(sequence, &shape);
-                    let taken = small.take(input, output);
-                    debug_assert!(taken.is_some(), "the caller's memory is not there");
-                    if !self.consume_if_seen(sequence, seen) {
-                        self.keep(sequence, agreement, shape, Part::of_small(call));
-                        self.finish(sequence);
+                    if call.takes {
+                        let taken = self.small(sequence, &call.shape).take(memory.input, memory.output);
+                        debug_assert!(taken.is_some(), "the caller's memory is not there");
                     }
-                    // Calls are often followed by others like them.
-                    let bytes = if shape.contributes(self.rank) { shape.contribution() } else { 0 };
-                    self.cell.prefetch_for_writing(self.rank, sequence + 1, bytes as usize);
+                    if !self.consume_if_seen(sequence, seen) {
+                        self.keep_over(sequence, history);
+                    }
+                    self.prefetch_like(sequence, call);
                     return Exchange::Done;
                 }
                 Seen::NotYet if poll > EAGER_POLLS => spin_loop(),
@@ -72,8 +78,36 @@ impl Member {
                 Seen::Other(_) => break,
             }
         }
-        self.keep(sequence, agreement, shape, Part::of_small(call));
+        let part = Part::of_small(memory.places, memory.scale);
+        self.keep(sequence, (call.agreement, history), call.shape, part);
         Exchange::Pending(sequence)
+    }
+
+    /// Asks for the lines of calls to come: calls are often followed by others like them.
+    #[inline(always)]
+    fn prefetch_like(&mut self, sequence: u64, call: &Prepared) {
+        self.cell.prefetch_for_writing(self.rank, sequence + call.write_ahead, call.puts);
+        let Some(bytes) = call.follows else { return };
+        let next = sequence + READ_AHEAD;
+        let needed = |rank: &u32| *rank != self.rank && call.need.is_for(*rank);
+        let needed = (0..self.cell.ranks()).filter(needed);
+        if self.ahead < next {
+            // Records that are not there yet are left to those who write them.
+            self.ahead = needed.clone().map(|rank| self.cell.called(rank)).min().unwrap_or(0);
+        }
+        if self.ahead >= next {
+            needed.for_each(|rank| self.cell.prefetch(rank, next, bytes));
+        }
+    }
+
+    /// Writes the record of a call, all but its sequence.
+    #[inline(always)]
+    fn write_prepared(&self, sequence: u64, call: &Prepared, memory: &CallMemory<'_>) {
+        self.cell.write_small(self.rank, sequence, call.agreement, memory.scale, self.epoch());
+        if call.puts > 0 {
+            let put = self.small(sequence, &call.shape).put(memory.input);
+            debug_assert!(put.is_some(), "the caller's input is not there");
+        }
     }
 
     /// Whether a slot is free for the next call, polling at most so many times. Whoever fills slots faster than others

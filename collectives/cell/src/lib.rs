@@ -36,6 +36,7 @@ mod layout;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod member;
+mod prepared;
 mod processors;
 mod record;
 mod shape;
@@ -50,11 +51,11 @@ use ringway_mem::Window;
 use ringway_types::{DataType, Operation, Reduction};
 
 pub use cell::{AttachError, Cell, Contradiction, Verdict, bytes};
-pub use exchange::Exchange;
+pub use exchange::{CallMemory, Exchange};
 pub use helper::Helper;
 pub use member::{Member, Poll, Refusal, StandIn};
+pub use prepared::Prepared;
 pub use processors::online_processors;
-pub use shape::blocks;
 
 /// Calls of one rank that may be under way at a time.
 pub const SLOTS: u64 = if cfg!(loom) { 2 } else { 64 };

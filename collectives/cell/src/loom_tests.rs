@@ -9,6 +9,7 @@ use ringway_types::Operation;
 use crate::{
     Call, Cell, Member, Place, Poll, Regions, SLOTS, StandIn, Verdict,
     layout::{FENCES, RankWord, SLEEPERS},
+    record::History,
     shared::full_fence,
 };
 
@@ -124,7 +125,7 @@ fn a_sleeper_is_never_missed() {
         cell.words.set(SLEEPERS, FENCES);
         let other = cell.clone();
         let publisher = thread::spawn(move || {
-            other.publish(0, 1);
+            other.publish(0, 1, History::default());
             other.notify();
         });
         let expected = cell.arm(1);

@@ -12,7 +12,7 @@ use crate::{
     job::Job,
     large::Large,
     layout::RankWord,
-    record::{Agreement, Part},
+    record::{Agreement, History, Part},
     shape::{Need, Shape},
     small::Small,
     step::{Step, reach},
@@ -60,6 +60,8 @@ pub enum Poll {
 pub(crate) struct Outstanding {
     pub(crate) sequence: u64,
     pub(crate) agreement: Agreement,
+    /// With all calls before it.
+    pub(crate) history: History,
     pub(crate) shape: Shape,
     pub(crate) small: bool,
     /// Where this rank's own memory is.
@@ -76,9 +78,13 @@ pub struct Member {
     pub(crate) cell: Cell,
     pub(crate) rank: u32,
     called: u64,
+    /// What it has called so far.
+    history: History,
     consumed: u64,
     /// The last call for which a slot is known to be free.
     free_until: u64,
+    /// A call that those for whom this rank waits have published, when it was last looked.
+    pub(crate) ahead: u64,
     /// Somebody else acts for this rank.
     away: bool,
     /// A poll does one block of work at most.
@@ -105,6 +111,7 @@ impl Member {
         let nothing = Outstanding {
             sequence: 0,
             agreement: Agreement::default(),
+            history: History::default(),
             shape: job.shape,
             small: true,
             part: Part::default(),
@@ -115,8 +122,10 @@ impl Member {
         Self {
             rank: rank.min(ranks.saturating_sub(1)),
             called: 0,
+            history: History::default(),
             consumed: 0,
             free_until: SLOTS,
+            ahead: 0,
             away: false,
             is_brief: false,
             epoch: 0,
@@ -124,7 +133,7 @@ impl Member {
             calls: vec![nothing; SLOTS as usize].into_boxed_slice(),
             dispute: None,
             job,
-            views: Views::new(ranks),
+            views: Views::new(Some(rank), ranks),
             nodes: vec![0; ranks as usize],
             cell,
         }
@@ -194,10 +203,11 @@ impl Member {
         let sequence = self.called + 1;
         let shape = Shape::of_call(call, self.cell.ranks());
         let agreement = Agreement::of(call);
+        let history = self.history.and(agreement);
         let small = shape.is_small();
         let scale = call.scale.unwrap_or(0);
         let part = if small {
-            let part = Part::of_small(call);
+            let part = Part::of_small([call.input, call.output], scale);
             let (input, output) = self.windows(&shape, &part, regions);
             self.write_small(sequence, agreement, &shape, (scale, input));
             let kept = self.small(sequence, &shape).keep_own(input, output);
@@ -208,23 +218,13 @@ impl Member {
             self.cell.write_part(self.rank, sequence, agreement, &part, call.counts);
             part
         };
-        self.keep(sequence, agreement, shape, part);
+        self.keep(sequence, (agreement, history), shape, part);
         if help && !small {
             self.cell.words.store(self.cell.layout.rank(self.rank, RankWord::Wanted), sequence);
         }
-        self.publish(sequence);
+        self.publish(sequence, history);
         self.cell.prefetch_for_writing(self.rank, sequence + 1, 0);
         Some(sequence)
-    }
-
-    /// A call's memory, by the places that it names; for calls without counts.
-    #[inline]
-    pub fn windows_of<'w>(
-        &self,
-        call: &Call<'_>,
-        regions: &'w impl Regions,
-    ) -> (Option<Window<'w>>, Option<Window<'w>>) {
-        self.windows(&Shape::of_call(call, self.cell.ranks()), &Part::of_small(call), regions)
     }
 
     #[inline]
@@ -240,6 +240,11 @@ impl Member {
             regions.window(self.rank, place, blocks.saturating_mul(shape.block))
         };
         (window(part.input, reads), window(part.output, writes))
+    }
+
+    #[inline(always)]
+    pub(crate) const fn epoch(&self) -> u16 {
+        self.epoch
     }
 
     /// The next call's number.
@@ -264,11 +269,18 @@ impl Member {
 
     /// Remembers a call that may not be over soon.
     #[inline]
-    pub(crate) fn keep(&mut self, sequence: u64, agreement: Agreement, shape: Shape, part: Part) {
+    pub(crate) fn keep(
+        &mut self,
+        sequence: u64,
+        (agreement, history): (Agreement, History),
+        shape: Shape,
+        part: Part,
+    ) {
         if let Some(slot) = self.calls.get_mut(Self::index(sequence)) {
             // Field by field: the whole would be put together elsewhere first, and then copied.
             slot.sequence = sequence;
             slot.agreement = agreement;
+            slot.history = history;
             slot.shape = shape;
             slot.small = shape.is_small();
             slot.part = part;
@@ -280,14 +292,29 @@ impl Member {
         }
     }
 
+    /// Remembers a call that is over, and of which others' records were not all looked at.
+    #[inline]
+    pub(crate) fn keep_over(&mut self, sequence: u64, history: History) {
+        if let Some(slot) = self.calls.get_mut(Self::index(sequence)) {
+            (slot.sequence, slot.history, slot.over) = (sequence, history, true);
+        }
+    }
+
+    /// What this rank has called so far, and then this.
+    #[inline(always)]
+    pub(crate) fn history_and(&self, agreement: Agreement) -> History {
+        self.history.and(agreement)
+    }
+
     /// Makes a record visible.
     #[inline(always)]
-    pub(crate) fn publish(&mut self, sequence: u64) {
+    pub(crate) fn publish(&mut self, sequence: u64, history: History) {
         self.called = sequence;
+        self.history = history;
         let words = &self.cell.words;
         reach(Step::Written);
         words.store(self.cell.layout.rank(self.rank, RankWord::Called), sequence);
-        self.cell.publish(self.rank, sequence);
+        self.cell.publish(self.rank, sequence, history);
         reach(Step::Published);
         self.cell.notify();
     }
@@ -354,7 +381,9 @@ impl Member {
             self.sweep();
         }
         match (seen, self.dispute) {
-            (Seen::Other(rank), _) => Poll::Mismatch { rank, sequence },
+            (Seen::Other(rank), _) => {
+                Poll::Mismatch { rank, sequence: self.first_difference(rank, sequence) }
+            }
             (_, Some((rank, sequence))) => Poll::Mismatch { rank, sequence },
             _ => Poll::Pending,
         }
@@ -389,24 +418,43 @@ impl Member {
         self.cell.notify();
     }
 
-    /// Consumes calls that are over: looks at the records that were not needed for the result, so that ranks that call
-    /// different things are found out in any case.
+    /// Consumes calls that are over: looks at what was not needed for the results, so that ranks that call different
+    /// things are found out in any case. One look at a rank is enough for all its calls up to that one.
     fn sweep(&mut self) {
-        while self.consumed < self.called {
-            let sequence = self.consumed + 1;
-            let Some(call) = self.calls.get_mut(Self::index(sequence)) else { return };
-            if !call.over {
-                return;
+        let over = (self.consumed + 1..=self.called)
+            .find(|sequence| self.calls.get(Self::index(*sequence)).is_none_or(|call| !call.over))
+            .map_or(self.called, |sequence| sequence - 1);
+        let mut through = over;
+        for rank in (0..self.cell.ranks()).filter(|rank| *rank != self.rank) {
+            let last = over.min(self.cell.called(rank)).max(self.consumed);
+            through = through.min(last);
+            if last == self.consumed {
+                continue;
             }
-            match see(&self.cell, call, self.rank, Need::All) {
-                Seen::All => self.consume(sequence),
-                Seen::Other(rank) => {
-                    self.dispute = Some((rank, sequence));
+            let own = self.calls.get(Self::index(last)).map(|call| call.history);
+            match self.cell.history(rank, last) {
+                theirs if theirs == own => {}
+                // Its record is being made.
+                None => through = self.consumed,
+                Some(_) => {
+                    self.dispute = Some((rank, self.first_difference(rank, last)));
                     return;
                 }
-                Seen::NotYet => return,
             }
         }
+        if through > self.consumed {
+            self.consume(through);
+        }
+    }
+
+    /// The first call up to this one that another rank did not call alike, as far as the records tell.
+    #[cold]
+    fn first_difference(&self, rank: u32, last: u64) -> u64 {
+        let differs = |sequence: &u64| {
+            let [own, other] = [self.rank, rank].map(|rank| self.cell.agreement(rank, *sequence));
+            own.is_some() && other.is_some() && own != other
+        };
+        (self.consumed + 1..last).find(differs).unwrap_or(last)
     }
 
     /// A call that was over for this rank before it turned out that another had called something else.
@@ -422,13 +470,7 @@ impl Member {
         let need =
             call.map_or(Need::Nobody, |call| if call.small { call.shape.need(self.rank) } else { Need::All });
         (0..self.cell.ranks()).filter(move |rank| {
-            let needed = match need {
-                Need::All => true,
-                Need::One(one) => one == *rank,
-                Need::Below(end) => *rank < end,
-                Need::Nobody => false,
-            };
-            needed && *rank != self.rank && self.cell.agreement(*rank, sequence).is_none()
+            need.is_for(*rank) && *rank != self.rank && self.cell.history(*rank, sequence).is_none()
         })
     }
 
@@ -468,21 +510,21 @@ impl Member {
 pub(crate) enum Seen {
     All,
     NotYet,
-    /// This rank has published another.
+    /// This rank has published another, or one before it.
     Other(u32),
 }
 
 /// Looks for the records of a call under way that are needed.
 #[inline(always)]
 pub(crate) fn see(cell: &Cell, call: &mut Outstanding, rank: u32, need: Need) -> Seen {
-    look(cell, (call.sequence, call.agreement), &mut call.seen, rank, need)
+    look(cell, (call.sequence, call.history), &mut call.seen, rank, need)
 }
 
 /// Looks for the records that are needed. The ranks below `already` have published theirs, alike.
 #[inline(always)]
 pub(crate) fn look(
     cell: &Cell,
-    (sequence, agreement): (u64, Agreement),
+    (sequence, history): (u64, History),
     already: &mut u32,
     rank: u32,
     need: Need,
@@ -492,18 +534,18 @@ pub(crate) fn look(
         Need::Below(end) => end,
         Need::Nobody => return Seen::All,
         Need::One(one) => {
-            return match cell.agreement(one, sequence) {
+            return match cell.history(one, sequence) {
                 None => Seen::NotYet,
-                Some(theirs) if theirs == agreement => Seen::All,
+                Some(theirs) if theirs == history => Seen::All,
                 Some(_) => Seen::Other(one),
             };
         }
     };
     while *already < end {
         if *already != rank {
-            match cell.agreement(*already, sequence) {
+            match cell.history(*already, sequence) {
                 None => return Seen::NotYet,
-                Some(theirs) if theirs != agreement => return Seen::Other(*already),
+                Some(theirs) if theirs != history => return Seen::Other(*already),
                 Some(_) => {}
             }
         }

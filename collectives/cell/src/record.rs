@@ -1,6 +1,7 @@
 //! What a rank publishes for one call: eight words, and up to [`INLINE_BYTES`] of payload or counts.
 //!
-//! Words: 0 = the sequence, stored last; 1 = operation, datatype, reduction + 1 (0 for none) and flags, one byte each
+//! Words: 0 = the low half of the sequence, and above it the digest of what this rank has called so far ([`History`]),
+//! stored last; 1 = operation, datatype, reduction + 1 (0 for none) and flags, one byte each
 //! from the low end, then 16 bits of root and 16 of the rank's region epoch; 2 = count, or a digest of the counts that
 //! all ranks must give alike; 3 = the scalar of premul_sum; 4 and 5 = input region and offset; 6 and 7 = output region
 //! and offset. A small call has its payload in words 4 to 7 when it fits, else behind the record.
@@ -59,6 +60,29 @@ impl Agreement {
     }
 }
 
+/// A digest of what a rank has called, from the first call on: ranks whose digests for a call are alike have called the
+/// same all along, so that whoever needed nothing of many calls finds out about all of them by one look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct History(u32);
+
+impl History {
+    /// With one more call. Mixes as multiplicative hashes do; nobody here has a reason to make two alike.
+    #[inline(always)]
+    pub(crate) fn and(self, agreement: Agreement) -> Self {
+        let Agreement(codes, count) = agreement;
+        let mixed = (u64::from(self.0) ^ codes).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ count;
+        Self((mixed.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32)
+    }
+
+    #[inline(always)]
+    const fn mark(self, sequence: u64) -> u64 {
+        (self.0 as u64) << 32 | sequence & LOW
+    }
+}
+
+/// The half of word 0 that has the sequence. Slots are used again long before it comes to the same value.
+const LOW: u64 = 0xffff_ffff;
+
 /// What a rank says of its own memory for a large call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -73,9 +97,8 @@ pub(crate) struct Part {
 impl Part {
     /// What is kept of a small call.
     #[inline(always)]
-    pub(crate) fn of_small(call: &Call<'_>) -> Self {
-        let scale = call.scale.unwrap_or(0);
-        Self { input: call.input, output: call.output, scale, ..Self::default() }
+    pub(crate) fn of_small([input, output]: [Option<Place>; 2], scale: u64) -> Self {
+        Self { input, output, scale, ..Self::default() }
     }
 }
 
@@ -83,16 +106,22 @@ impl Cell {
     /// What a rank published, if it has called this far.
     #[inline(always)]
     pub(crate) fn agreement(&self, rank: u32, sequence: u64) -> Option<Agreement> {
+        self.history(rank, sequence)?;
         let at = self.layout.record(rank, sequence);
-        if self.words.load_acquire(at) != sequence {
-            return None;
-        }
         Some(Agreement(self.words.load(at + 1) & AGREED, self.words.load(at + 2)))
+    }
+
+    /// What a rank published up to and with a call, if it has called this far.
+    #[inline(always)]
+    pub(crate) fn history(&self, rank: u32, sequence: u64) -> Option<History> {
+        let found = self.words.load_acquire(self.layout.record(rank, sequence));
+        ((found ^ sequence) & LOW == 0).then_some(History((found >> 32) as u32))
     }
 
     /// Whether a later call has taken the place of this one in its rank's slot.
     pub(crate) fn is_overwritten(&self, rank: u32, sequence: u64) -> bool {
-        self.words.load_acquire(self.layout.record(rank, sequence)) > sequence
+        let found = self.words.load_acquire(self.layout.record(rank, sequence));
+        (found as u32).wrapping_sub(sequence as u32) as i32 > 0
     }
 
     /// A copy of what a rank says of its memory. Only after [`Cell::agreement`] has seen the record.
@@ -171,19 +200,27 @@ impl Cell {
     /// Asks for the lines of a record that this rank will write soon, with so much payload.
     #[inline(always)]
     pub(crate) fn prefetch_for_writing(&self, rank: u32, sequence: u64, bytes: usize) {
+        self.lines(rank, sequence, bytes).for_each(|line| self.words.prefetch_for_writing(line));
+    }
+
+    /// Asks for the lines of a record that this rank will read soon, with so much payload.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, rank: u32, sequence: u64, bytes: usize) {
+        self.lines(rank, sequence, bytes).for_each(|line| self.words.prefetch(line));
+    }
+
+    /// Where the lines of a record begin.
+    #[inline(always)]
+    fn lines(&self, rank: u32, sequence: u64, bytes: usize) -> impl Iterator<Item = usize> + use<> {
         let at = self.layout.record(rank, sequence);
-        self.words.prefetch_for_writing(at);
-        if bytes > TINY_BYTES {
-            for line in 0..bytes.div_ceil(64) {
-                self.words.prefetch_for_writing(at + RECORD_WORDS + line * 8);
-            }
-        }
+        let beside = if bytes > TINY_BYTES { bytes.div_ceil(64) } else { 0 };
+        (0..=beside).map(move |line| at + line * RECORD_WORDS)
     }
 
     /// Makes a record visible.
     #[inline(always)]
-    pub(crate) fn publish(&self, rank: u32, sequence: u64) {
-        self.words.store_release(self.layout.record(rank, sequence), sequence);
+    pub(crate) fn publish(&self, rank: u32, sequence: u64, history: History) {
+        self.words.store_release(self.layout.record(rank, sequence), history.mark(sequence));
     }
 }
 
@@ -213,6 +250,19 @@ mod tests {
         assert_eq!(Agreement(u64::MAX, 0).signature(), None);
         let other = Agreement::of(&Call { root: 78, ..call });
         assert_ne!(Agreement::of(&call), other);
+    }
+
+    #[test]
+    fn a_history_says_what_was_called_and_in_which_order() {
+        let [one, other] = [4, 5]
+            .map(|count| Agreement::of(&Call { operation: Operation::Broadcast, count, ..Call::BARRIER }));
+        let of =
+            |calls: &[Agreement]| calls.iter().fold(History::default(), |so_far, call| so_far.and(*call));
+        assert_eq!(of(&[one, other]), of(&[one, other]));
+        let all = [of(&[]), of(&[one]), of(&[other]), of(&[one, one]), of(&[one, other]), of(&[other, one])];
+        for (index, history) in all.iter().enumerate() {
+            assert!(!all.iter().skip(index + 1).any(|later| later == history), "{index}");
+        }
     }
 
     #[test]

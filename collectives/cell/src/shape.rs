@@ -29,22 +29,16 @@ pub(crate) enum Need {
     Nobody,
 }
 
-/// How many blocks a rank's input and its output have in an operation without counts.
-#[inline]
-#[must_use]
-pub fn blocks(operation: Operation, ranks: u32, is_root: bool) -> (u64, u64) {
-    let ranks = u64::from(ranks);
-    let at_root = |blocks| if is_root { blocks } else { 0 };
-    match operation {
-        Operation::Allreduce | Operation::Scan | Operation::Exscan => (1, 1),
-        Operation::Reduce => (1, at_root(1)),
-        Operation::Broadcast => (at_root(1), 1),
-        Operation::AllGather => (1, ranks),
-        Operation::ReduceScatter => (ranks, 1),
-        Operation::Gather => (1, at_root(ranks)),
-        Operation::Scatter => (at_root(ranks), 1),
-        Operation::AllToAll => (ranks, ranks),
-        _ => (0, 0),
+impl Need {
+    /// Whether that of a rank is among them.
+    #[inline]
+    pub(crate) const fn is_for(self, rank: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(one) => one == rank,
+            Self::Below(end) => rank < end,
+            Self::Nobody => false,
+        }
     }
 }
 
@@ -69,10 +63,22 @@ impl Shape {
         Self { operation, datatype: call.datatype, reduction, root, ranks, block }
     }
 
-    /// As the function of this name.
+    /// How many blocks a rank's input and its output have in an operation without counts.
     #[inline]
     pub(crate) fn blocks(&self, rank: u32) -> (u64, u64) {
-        blocks(self.operation, self.ranks, rank == self.root)
+        let ranks = u64::from(self.ranks);
+        let at_root = |blocks| if rank == self.root { blocks } else { 0 };
+        match self.operation {
+            Operation::Allreduce | Operation::Scan | Operation::Exscan => (1, 1),
+            Operation::Reduce => (1, at_root(1)),
+            Operation::Broadcast => (at_root(1), 1),
+            Operation::AllGather => (1, ranks),
+            Operation::ReduceScatter => (ranks, 1),
+            Operation::Gather => (1, at_root(ranks)),
+            Operation::Scatter => (at_root(ranks), 1),
+            Operation::AllToAll => (ranks, ranks),
+            _ => (0, 0),
+        }
     }
 
     /// Whether a rank's input has a block for each rank, of which it keeps its own.
@@ -96,6 +102,31 @@ impl Shape {
             _ if self.block == 0 => false,
             Operation::Broadcast | Operation::Scatter => is_root,
             Operation::Reduce | Operation::Gather => !is_root,
+            _ => true,
+        }
+    }
+
+    /// Whether a part of a rank's output is its own input.
+    #[inline]
+    pub(crate) const fn keeps(&self, rank: u32) -> bool {
+        let is_root = rank == self.root;
+        match self.operation {
+            _ if self.block == 0 => false,
+            Operation::Broadcast | Operation::Scatter | Operation::Gather => is_root,
+            Operation::AllGather | Operation::AllToAll => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a rank's output depends on what others put.
+    #[inline]
+    pub(crate) const fn takes(&self, rank: u32) -> bool {
+        let is_root = rank == self.root;
+        match self.operation {
+            _ if self.block == 0 => false,
+            Operation::Broadcast | Operation::Scatter => !is_root,
+            Operation::Reduce | Operation::Gather => is_root,
+            Operation::Exscan => rank > 0,
             _ => true,
         }
     }

@@ -53,12 +53,12 @@ impl<'c> Small<'c> {
     #[inline]
     pub(crate) fn keep_own(&self, input: Option<Window<'c>>, output: Option<Window<'_>>) -> Option<()> {
         let Self { shape, rank, .. } = *self;
+        if !shape.keeps(rank) {
+            return Some(());
+        }
         let place = match shape.operation {
-            _ if shape.block == 0 => return Some(()),
-            Operation::Broadcast | Operation::Scatter if rank == shape.root => 0,
-            Operation::Gather if rank == shape.root => rank,
-            Operation::AllGather | Operation::AllToAll => rank,
-            _ => return Some(()),
+            Operation::Broadcast | Operation::Scatter => 0,
+            _ => rank,
         };
         let from = self.own(input?)?;
         let to = output?.sub((u64::from(place) * shape.block) as usize, shape.block as usize)?;
@@ -85,19 +85,17 @@ impl<'c> Small<'c> {
     #[inline]
     pub(crate) fn take(&self, input: Option<Window<'c>>, output: Option<Window<'_>>) -> Option<()> {
         let Self { shape, rank, .. } = *self;
-        let is_root = rank == shape.root;
+        if !shape.takes(rank) {
+            return Some(());
+        }
         match shape.operation {
-            _ if shape.block == 0 => Some(()),
-            Operation::Allreduce | Operation::ReduceScatter => self.reduce(shape.ranks, input, output?),
-            Operation::Reduce if is_root => self.reduce(shape.ranks, input, output?),
-            Operation::Scan => self.reduce(rank + 1, input, output?),
-            Operation::Exscan if rank > 0 => self.reduce(rank, input, output?),
-            Operation::Broadcast | Operation::Scatter if !is_root => {
-                copy_short(self.from(shape.root, None)?, output?)
+            Operation::Allreduce | Operation::ReduceScatter | Operation::Reduce => {
+                self.reduce(shape.ranks, input, output?)
             }
-            Operation::Gather if is_root => self.collect(output?),
-            Operation::AllGather | Operation::AllToAll => self.collect(output?),
-            _ => Some(()),
+            Operation::Scan => self.reduce(rank + 1, input, output?),
+            Operation::Exscan => self.reduce(rank, input, output?),
+            Operation::Broadcast | Operation::Scatter => copy_short(self.from(shape.root, None)?, output?),
+            _ => self.collect(output?),
         }
     }
 

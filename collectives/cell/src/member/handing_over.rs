@@ -136,12 +136,17 @@ impl Member {
         self.away = false;
         self.dispute = None;
         self.job.sequence = 0;
+        if called > 0 {
+            self.history = self.cell.history(self.rank, called).unwrap_or_default();
+        }
         for sequence in consumed + 1..=called {
             // One that is not there contradicts every other rank's.
             let agreement = self.cell.agreement(self.rank, sequence).unwrap_or_default();
+            let history = self.cell.history(self.rank, sequence).unwrap_or_default();
             if let Some(call) = self.calls.get_mut(Self::index(sequence)) {
                 let (part, large) = (Part::default(), Large::default());
-                *call = Outstanding { sequence, agreement, part, large, seen: 0, over: true, ..*call };
+                *call =
+                    Outstanding { sequence, agreement, history, part, large, seen: 0, over: true, ..*call };
             }
         }
         Ok(())

@@ -5,7 +5,8 @@
 use std::{sync::Arc, thread, time::Duration};
 
 use ringway_cell::{
-    Call, Cell, Exchange, Member, OWN_INPUT, OWN_OUTPUT, Place, Poll, Regions, STAGING_BYTES, bytes,
+    Call, CallMemory, Cell, Exchange, Member, OWN_INPUT, OWN_OUTPUT, Place, Poll, Prepared, Regions,
+    STAGING_BYTES, Signature, bytes,
 };
 use ringway_mem::{Mapping, Window};
 use ringway_reduce::{Scalar, Source};
@@ -326,8 +327,24 @@ impl Case {
             return member.begin(&call, help, &reach);
         }
         // As a rank does that waits at once, for a few polls.
+        let signature = Signature {
+            operation: call.operation,
+            datatype: call.datatype,
+            reduction: call.reduction,
+            root: call.root,
+            count: call.count,
+        };
+        let Some(prepared) = Prepared::new(&signature, rank, member.cell().ranks()) else {
+            return member.begin(&call, help, &reach);
+        };
         let window = |place: Option<Place>, elements: u64| reach.window(rank, place?, elements * e);
-        match member.exchange(&call, (window(call.input, input), window(call.output, output)), 20) {
+        let memory = CallMemory {
+            input: window(call.input, input),
+            output: window(call.output, output),
+            places: [call.input, call.output],
+            scale: call.scale.unwrap_or(0),
+        };
+        match member.exchange(&prepared, &memory, 20) {
             Exchange::Done => Some(member.called()),
             Exchange::Pending(sequence) => Some(sequence),
             Exchange::Declined => member.begin(&call, help, &reach),

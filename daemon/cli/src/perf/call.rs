@@ -122,6 +122,13 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// What this rank sends and what it gets, in elements of one buffer: first and length of each. Out of place the buffers
+    /// are all of it.
+    pub(crate) fn touched(&self) -> ((u64, u64), (u64, u64)) {
+        let (_, output) = self.lengths();
+        if self.in_place { self.places() } else { ((0, 0), (0, output.unwrap_or(0))) }
+    }
+
     /// Fresh buffers for the call.
     pub(crate) fn buffers<T: Sample>(&self, arena: &Arena) -> Result<Buffers<T>, String> {
         let make = |elements: u64| arena.buffer::<T>(elements as usize).map_err(|e| e.to_string());
@@ -229,23 +236,25 @@ impl<'a> Call<'a> {
         use Measured as M;
         let (world, root) = (self.world, self.case.root);
         let Some(buffer) = buffers.output.take() else { return Ok(()) };
-        let ended = world.run(|w| match self.what {
-            M::Scan => w.scan_in_place(buffer, self.reduce()),
-            M::Exscan => w.exscan_in_place(buffer, self.reduce()),
-            M::Reduce => w.reduce_in_place(buffer, root, self.reduce()),
-            M::Broadcast => w.broadcast_in_place(buffer, root),
-            M::AllGather => w.all_gather_in_place(buffer),
-            M::AllGatherV => w.all_gather_v_in_place(buffer, &self.counts),
-            M::ReduceScatter => w.reduce_scatter_in_place(buffer, self.reduce()),
-            M::ReduceScatterV => w.reduce_scatter_v_in_place(buffer, &self.counts, self.reduce()),
-            M::Gather => w.gather_in_place(buffer, root),
-            M::GatherV => w.gather_v_in_place(buffer, &self.counts, root),
-            M::Scatter => w.scatter_in_place(buffer, root),
-            M::ScatterV => w.scatter_v_in_place(buffer, &self.counts, root),
-            M::AllToAll => w.all_to_all_in_place(buffer),
+        let ended = match self.what {
+            M::Scan => world.run(|w| w.scan_in_place(buffer, self.reduce())),
+            M::Exscan => world.run(|w| w.exscan_in_place(buffer, self.reduce())),
+            M::Reduce => world.run(|w| w.reduce_in_place(buffer, root, self.reduce())),
+            M::Broadcast => world.run(|w| w.broadcast_in_place(buffer, root)),
+            M::AllGather => world.run(|w| w.all_gather_in_place(buffer)),
+            M::AllGatherV => world.run(|w| w.all_gather_v_in_place(buffer, &self.counts)),
+            M::ReduceScatter => world.run(|w| w.reduce_scatter_in_place(buffer, self.reduce())),
+            M::ReduceScatterV => {
+                world.run(|w| w.reduce_scatter_v_in_place(buffer, &self.counts, self.reduce()))
+            }
+            M::Gather => world.run(|w| w.gather_in_place(buffer, root)),
+            M::GatherV => world.run(|w| w.gather_v_in_place(buffer, &self.counts, root)),
+            M::Scatter => world.run(|w| w.scatter_in_place(buffer, root)),
+            M::ScatterV => world.run(|w| w.scatter_v_in_place(buffer, &self.counts, root)),
+            M::AllToAll => world.run(|w| w.all_to_all_in_place(buffer)),
             // Barrier, send_recv and all_to_all_v have no such form and are never asked for one.
-            _ => w.allreduce_in_place(buffer, self.reduce()),
-        });
+            _ => world.run(|w| w.allreduce_in_place(buffer, self.reduce())),
+        };
         buffers.output = Some(ended.map_err(said)?);
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 mod group;
 mod handing_over;
+mod known;
 mod memory;
 mod pace;
 mod slices;
@@ -10,14 +11,14 @@ mod waiting;
 
 use std::{sync::Arc, time::Duration};
 
-use ringway_cell::{Call, Exchange, Member, Place, Poll, SLOTS};
-use ringway_mem::Window;
+use ringway_cell::{Call, CallMemory, Exchange, Member, Place, Poll, SLOTS, Signature};
 
 use crate::{Client, arena::Registered, queue};
 
 use group::Group;
 pub(crate) use group::{Fate, Ticket};
 use handing_over::Handed;
+pub(crate) use known::Known;
 use memory::{Kept, Reach, own_of};
 pub(crate) use memory::{Own, Peers};
 use pace::Pace;
@@ -78,6 +79,8 @@ pub(crate) struct Calls {
     unlooked: u32,
     /// The daemon was told that ranks contradict each other.
     disputed: bool,
+    /// The last small call, and others like it.
+    known: Option<Known>,
     /// Memory through which large slices are moved; made at first need.
     staging: Option<Arc<Registered>>,
 }
@@ -102,6 +105,7 @@ impl Calls {
             releases: 0,
             unlooked: 0,
             disputed: false,
+            known: None,
             staging: None,
             part,
         }
@@ -131,18 +135,24 @@ impl Calls {
         Some(sequence)
     }
 
-    /// Publishes a small call and polls it for as long as there is a processor for it; `None` when it is not small, or
-    /// when there is something else to be done first: [`Calls::submit`] does it.
-    #[inline]
-    pub(crate) fn exchange(
-        &mut self,
-        call: &Call<'_>,
-        windows: (Option<Window<'_>>, Option<Window<'_>>),
-    ) -> Option<Exchange> {
+    /// What is known of a small call from the last one like it, or found out now; `None` when it is not small, or not as
+    /// it must be.
+    #[inline(always)]
+    pub(crate) fn recall(&mut self, signature: &Signature) -> Option<&Known> {
+        if !self.known.as_ref().is_some_and(|known| known.prepared.is(signature)) {
+            self.known = Some(Known::new(signature, self.part.rank, self.ranks)?);
+        }
+        self.known.as_ref()
+    }
+
+    /// Publishes the small call that was recalled last and polls it for as long as there is a processor for it; `None` when
+    /// there is something else to be done first: [`Calls::submit`] does it.
+    #[inline(always)]
+    pub(crate) fn exchange(&mut self, memory: &CallMemory<'_>) -> Option<Exchange> {
         if self.unlooked + 1 >= LOOK_EVERY || self.part.client.session().releases() != self.releases {
             return None;
         }
-        match self.member.exchange(call, windows, self.pace.polls()) {
+        match self.member.exchange(&self.known.as_ref()?.prepared, memory, self.pace.polls()) {
             Exchange::Declined => None,
             published => {
                 self.unlooked += 1;

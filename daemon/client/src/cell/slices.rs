@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ringway_cell::{Call, Exchange, Member, Place, STAGING_BYTES};
+use ringway_cell::{Call, CallMemory, Exchange, Member, Place, Regions as _, STAGING_BYTES, Signature};
 
 use super::{Calls, LARGE, NEVER, Stopped, memory::Own};
 use crate::{Arena, CallError, Error, MemoryError, arena::Registered};
@@ -16,12 +16,27 @@ impl Calls {
         if self.is_group_open() {
             return Err(CallError::InsideGroup.into());
         }
-        match self.exchange(call, self.member.windows_of(call, &own)) {
+        match self.exchange_slices(call, &own) {
             Some(Exchange::Done) => Ok(true),
             Some(Exchange::Pending(sequence)) => self.run_on(sequence, &own).map(|()| true),
             _ if Member::is_large(call, self.ranks) => self.run_staged(call, own),
             _ => self.run_with(call, &own),
         }
+    }
+
+    /// Makes a small call at once, if it is one.
+    #[inline]
+    fn exchange_slices(&mut self, call: &Call<'_>, own: &Own<'_>) -> Option<Exchange> {
+        let Call { operation, datatype, reduction, root, count, .. } = *call;
+        let (reads, writes) =
+            self.recall(&Signature { operation, datatype, reduction, root, count })?.bytes();
+        let window = |place: Option<Place>, bytes| own.window(self.part.rank, place?, bytes);
+        self.exchange(&CallMemory {
+            input: window(call.input.filter(|_| reads > 0), reads),
+            output: window(call.output.filter(|_| writes > 0), writes),
+            places: [call.input, call.output],
+            scale: call.scale.unwrap_or(0),
+        })
     }
 
     fn run_staged(&mut self, call: &Call<'_>, own: Own<'_>) -> Result<bool, Error> {

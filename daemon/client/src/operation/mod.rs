@@ -365,9 +365,10 @@ impl Communicator {
         wish: impl FnOnce(&B) -> Result<Wish<'_>, CallError>,
     ) -> Submitted<'_, B> {
         let sent = match wish(&buffers) {
-            Ok(wish) => match self.make_quickly(&wish) {
+            Ok(wish) => match self.make_quickly(wish) {
                 Some(tickets) => Ok(tickets),
-                None => self.submit(&wish, counts),
+                // A copy, so that the wish has no address and need not be in memory for what comes before.
+                None => self.submit(&{ wish }, counts),
             },
             Err(error) => Err(error),
         };

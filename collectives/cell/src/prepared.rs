@@ -1,0 +1,70 @@
+//! What follows from a small call's signature for one rank: worked out once for all calls like it.
+
+use crate::{
+    Call, Signature,
+    record::Agreement,
+    shape::{Need, Shape},
+};
+
+/// How many calls before they are written lines are asked for, by a rank that waits for others with each call, and by one
+/// that does not and makes several in the time that a line takes to come.
+const WRITE_AHEAD: [u64; 2] = [1, 4];
+
+/// A small call that is made again and again.
+#[derive(Debug, Clone, Copy)]
+pub struct Prepared {
+    signature: Signature,
+    pub(crate) agreement: Agreement,
+    pub(crate) shape: Shape,
+    pub(crate) need: Need,
+    /// Bytes that others need of this rank's input.
+    pub(crate) puts: usize,
+    /// How many calls ahead the lines are asked for that this rank writes.
+    pub(crate) write_ahead: u64,
+    /// Bytes that this rank needs of each of those it waits for, where they wait for nobody and may be calls ahead.
+    pub(crate) follows: Option<usize>,
+    /// Whether the result has a part that is this rank's own input.
+    pub(crate) keeps: bool,
+    /// Whether the result has a part of another rank's input.
+    pub(crate) takes: bool,
+    reads: u64,
+    writes: u64,
+}
+
+impl Prepared {
+    /// `None` when the call is not small, or means nothing to so many ranks. `rank` is one of them.
+    #[must_use]
+    pub fn new(signature: &Signature, rank: u32, ranks: u32) -> Option<Self> {
+        let shape = Shape::of(signature, ranks).filter(Shape::is_small)?;
+        let Signature { operation, datatype, reduction, root, count } = *signature;
+        let call = Call { operation, datatype, reduction, root, count, ..Call::BARRIER };
+        let (reads, writes) = shape.blocks(rank);
+        Some(Self {
+            signature: *signature,
+            agreement: Agreement::of(&call),
+            need: shape.need(rank),
+            puts: if shape.contributes(rank) { shape.contribution() as usize } else { 0 },
+            write_ahead: WRITE_AHEAD[usize::from(shape.need(rank) == Need::Nobody)],
+            follows: (operation.has_root() && shape.takes(rank)).then_some(shape.contribution() as usize),
+            keeps: shape.keeps(rank),
+            takes: shape.takes(rank),
+            reads: reads * shape.block,
+            writes: writes * shape.block,
+            shape,
+        })
+    }
+
+    /// Whether it is such a call.
+    #[inline(always)]
+    #[must_use]
+    pub fn is(&self, signature: &Signature) -> bool {
+        self.signature == *signature
+    }
+
+    /// Bytes that the rank's input and output have; zero where it has none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bytes(&self) -> (u64, u64) {
+        (self.reads, self.writes)
+    }
+}
