@@ -3,7 +3,7 @@
 
 use std::{cell::Cell as Counted, sync::Arc};
 
-use ringway_cell::{Call, Cell, Helper, Member, Place, Regions};
+use ringway_cell::{Call, Cell, Helper, INLINE_BYTES, Member, Place, Regions};
 use ringway_mem::{Mapping, Window};
 use ringway_types::{DataType, Operation, Reduction};
 
@@ -60,7 +60,7 @@ fn begin(member: &mut Member, rank: u32, reader: &mut Reader<'_>, memory: &Memor
         scale: (reduction == Reduction::PremulSum).then_some(2),
         root: 0,
         // More than what travels beside the records, and a quarter of a region at most.
-        count: 2048 / datatype.size() as u64 + u64::from(half) * 4 + 1,
+        count: INLINE_BYTES as u64 / datatype.size() as u64 + u64::from(half) * 4 + 1,
         counts: counts.get(..needed).unwrap_or_default(),
         input: place(0),
         output: place(if half & 1 == 0 { REGION_BYTES / 2 } else { 0 }),

@@ -2,7 +2,7 @@
 
 use ringway_types::{DataType, Operation, Reduction};
 
-use crate::{Call, INLINE_BYTES, Signature};
+use crate::{Call, INLINE_BYTES, READ_BY_ALL_BYTES, Signature};
 
 /// A call's signature among so many ranks, its sizes checked not to overflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +134,9 @@ impl Shape {
     /// Whether the payload travels beside the records.
     #[inline]
     pub(crate) fn is_small(&self) -> bool {
-        !self.operation.has_counts() && self.contribution() <= INLINE_BYTES as u64
+        let is_read_by_all = self.ranks > 2 && !self.operation.has_root();
+        let most = if is_read_by_all { READ_BY_ALL_BYTES } else { INLINE_BYTES };
+        !self.operation.has_counts() && self.contribution() <= most as u64
     }
 
     /// Whose records this rank needs before a small call is over for it.
