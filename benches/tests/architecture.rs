@@ -71,7 +71,7 @@ const CRATES: &[Crate] = &[
     ),
     safe(
         "fuzz",
-        &["types", "verbs", "wire", "mem", "tcp", "ring", "cell", "engine", "group", "abi", "service"],
+        &["types", "verbs", "wire", "rc", "mem", "tcp", "ring", "cell", "engine", "group", "abi", "service"],
     ),
 ];
 
