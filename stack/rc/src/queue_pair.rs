@@ -213,10 +213,12 @@ impl QueuePair {
             self.rate.notified(now);
             return;
         }
-        if congested && !self.selective {
-            self.notifier.marked(now);
-        }
         let opcode = packet.header.opcode();
+        match (congested, self.selective) {
+            (true, false) => self.notifier.marked(now),
+            (true, true) if opcode.is_response() => self.requester.note_marked_response(),
+            _ => {}
+        }
         let outcome = if opcode.is_request() {
             if self.state == State::Error {
                 self.responder.repeat_refusal(packet);
@@ -289,7 +291,7 @@ impl QueuePair {
         if self.state != State::ReadyToSend {
             return None;
         }
-        let paced = if self.requester.has_more() || self.responder.responses.front().is_some() {
+        let paced = if self.requester.has_more(self.mtu) || self.responder.responses.front().is_some() {
             self.rate.held_until(now)
         } else {
             None
@@ -333,7 +335,7 @@ impl QueuePair {
         }
         loop {
             let response = self.responder.responses.front();
-            let request_ready = self.state == State::ReadyToSend && self.requester.has_more();
+            let request_ready = self.state == State::ReadyToSend && self.requester.has_more(self.mtu);
             let is_read = response.is_some_and(|response| response.is_read());
             // Acknowledgements are short and wanted; READ responses and requests take turns, at the rate.
             if (is_read || (response.is_none() && request_ready)) && self.rate.held_until(now).is_some() {

@@ -172,8 +172,8 @@ impl Requester {
     }
 
     /// Whether something could go out but for the rate.
-    pub(crate) fn has_more(&self) -> bool {
-        if self.selects() { self.next_selected(PathMtu::Mtu256).is_some() } else { self.sendable().is_some() }
+    pub(crate) fn has_more(&self, mtu: PathMtu) -> bool {
+        if self.selects() { self.next_selected(mtu).is_some() } else { self.sendable().is_some() }
     }
 
     /// The entry that `next` lies in, when one of its packets may go out.
@@ -280,6 +280,7 @@ impl Requester {
         if let Some(until) = self.held_until {
             if until <= now {
                 self.held_until = None;
+                self.resume_selected(now);
             }
             return Ok(());
         }

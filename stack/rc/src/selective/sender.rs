@@ -49,6 +49,8 @@ pub(crate) struct Selective {
     /// The same of those whose response is here, and the PSN of the latter.
     newest_answer: (u32, Psn),
     marked: u32,
+    /// Responses that came with a mark since the last that was news.
+    marked_responses: u32,
     probes: u32,
     probe_at: Option<Time>,
 }
@@ -66,6 +68,7 @@ impl Selective {
             newest: 0,
             newest_answer: (0, Psn::ZERO),
             marked: 0,
+            marked_responses: 0,
             probes: 0,
             probe_at: None,
         }
@@ -82,7 +85,8 @@ impl Selective {
     pub(crate) fn reset(&mut self) {
         self.board.reset();
         self.asked.clear();
-        (self.active, self.marked, self.probes, self.probe_at) = (false, 0, 0, None);
+        (self.active, self.marked, self.marked_responses) = (false, 0, 0);
+        (self.probes, self.probe_at) = (0, None);
     }
 
     pub(crate) const fn probe_at(&self) -> Option<Time> {
@@ -153,6 +157,23 @@ impl Requester {
     /// Whether acknowledgement is selective.
     pub(crate) fn selects(&self) -> bool {
         self.selected().is_some()
+    }
+
+    /// A response came with a mark of congestion.
+    pub(crate) fn note_marked_response(&mut self) {
+        if let Some(selective) = self.selected_mut() {
+            selective.marked_responses = selective.marked_responses.saturating_add(1);
+        }
+    }
+
+    /// Starts to wait for news, after the peer wanted none of its packets.
+    pub(crate) fn resume_selected(&mut self, now: Time) {
+        let outstanding = self.unacknowledged != self.next;
+        if let Some(selective) = self.selected_mut() {
+            let after = selective.window.probe_after_ns(selective.probes);
+            selective.probe_at = outstanding.then(|| timer::after(now, after));
+            self.restart_timer(now);
+        }
     }
 
     /// Whether this PSN went out and may still be outstanding.
@@ -322,6 +343,8 @@ impl Requester {
             Syndrome::RnrNak(_) if held => Ok(()),
             Syndrome::RnrNak(delay) => {
                 self.count_rnr_retry()?;
+                // Nothing is waited for meanwhile.
+                self.deadline = None;
                 self.held_until = Some(timer::after(now, u64::from(delay.delay_us()) * 1_000));
                 Ok(())
             }
@@ -366,7 +389,8 @@ impl Requester {
         if !slot.again && psn == asked.first {
             selective.window.measured(now, now.0.saturating_sub(slot.sent_at.0));
         }
-        selective.window.acknowledged(now, news, 0);
+        let marked = core::mem::take(&mut selective.marked_responses);
+        selective.window.acknowledged(now, news, marked);
         self.settle(now, news, completions)
     }
 
