@@ -13,7 +13,7 @@ use crate::{
     rate::{Notifier, Rate},
     requester::Requester,
     responder::Responder,
-    segment,
+    segment::{self, Outgoing},
     selective::{Reorder, Report},
     timer,
     transmit::{self, Envelope},
@@ -335,16 +335,18 @@ impl QueuePair {
         }
         loop {
             let response = self.responder.responses.front();
-            let request_ready = self.state == State::ReadyToSend && self.requester.has_more(self.mtu);
+            let sends = self.state == State::ReadyToSend;
+            let request = if sends { self.requester.next_packet(self.mtu) } else { None };
             let is_read = response.is_some_and(|response| response.is_read());
             // Acknowledgements are short and wanted; READ responses and requests take turns, at the rate.
-            if (is_read || (response.is_none() && request_ready)) && self.rate.held_until(now).is_some() {
+            if (is_read || (response.is_none() && request.is_some())) && self.rate.held_until(now).is_some() {
                 return None;
             }
-            let written = if request_ready && (response.is_none() || is_read && self.requests_first) {
-                self.transmit_request(now, memory, flow, &identification, frame)
-            } else {
-                self.transmit_response(now, memory, flow, &identification, frame)?
+            let written = match request {
+                Some(outgoing) if response.is_none() || is_read && self.requests_first => {
+                    self.transmit_request(now, memory, &outgoing, flow, &identification, frame)
+                }
+                _ => self.transmit_response(now, memory, flow, &identification, frame)?,
             };
             // Nothing was written when memory was gone; what there is to send may be another thing now.
             if let Some(length) = written {
@@ -357,20 +359,20 @@ impl QueuePair {
         &mut self,
         now: Time,
         memory: &M,
+        outgoing: &Outgoing,
         flow: &Flow,
         identification: &impl Fn(usize) -> u16,
         frame: &mut [u8],
     ) -> Option<usize> {
-        let outgoing = self.requester.next_packet(self.mtu)?;
-        match transmit::packet(&self.envelope, &outgoing, memory, flow, identification, frame) {
+        match transmit::packet(&self.envelope, outgoing, memory, flow, identification, frame) {
             Ok(length) => {
-                self.requester.sent(now, &outgoing);
+                self.requester.sent(now, outgoing);
                 self.rate.sent(now, length);
                 self.requests_first = false;
                 Some(length)
             }
             Err(_) => {
-                if let Err(failure) = self.requester.fault(&outgoing) {
+                if let Err(failure) = self.requester.fault(outgoing) {
                     self.fail(failure);
                 }
                 None

@@ -15,10 +15,11 @@ mod reorder;
 mod report;
 mod scoreboard;
 mod sender;
+mod state;
 
 pub(crate) use reorder::Reorder;
 pub(crate) use report::Report;
-pub(crate) use sender::Selective;
+pub(crate) use state::Selective;
 
 use congestion::Window;
 use scoreboard::{Scoreboard, SlotState};
