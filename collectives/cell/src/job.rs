@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The least and the most bytes of a block of work: of one operand.
-const BLOCK_MIN: u64 = 4 << 10;
+const BLOCK_MIN: u64 = 16 << 10;
 const BLOCK_MAX: u64 = 64 << 10;
 /// Blocks that a lane has at least, where they are not too short then: so that what one worker does not come to, another
 /// can take.
