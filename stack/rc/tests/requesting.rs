@@ -348,6 +348,30 @@ fn a_lost_tail_is_probed_for_long_before_the_timeout() {
 }
 
 #[test]
+fn more_may_be_posted_than_there_are_numbers_for() {
+    for mode in [Side::new, Side::selective] {
+        let mut side = mode();
+        let remote = RemoteSlice { key: RemoteKey(7), offset: 0x1000 };
+        side.post(0, side.read(), 600);
+        // Each takes a quarter of all PSNs.
+        for id in 1..16 {
+            let mut request = side.request(id, Operation::Read { remote }, 1 << 30);
+            request.local[0].key = LocalKey(99);
+            side.queue_pair.post_send(&request).unwrap();
+        }
+        assert_eq!(places(&side.sent()), [0, 3]);
+        side.answer(0, Header::ReadResponseFirst(AETH), &[1; 256]);
+        side.answer(1, Header::ReadResponseMiddle, &[2; 256]);
+        side.answer(2, Header::ReadResponseLast(AETH), &[3; 88]);
+        assert_eq!(side.outcomes(), [(0, Status::Success)]);
+        assert_eq!(side.bytes(0, 600), [vec![1; 256], vec![2; 256], vec![3; 88]].concat());
+        // There is no memory for the second one, which fails, and nothing before it.
+        side.answer(3, Header::ReadResponseFirst(AETH), &[4; 256]);
+        assert_eq!(side.outcomes()[0], (1, Status::LocalProtection));
+    }
+}
+
+#[test]
 fn the_states_follow_one_another() {
     let mut queue_pair = QueuePair::new(&peer::configuration()).unwrap();
     let initialize = Transition::Initialize(peer::initialization());

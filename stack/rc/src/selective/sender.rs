@@ -100,12 +100,21 @@ impl Requester {
         Some(outgoing)
     }
 
-    /// The entry that a PSN lies in.
+    /// The entry that a PSN that went out, or goes out next, lies in. All that was posted may be longer than PSNs last;
+    /// up to the cursor it is not.
     pub(crate) fn entry_with(&self, psn: Psn) -> Option<usize> {
         let first = self.queue.front()?.first;
         let distance = psn.above(first);
-        let after = self.queue.partition_point(|posted| posted.first.above(first) <= distance);
-        let entry = after.checked_sub(1)?;
+        let (mut low, mut high) = (0, self.queue.len().min(self.cursor + 1));
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.queue.get(middle)?.first.above(first) <= distance {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        let entry = low.checked_sub(1)?;
         self.queue.get(entry).filter(|posted| psn.above(posted.first) < posted.packets).map(|_| entry)
     }
 
