@@ -192,7 +192,8 @@ impl Requester {
             }
             selective.window.acknowledged(now, news, if marked.cast_signed() > 0 { marked } else { 0 });
         }
-        self.settle(now, news, completions)
+        let gap = report.present.iter().any(|word| *word != 0);
+        self.settle(now, news, gap, completions)
     }
 
     /// An acknowledgement of the plain kind, which says no to something.
@@ -220,7 +221,7 @@ impl Requester {
             }
             Syndrome::Ack(_) | Syndrome::Nak(_) => {}
         }
-        self.settle(now, news, completions)?;
+        self.settle(now, news, false, completions)?;
         match syndrome {
             Syndrome::Ack(_) => Ok(()),
             Syndrome::Nak(NakCode::SequenceError) => self.count_retry(),
@@ -275,17 +276,27 @@ impl Requester {
         }
         let marked = core::mem::take(&mut selective.marked_responses);
         selective.window.acknowledged(now, news, marked);
-        self.settle(now, news, completions)
+        // A response that was asked for again says what else should be here by now.
+        let gap = psn != unacknowledged || slot.again;
+        self.settle(now, news, gap, completions)
     }
 
-    /// Finds what is lost and completes what is done, after news.
-    fn settle(&mut self, now: Time, news: u32, completions: &mut Completions) -> Result<(), Failure> {
+    /// Completes what is done, after news. What is lost is looked for where something came after a `gap`.
+    fn settle(
+        &mut self,
+        now: Time,
+        news: u32,
+        gap: bool,
+        completions: &mut Completions,
+    ) -> Result<(), Failure> {
         let (mut unacknowledged, next) = (self.unacknowledged, self.next);
         let Some(selective) = self.selected_mut() else { return Ok(()) };
         while unacknowledged != next && selective.board.get(unacknowledged).state == SlotState::Done {
             unacknowledged = unacknowledged.next();
         }
-        selective.find_lost(unacknowledged, next);
+        if gap {
+            selective.find_lost(unacknowledged, next);
+        }
         while let Some(asked) = selective.asked.front() {
             if unacknowledged.is_before(asked.first.plus(asked.packets)) {
                 break;

@@ -138,11 +138,6 @@ impl Selective {
     pub(super) fn find_lost(&mut self, unacknowledged: Psn, next: Psn) {
         let (newest, (newest_answer, answer_psn)) = (self.newest, self.newest_answer);
         let overtaken_by = |newest: u32, transmission: u32| newest.wrapping_sub(transmission).cast_signed();
-        // Nothing that went out before what has arrived is outstanding: that is usual, and found out quickly.
-        let oldest = self.board.get(unacknowledged).transmission;
-        if unacknowledged == next || overtaken_by(newest, oldest) < 0 {
-            return;
-        }
         let mut lost = 0;
         let mut psn = unacknowledged;
         while psn != next {
