@@ -426,17 +426,13 @@ impl Member {
             .map_or(self.called, |sequence| sequence - 1);
         let mut through = over;
         for rank in (0..self.cell.ranks()).filter(|rank| *rank != self.rank) {
-            let last = over.min(self.cell.called(rank)).max(self.consumed);
-            through = through.min(last);
-            if last == self.consumed {
-                continue;
-            }
-            let own = self.calls.get(Self::index(last)).map(|call| call.history);
-            match self.cell.history(rank, last) {
-                theirs if theirs == own => {}
-                // Its record is being made.
+            let said = over.min(self.cell.called(rank));
+            // The record may not be there yet when the rank already says so.
+            let mut last = [said, said.saturating_sub(1)].into_iter().filter(|last| *last > self.consumed);
+            match last.find_map(|last| Some((last, self.cell.history(rank, last)?))) {
                 None => through = self.consumed,
-                Some(_) => {
+                Some((last, theirs)) if self.history_of(last) == Some(theirs) => through = through.min(last),
+                Some((last, _)) => {
                     self.dispute = Some((rank, self.first_difference(rank, last)));
                     return;
                 }
@@ -445,6 +441,10 @@ impl Member {
         if through > self.consumed {
             self.consume(through);
         }
+    }
+
+    fn history_of(&self, sequence: u64) -> Option<History> {
+        self.calls.get(Self::index(sequence)).map(|call| call.history)
     }
 
     /// The first call up to this one that another rank did not call alike, as far as the records tell.
