@@ -32,8 +32,13 @@ fn call(sequence: u64) -> Call<'static> {
     Call { operation, ..Call::BARRIER }
 }
 
+/// Broadcasts of nothing: the root needs nobody's record and finds out by looking at the last one.
+fn broadcast(sequence: u64) -> Call<'static> {
+    Call { operation: Operation::Broadcast, root: u32::from(sequence == 2), ..Call::BARRIER }
+}
+
 /// Makes calls one after the other, polling each a few times; returns how many were over.
-fn take_part(cell: Cell, rank: u32) -> u64 {
+fn take_part(cell: Cell, rank: u32, call: fn(u64) -> Call<'static>) -> u64 {
     let mut member = Member::new(cell, rank);
     let mut over = 0;
     for number in 1..=SLOTS + 1 {
@@ -57,8 +62,19 @@ fn a_record_is_whole_when_it_is_seen_and_its_slot_is_not_reused_before_it_is_con
     loom::model(|| {
         let cell = cell();
         let other = cell.clone();
-        let peer = thread::spawn(move || take_part(other, 0));
-        take_part(cell, 1);
+        let peer = thread::spawn(move || take_part(other, 0, call));
+        take_part(cell, 1, call);
+        peer.join().expect("no panic");
+    });
+}
+
+#[test]
+fn calls_that_need_nobody_are_consumed_when_all_have_made_them() {
+    loom::model(|| {
+        let cell = cell();
+        let other = cell.clone();
+        let peer = thread::spawn(move || take_part(other, 0, broadcast));
+        take_part(cell, 1, broadcast);
         peer.join().expect("no panic");
     });
 }
@@ -149,7 +165,7 @@ fn a_part_that_changes_hands_is_that_of_one_rank() {
         let (other, daemons) = (cell.clone(), cell.clone());
         let mut member = Member::new(cell, 0);
         member.begin(&call(1), false, &Nothing).expect("a slot");
-        let peer = thread::spawn(move || take_part(other, 1));
+        let peer = thread::spawn(move || take_part(other, 1, call));
         let (signature, ..) = member.outstanding(1).expect("not over");
         member.hand_over();
         // Stands for the submission ring.
