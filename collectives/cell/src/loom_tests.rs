@@ -69,7 +69,7 @@ fn a_record_is_whole_when_it_is_seen_and_its_slot_is_not_reused_before_it_is_con
 }
 
 #[test]
-fn calls_that_need_nobody_are_consumed_when_all_have_made_them() {
+fn calls_that_need_nobody_are_never_thought_to_differ() {
     loom::model(|| {
         let cell = cell();
         let other = cell.clone();

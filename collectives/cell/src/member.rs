@@ -23,7 +23,7 @@ use crate::{
 pub use handing_over::{Refusal, StandIn};
 
 /// Calls that may be over and not reported as consumed before the reporting is worth a look at others' records.
-const SWEEP_EVERY: u64 = 16;
+const SWEEP_EVERY: u64 = if cfg!(loom) { 1 } else { 16 };
 
 /// What [`Member::poll`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
