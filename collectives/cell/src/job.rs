@@ -2,8 +2,10 @@
 //!
 //! A lane is what one rank would do if all came at the same time; there are as many as ranks. For operations on one
 //! vector it is a part of the vector, for those with a block for each rank one block, for exchanges the pairs of ranks
-//! `(l, l), (l, l+1), ...` of which each unordered pair belongs to exactly one lane. Lanes are cut into blocks, which
-//! are claimed one by one.
+//! `(l, l), (l, l+1), ...` of which each unordered pair belongs to exactly one lane. Where blocks only go from memory that
+//! nobody writes to other memory, and reading them more than once costs little, a lane is all that one rank gets, which
+//! it then reads from the others: writing to memory that others have in their caches takes several times as long. Lanes
+//! are cut into blocks, which are claimed one by one.
 //!
 //! When some rank's memory is not registered, the call runs in segments: the same call for some elements of every
 //! block at a time, see [`crate::staged`].
@@ -25,6 +27,10 @@ const BLOCK_MAX: u64 = 64 << 10;
 /// Blocks that a lane has at least, where they are not too short then: so that what one worker does not come to, another
 /// can take.
 const BLOCKS_PER_LANE: u64 = 4;
+/// The most bytes of a rank's output that are read from the others. An all_gather reads each input once for every rank:
+/// only what stays in caches is worth it.
+const PULLED_ALL_GATHER: u64 = 512 << 10;
+const PULLED_ALL_TO_ALL: u64 = 1 << 30;
 /// Parts of a vector begin at multiples of this, so that no two workers write to one cache line.
 const PART_UNIT: u64 = 64;
 
@@ -37,12 +43,15 @@ enum Cut {
     Blocks,
     /// Pairs of ranks.
     Pairs,
+    /// All that one rank gets, from each rank in turn.
+    Pulls,
 }
 
 /// What one claimed block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// The rank whose block it is; for exchanges the other rank of the pair. Zero for vectors.
+    /// The rank whose block it is; for exchanges the other rank of the pair, and whom a lane reads from where it is all that
+    /// a rank gets. Zero for vectors.
     pub(crate) rank: u32,
     /// Bytes from the beginning of that block, or of the vector, in this segment.
     pub(crate) offset: u64,
@@ -59,6 +68,8 @@ pub(crate) struct Job {
     pub(crate) tables: Tables,
     /// Some rank's memory is not registered.
     pub(crate) staged: bool,
+    /// A lane is all that one rank gets.
+    pub(crate) pulls: bool,
     /// Bytes of each rank's block in a full segment.
     pub(crate) segment: u64,
     pub(crate) segments: u64,
@@ -78,6 +89,7 @@ impl Job {
             parts: Vec::with_capacity(ranks as usize),
             tables: Tables::default(),
             staged: false,
+            pulls: false,
             segment: 0,
             segments: 1,
             part: 0,
@@ -98,6 +110,15 @@ impl Job {
         }
         self.staged = !counted && self.parts.iter().any(|part| part.staged);
         let whole = shape.block;
+        let output = whole.saturating_mul(u64::from(shape.ranks));
+        self.pulls = !self.staged
+            && match shape.operation {
+                Operation::AllGather => output <= PULLED_ALL_GATHER,
+                Operation::AllToAll => {
+                    output <= PULLED_ALL_TO_ALL && self.parts.iter().all(|part| part.input != part.output)
+                }
+                _ => false,
+            };
         self.segment = if self.staged { staged::segment_bytes(&shape).min(whole).max(1) } else { whole };
         self.segments = if self.staged { whole.div_ceil(self.segment) } else { 1 };
         let ranks = u64::from(shape.ranks);
@@ -115,6 +136,7 @@ impl Job {
 
     const fn cut(&self) -> Cut {
         match self.shape.operation {
+            _ if self.pulls => Cut::Pulls,
             Operation::AllToAll | Operation::AllToAllV => Cut::Pairs,
             Operation::AllGather
             | Operation::AllGatherV
@@ -164,6 +186,7 @@ impl Job {
                 (0..self.pairs(lane)).map(|nth| self.unit(lane, nth).div_ceil(self.piece)).sum()
             }
             Cut::Pairs => u64::from(self.pairs(lane)) * self.segment.div_ceil(self.piece),
+            Cut::Pulls => u64::from(self.shape.ranks) * self.segment.div_ceil(self.piece),
             _ => self.unit(lane, 0).div_ceil(self.piece),
         }
     }
@@ -186,7 +209,7 @@ impl Job {
                 let end = if counted { self.unit(lane, 0) } else { self.segment_length(segment) };
                 (lane, block * self.piece, end)
             }
-            Cut::Pairs => {
+            Cut::Pairs | Cut::Pulls => {
                 let (nth, block) = self.pair_of(lane, block)?;
                 let end = if counted { self.unit(lane, nth) } else { self.segment_length(segment) };
                 (self.partner(lane, nth), block * self.piece, end)
@@ -196,7 +219,7 @@ impl Job {
         (length > 0).then_some(Piece { rank, offset: start, length })
     }
 
-    /// Which of a lane's pairs a block belongs to, and its number within.
+    /// Which of a lane's pairs a block belongs to, or which of those it reads from, and its number within.
     fn pair_of(&self, lane: u32, mut block: u64) -> Option<(u32, u64)> {
         if !self.shape.operation.has_counts() {
             let each = self.segment.div_ceil(self.piece).max(1);

@@ -121,6 +121,7 @@ impl<'a> Views<'a> {
         } else if ringway_reduce::streaming_pays(bytes, false) {
             Stores::Streaming
         } else if self.roomy
+            && !job.pulls
             && spreads(job.shape.operation)
             && ringway_reduce::streaming_to_others_pays(bytes, job.shape.ranks)
         {
@@ -264,6 +265,13 @@ impl<'a> Views<'a> {
                     let to = self.at(job, (rank, Side::Output, None), segment, range);
                     self.deliver(rank, to, Some(&from))?;
                 }
+                Some(self.copy(from))
+            }
+            Operation::AllGather | Operation::AllToAll if job.pulls => {
+                let to_me = (job.shape.operation == Operation::AllToAll).then_some(lane);
+                let from = self.at(job, (owner, Side::Input, to_me), segment, range)?;
+                let to = self.at(job, (lane, Side::Output, Some(owner)), segment, range);
+                self.deliver(lane, to, Some(&from))?;
                 Some(self.copy(from))
             }
             Operation::AllGather | Operation::AllGatherV => {

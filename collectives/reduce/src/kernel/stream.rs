@@ -73,6 +73,10 @@ pub(crate) fn reduce(
 /// Every destination is writable and as long as the source; the processor has the level's features.
 pub(crate) unsafe fn copy((level, stores): (Level, Stores), source: Window<'_>, destinations: &[Window<'_>]) {
     let mask = streamed(stores, destinations, core::iter::once(source));
+    if mask == 0 {
+        // SAFETY: the caller's promise is passed on.
+        return unsafe { super::copy::copy(level, source, destinations) };
+    }
     let length = source.length();
     let mut start = 0;
     while start < length {
