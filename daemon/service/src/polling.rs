@@ -27,6 +27,10 @@ const OUTSTANDING_MAX: Duration = Duration::from_millis(2);
 /// does, giving it away costs a fraction of a microsecond.
 const SPIN_ALONE: Duration = Duration::from_micros(4);
 
+/// Bytes of ranks' memory worked on between two hand-overs: some ten microseconds' worth. The scheduler would let a thread
+/// that always has work go on for milliseconds, whatever else waits for its CPU: ranks of a small call, for instance.
+const SHARE_AFTER_BYTES: u64 = 512 << 10;
+
 /// What to do after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -48,6 +52,8 @@ pub(crate) struct Polling {
     outstanding_budget_ns: u64,
     cpus: u32,
     last_work_ns: u64,
+    /// Bytes worked on since the CPU was handed over.
+    unshared_bytes: u64,
 }
 
 impl Polling {
@@ -61,6 +67,7 @@ impl Polling {
             outstanding_budget_ns: ns(outstanding),
             cpus: cpus.max(1),
             last_work_ns: 0,
+            unshared_bytes: 0,
         }
     }
 
@@ -72,6 +79,11 @@ impl Polling {
     /// How long it spins after the last work.
     pub(crate) fn budget(&self) -> Duration {
         Duration::from_nanos(self.idle_budget_ns)
+    }
+
+    /// The turn worked on so many bytes for ranks.
+    pub(crate) fn spend(&mut self, bytes: u64) {
+        self.unshared_bytes = self.unshared_bytes.saturating_add(bytes);
     }
 
     /// What to do after a turn at `now_ns` that did something (`worked`) and told clients of it (`told`), with
@@ -86,7 +98,12 @@ impl Polling {
         if worked {
             self.last_work_ns = now_ns;
             // A client that waits for what it was just told needs a CPU to see it.
-            return if told && self.crowded(pollers) { Next::HandOver } else { Next::Turn };
+            let is_shared = told && self.crowded(pollers) || self.unshared_bytes >= SHARE_AFTER_BYTES;
+            if !is_shared {
+                return Next::Turn;
+            }
+            self.unshared_bytes = 0;
+            return Next::HandOver;
         }
         let waited_ns = now_ns.saturating_sub(self.last_work_ns);
         let alone = !self.crowded(pollers) && u128::from(waited_ns) < SPIN_ALONE.as_nanos();
@@ -137,6 +154,20 @@ mod tests {
         assert_eq!(spinning.after_turn(u64::MAX, (false, false), false, 1), Next::HandOver);
         let mut blocking = Polling::new(PollingMode::Block, spin, 2);
         assert_eq!(blocking.after_turn(5, (false, false), true, 1), Next::Sleep);
+    }
+
+    #[test]
+    fn long_work_is_interrupted() {
+        let mut polling = Polling::new(PollingMode::Adaptive, Duration::from_micros(10), 2);
+        let mut turns = |bytes: u64| {
+            let next = |_| {
+                polling.spend(bytes);
+                polling.after_turn(100, (true, false), true, 1)
+            };
+            (0..8).map(next).filter(|next| *next == Next::HandOver).count()
+        };
+        assert_eq!(turns(SHARE_AFTER_BYTES / 4), 2);
+        assert_eq!(turns(0), 0);
     }
 
     #[test]
