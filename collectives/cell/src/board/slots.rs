@@ -71,6 +71,11 @@ pub(super) fn claim(words: &Words, at: usize, seen: Seen, claimer: Claimer) -> b
     words.replace(at, seen.0, word(seen.0 >> NUMBER_SHIFT, claimer, CLAIMED)).is_ok()
 }
 
+/// Whether nothing has happened to an offer since it was seen, so that its description was read as it was written.
+pub(super) fn is_unchanged(words: &Words, at: usize, seen: Seen) -> bool {
+    words.replace(at, seen.0, seen.0).is_ok()
+}
+
 /// A claimed piece is done (or, if not `done`, left as it was).
 pub(super) fn finish(words: &Words, at: usize, seen: Seen, done: bool) {
     words.store_release(at, word(seen.0 >> NUMBER_SHIFT, 0, if done { DONE } else { RETURNED }));

@@ -147,6 +147,8 @@ impl Worker {
         for operand in operands.iter() {
             match regions.window(operand.rank, operand.place, length) {
                 Some(window) => windows.push(window),
+                // Read while another offer was written, it may name anything.
+                None if !slots::is_unchanged(&self.words, at, seen) => return Found::Nothing,
                 None => return Found::Unmapped { rank: operand.rank, region: operand.place.region },
             }
         }
