@@ -11,7 +11,9 @@ pub mod conformance;
 mod device;
 mod network;
 mod node;
+mod random;
 pub mod rc;
 
 pub use device::SimDevice;
 pub use network::{SimConfig, SimNetwork};
+pub use random::Random;

@@ -8,8 +8,8 @@ use ringway_verbs::{
     CompletionKind, Operation, QueuePairState, RemoteSlice, Role, Status, Time, WorkRequest,
 };
 
-use crate::SimDevice;
 use crate::node::{Address, Answer, Node, Received};
+use crate::{Random, SimDevice};
 
 /// Delays of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl SimNetwork {
     /// An empty network.
     #[must_use]
     pub fn new(config: SimConfig) -> Self {
-        let random = config.seed;
+        let random = Random::new(config.seed);
         let network = Network {
             config,
             random,
@@ -124,7 +124,7 @@ impl Outcome {
 #[derive(Debug)]
 pub(crate) struct Network {
     config: SimConfig,
-    random: u64,
+    random: Random,
     now: u64,
     sequence: u64,
     /// By time and then by the order they were made in.
@@ -291,16 +291,9 @@ impl Network {
         self.events.insert((time, self.sequence), event);
     }
 
-    /// The time one message takes (jitter by splitmix64).
+    /// The time one message takes.
     fn delay(&mut self) -> u64 {
-        if self.config.jitter_ns == 0 {
-            return self.config.latency_ns;
-        }
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        let jitter = (z ^ (z >> 31)) % self.config.jitter_ns.saturating_add(1);
+        let jitter = self.random.below(self.config.jitter_ns.saturating_add(1));
         self.config.latency_ns.saturating_add(jitter)
     }
 

@@ -5,9 +5,10 @@ use ringway_verbs::{Access, LocalSlice, Operation, QueuePairNumber, RemoteSlice,
 use ringway_wire::{self as wire, PathMtu, Psn, RnrTimer, TRANSPORT_LENGTH_MAX};
 
 use super::{
-    Counts, Faults, NodeMemory, PacketNetwork, Random,
+    Counts, Faults, NodeMemory, PacketNetwork,
     world::{Settings, connected, flow, receive},
 };
+use crate::Random;
 
 /// Bytes of one request.
 const REQUEST: u64 = 256 << 10;

@@ -13,7 +13,6 @@
 mod bulk;
 mod memory;
 mod network;
-mod random;
 mod scenario;
 mod stream;
 mod world;
@@ -21,7 +20,6 @@ mod world;
 pub use bulk::{Bulk, Transferred, transfer};
 pub use memory::NodeMemory;
 pub use network::{Counts, Faults, InFlight, PacketNetwork};
-pub use random::Random;
 #[cfg(feature = "mutations")]
 pub use scenario::run_mutated;
 pub use scenario::{Report, run};

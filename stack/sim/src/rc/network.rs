@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Random;
+use crate::Random;
 
 /// What happens to packets. Parts are of a thousand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

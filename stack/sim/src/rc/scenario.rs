@@ -5,10 +5,11 @@ use ringway_verbs::{Access, QueuePairNumber, Status};
 use ringway_wire::{self as wire, PathMtu, Psn, RnrTimer};
 
 use super::{
-    Counts, Faults, NodeMemory, PacketNetwork, Random,
+    Counts, Faults, NodeMemory, PacketNetwork,
     stream::{Misdeed, Places, SOURCE, Stream, WINDOW, WORDS},
     world::{Counter, Settings, World},
 };
+use crate::Random;
 
 /// Everything must be finished by then, in virtual nanoseconds.
 const LIMIT_NS: u64 = 60_000_000_000;

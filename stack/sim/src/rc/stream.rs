@@ -5,7 +5,8 @@ use ringway_verbs::{
     Completion, LocalKey, LocalSlice, Operation, RemoteKey, RemoteSlice, Status, WorkRequest,
 };
 
-use super::{NodeMemory, Random};
+use super::NodeMemory;
+use crate::Random;
 
 /// Bytes of the memory that is WRITTEN and READ.
 pub(crate) const WINDOW: usize = 8 << 10;

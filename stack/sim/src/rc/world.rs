@@ -12,9 +12,10 @@ use ringway_verbs::{
 use ringway_wire::{self as wire, Addresses, Check, DEFAULT_PARTITION, Flow, Packet, TRANSPORT_LENGTH_MAX};
 
 use super::{
-    InFlight, NodeMemory, PacketNetwork, Random,
+    InFlight, NodeMemory, PacketNetwork,
     stream::{MESSAGE_MAX, Stream},
 };
+use crate::Random;
 
 /// Between two looks of an end's application at its queues, at most, in nanoseconds.
 const TICK_MAX_NS: u64 = 30_000;
