@@ -56,7 +56,7 @@ fn packets() -> Vec<Packet<'static>> {
     ]
 }
 
-fn exchange<L: Link>(from: &mut L, to: &mut UdpLink) -> Path {
+fn exchange(from: &mut impl Link, to: &mut impl Link) -> Path {
     let path = from.path(to.local_address(), 0, Ecn::Capable0 as u8).unwrap();
     for packet in packets() {
         from.send(&path, packet.length(), &mut |id, memory| {
@@ -100,15 +100,7 @@ fn a_capture_holds_what_was_sent_and_received() {
     let (sent, received) = (Scratch::new("sent"), Scratch::new("received"));
     let mut from = Capture::create(link(), &sent.0).unwrap();
     let mut to = Capture::create(link(), &received.0).unwrap();
-    let path = from.path(to.local_address(), 0, Ecn::Capable0 as u8).unwrap();
-    for packet in packets() {
-        from.send(&path, packet.length(), &mut |id, memory| {
-            packet.emit(&path.flow, id, memory).unwrap();
-        })
-        .unwrap();
-    }
-    assert!(from.flush());
-    receive(&mut to, packets().len());
+    let path = exchange(&mut from, &mut to);
     assert!(from.error().is_none() && to.error().is_none());
     drop((from, to));
 
