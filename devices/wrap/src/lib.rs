@@ -8,7 +8,6 @@
 mod capture;
 mod fault;
 mod pcap;
-mod random;
 
 pub use capture::Capture;
 pub use fault::{FaultCounts, FaultSpec, FaultSpecError, Faulty};

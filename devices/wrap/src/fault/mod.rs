@@ -5,12 +5,12 @@ mod spec;
 use core::{cmp::Reverse, net::IpAddr};
 use std::collections::BinaryHeap;
 
+use fastrand::Rng;
 use ringway_roce::{Counters, Link, LinkError, Path, Received, SendError};
 use ringway_verbs::Time;
 use ringway_wire::{Check, Ecn, Flow, PathMtu, TRANSPORT_LENGTH_MAX};
 
 pub use self::spec::{FaultSpec, FaultSpecError};
-use crate::random::Random;
 
 /// Packets that can be held back at once; what comes beyond them is lost, as in a full queue of a switch.
 const HELD_MAX: usize = 1024;
@@ -46,7 +46,7 @@ pub struct Faulty<L: Link> {
 #[derive(Debug)]
 struct Network {
     spec: FaultSpec,
-    random: Random,
+    random: Rng,
     counts: FaultCounts,
     /// The packets held back, the next one first: when it is due, its number, where it is.
     held: BinaryHeap<Reverse<(u64, u64, usize)>>,
@@ -97,7 +97,7 @@ impl<L: Link> Faulty<L> {
         let room = || vec![0; TRANSPORT_LENGTH_MAX].into_boxed_slice();
         let network = Network {
             spec,
-            random: Random(spec.seed),
+            random: Rng::with_seed(spec.seed),
             counts: FaultCounts::default(),
             held: BinaryHeap::with_capacity(held),
             sequence: 0,
@@ -116,6 +116,11 @@ impl<L: Link> Faulty<L> {
 }
 
 impl Network {
+    /// Draws whether something of this probability happens.
+    fn happens(&mut self, probability: f64) -> bool {
+        self.random.f64() < probability
+    }
+
     /// Hands over what was held back and is due. Returns how many.
     fn release(&mut self, now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize {
         let mut released = 0;
@@ -142,29 +147,29 @@ impl Network {
     ) -> usize {
         self.counts.arrived += 1;
         let spec = self.spec;
-        if self.random.chance(spec.loss) {
+        if self.happens(spec.loss) {
             self.counts.lost += 1;
             return 0;
         }
         let mut packet = Arrived::of(received);
         // Routers mark what reacts to marks, and drop the rest.
-        if self.random.chance(spec.ecn) && packet.ecn != Ecn::NotCapable {
+        if self.happens(spec.ecn) && packet.ecn != Ecn::NotCapable {
             packet.ecn = Ecn::CongestionExperienced;
             self.counts.marked += 1;
         }
-        let copies = if self.random.chance(spec.duplicate) {
+        let copies = if self.happens(spec.duplicate) {
             self.counts.duplicated += 1;
             2
         } else {
             1
         };
-        let corrupt = self.random.chance(spec.corrupt);
+        let corrupt = self.happens(spec.corrupt);
         let mut changed = core::mem::take(&mut self.changed);
         let bytes = match changed.get_mut(..packet.length) {
             // One bit: a CRC notices that for certain.
             Some(room) if corrupt && packet.length > 0 => {
                 room.copy_from_slice(received.transport);
-                let bit = self.random.below(packet.length as u64 * 8);
+                let bit = self.random.u64(..packet.length as u64 * 8);
                 if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| room.get_mut(at)) {
                     *byte ^= 1 << (bit % 8);
                     self.counts.corrupted += 1;
@@ -187,10 +192,10 @@ impl Network {
         receive: &mut dyn FnMut(&Received<'_>),
     ) -> bool {
         let spec = self.spec;
-        let mut delay_us = spec.delay_us + self.random.below(spec.jitter_us + u64::from(spec.jitter_us > 0));
-        if self.random.chance(spec.reorder) {
+        let mut delay_us = spec.delay_us + self.random.u64(..=spec.jitter_us);
+        if self.happens(spec.reorder) {
             self.counts.reordered += 1;
-            delay_us += 1 + self.random.below(spec.reorder_us);
+            delay_us += self.random.u64(1..=spec.reorder_us.max(1));
         }
         if delay_us == 0 {
             receive(&packet.with(bytes));
