@@ -9,9 +9,7 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use allocation_counter::{measure, opt_out};
 use common::oracle::{Job, collectives};
 use common::{Setup, World};
 use ringway_engine::{LocalRank, PointToPoint, Request, Token};
@@ -22,52 +20,17 @@ use ringway_verbs::{
     Time, WorkRequest,
 };
 
-thread_local! {
-    static COUNTED: Cell<Option<u64>> = const { Cell::new(None) };
-}
-
-/// Counts allocations of a thread while it asks for it.
-struct Counting;
-
-fn count() {
-    COUNTED.with(|counted| counted.set(counted.get().map(|n| n + 1)));
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// Allocations of what the engine does, and not of the test's own bookkeeping.
 fn counted<T>(act: impl FnOnce() -> T) -> (T, u64) {
-    COUNTED.with(|counted| counted.set(Some(0)));
-    let result = act();
-    (result, COUNTED.with(|counted| counted.take()).unwrap_or(0))
+    let mut result = None;
+    let allocations = measure(|| result = Some(act())).count_total;
+    (result.expect("it was done"), allocations)
 }
 
 fn uncounted<T>(act: impl FnOnce() -> T) -> T {
-    let before = COUNTED.with(Cell::take);
-    let result = act();
-    COUNTED.with(|counted| counted.set(before));
-    result
+    let mut result = None;
+    opt_out(|| result = Some(act()));
+    result.expect("it was done")
 }
 
 /// The simulated device allocates for its own sake, which is not counted.

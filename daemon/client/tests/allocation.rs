@@ -3,38 +3,9 @@
 
 mod common;
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-};
-
+use allocation_counter::measure;
 use common::Daemon;
 use ringway_client::{Communicator, Error, Reduction};
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting per thread: the daemon in this process counts on its own threads.
-struct Counting;
-
-// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // During the end of a thread there is nothing to count with.
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// A call of each kind, in buffers and in slices; buffers are kept from round to round.
 fn round(world: &Communicator, kept: &mut Kept) -> Result<(), Error> {
@@ -72,11 +43,13 @@ fn nothing_is_allocated_after_warm_up() {
             for _ in 0..10 {
                 round(world, &mut kept).expect("warm-up");
             }
-            let before = ALLOCATIONS.get();
-            for _ in 0..1000 {
-                round(world, &mut kept).expect("round");
-            }
-            assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in a thousand rounds");
+            // Of this thread: the daemon in this process has threads of its own.
+            let allocations = measure(|| {
+                for _ in 0..1000 {
+                    round(world, &mut kept).expect("round");
+                }
+            });
+            assert_eq!(allocations.count_total, 0, "allocations in a thousand rounds");
         });
     }
 }

@@ -2,37 +2,10 @@
 
 mod common;
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-};
-
+use allocation_counter::measure;
 use common::{address, drain, link};
 use ringway_roce::{Link, UdpConfig};
 use ringway_wire::{Bth, Header, Packet, Psn, QueuePair};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise about `pointer` and `layout` is passed on.
-        unsafe { System.dealloc(pointer, layout) };
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn moving_packets_does_not_allocate() {
@@ -41,19 +14,20 @@ fn moving_packets_does_not_allocate() {
     let payload = [7; 4096];
     let bth = Bth::new(QueuePair::new(5).unwrap(), Psn::ZERO);
     let packet = Packet { bth, header: Header::SendOnly, payload: &payload };
-    let before = ALLOCATIONS.with(Cell::get);
-    for round in 0..50 {
-        for _ in 0..5 {
-            let path = &paths[round % 2];
-            from.send(path, packet.length(), &mut |identification, memory| {
-                packet.emit(&path.flow, identification, memory).unwrap();
-            })
-            .unwrap();
+    let mut move_packets = || {
+        for round in 0..50 {
+            for _ in 0..5 {
+                let path = &paths[round % 2];
+                from.send(path, packet.length(), &mut |identification, memory| {
+                    packet.emit(&path.flow, identification, memory).unwrap();
+                })
+                .unwrap();
+            }
+            assert!(from.flush());
+            drain(&mut to, 5, &mut |received| {
+                assert_eq!(Packet::parse(received.transport, received.check), Ok(packet));
+            });
         }
-        assert!(from.flush());
-        drain(&mut to, 5, &mut |received| {
-            assert_eq!(Packet::parse(received.transport, received.check), Ok(packet));
-        });
-    }
-    assert_eq!(ALLOCATIONS.with(Cell::get), before);
+    };
+    assert_eq!(measure(&mut move_packets).count_total, 0);
 }

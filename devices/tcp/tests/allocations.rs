@@ -2,35 +2,10 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use allocation_counter::measure;
 use common::Loopback;
 use ringway_sim::conformance::{Fixture, Harness, Side, request};
 use ringway_verbs::{Access, Completion, Device, Operation, ReceiveRequest, Status};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise about `pointer` and `layout` is passed on.
-        unsafe { System.dealloc(pointer, layout) };
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn the_data_path_does_not_allocate() {
@@ -45,11 +20,7 @@ fn the_data_path_does_not_allocate() {
         Operation::Read { remote: into.remote(0) },
     ];
     let loopback = &mut fixture.harness;
-    let mut before = 0;
-    for round in 0..60 {
-        if round == 10 {
-            before = ALLOCATIONS.with(Cell::get);
-        }
+    let mut round = || {
         for (length, operation) in
             [16, 5000, LENGTH].into_iter().flat_map(|length| operations.map(|it| (length, it)))
         {
@@ -72,6 +43,14 @@ fn the_data_path_does_not_allocate() {
                 }
             }
         }
+    };
+    for _ in 0..10 {
+        round();
     }
-    assert_eq!(ALLOCATIONS.with(Cell::get), before);
+    let moving = measure(|| {
+        for _ in 0..50 {
+            round();
+        }
+    });
+    assert_eq!(moving.count_total, 0);
 }
