@@ -45,7 +45,7 @@ const CRATES: &[Crate] = &[
         folder: "devices/roce",
         may_use: &["verbs", "mem", "rc", "wire"],
         no_std: false,
-        may_be_unsafe: &["link/udp/socket.rs"],
+        may_be_unsafe: &["link/system.rs", "link/udp/socket.rs"],
     },
     safe("devices/wrap", &["verbs", "wire", "roce"]),
     safe("collectives/plan", &["types"]),

@@ -1,5 +1,7 @@
 //! What carries packets: the way in and out of the node.
 
+mod local;
+mod system;
 pub(crate) mod udp;
 
 use core::{fmt, net::IpAddr};

@@ -9,29 +9,31 @@
 mod runs;
 mod socket;
 
-use core::net::{IpAddr, SocketAddr, SocketAddrV6};
+use core::net::{IpAddr, SocketAddr};
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    path::Path as FilePath,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
 use ringway_verbs::Time;
 use ringway_wire::{Addresses, Ecn, Flow, PathMtu, ROCE_PORT};
 use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, socket_with,
+    bind, connect, getsockname,
     sockopt::{
-        Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ip_recvtos,
-        set_ipv6_mtu_discover, set_ipv6_recvtclass, set_ipv6_v6only, set_socket_recv_buffer_size,
-        set_socket_recv_buffer_size_force, set_socket_send_buffer_size, set_socket_send_buffer_size_force,
+        set_ip_recvtos, set_ipv6_recvtclass, set_socket_recv_buffer_size, set_socket_recv_buffer_size_force,
+        set_socket_send_buffer_size, set_socket_send_buffer_size_force,
     },
 };
 
 use self::{
     runs::Runs,
-    socket::{InterfaceAddress, Outgoing, ReceiveBatch, SendBatch, errno},
+    socket::{Outgoing, ReceiveBatch, SendBatch},
 };
-use super::{Counters, Link, LinkError, Path, Received, SendError};
+use super::{
+    Counters, Link, LinkError, Path, Received, SendError,
+    local::{LocalAddress, is_link_local, open, path_mtu, refused, socket_address},
+    system::{errno, option, set_option},
+};
 
 /// Messages that one call receives; each may be up to 64 packets.
 const RECEIVE_BATCH: usize = 16;
@@ -43,8 +45,6 @@ const SEND_BYTES: usize = 1 << 20;
 const SENDERS_MAX: usize = 256;
 /// The option to receive packets without a UDP checksum over IPv6 (`linux/udp.h`).
 const UDP_NO_CHECK6_RX: i32 = 102;
-/// The smallest IP packets that RoCE can do with: the least path MTU and what `PathMtu::for_interface` keeps.
-const INTERFACE_BYTES_MIN: usize = 256 + 80;
 
 /// What a UDP link shall be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,12 +104,9 @@ impl UdpLink {
         if config.senders == 0 || config.senders > SENDERS_MAX {
             return Err(LinkError::Limit { limit: "senders", most: SENDERS_MAX });
         }
-        let known = socket::interface_addresses().map_err(system("list the interfaces"))?;
-        let place = find_address(&config, &known)?;
-        let scope = if is_link_local(config.address) { place.scope } else { 0 };
-
+        let local = LocalAddress::find(config.address, config.interface.as_deref())?;
         let receiver = open(config.address)?;
-        let mtu = interface_mtu(receiver.as_fd(), &place.interface)?;
+        let mtu = local.mtu(receiver.as_fd())?;
         // What does not fit the buffer is lost. Beyond the system's limit only the administrator may go.
         let _ = set_socket_recv_buffer_size_force(&receiver, config.buffer_bytes)
             .or_else(|_| set_socket_recv_buffer_size(&receiver, config.buffer_bytes));
@@ -119,26 +116,26 @@ impl UdpLink {
                 IpAddr::V6(_) => {
                     set_ipv6_recvtclass(&receiver, true)?;
                     // Hardware and rxe send no UDP checksum, which IPv6 alone does not allow; the invariant CRC does.
-                    socket::set_option(receiver.as_fd(), libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
+                    set_option(receiver.as_fd(), libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
                 }
             }
             // A kernel that cannot join packets delivers them one by one.
             if config.segmentation {
-                let _ = socket::set_option(receiver.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
+                let _ = set_option(receiver.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
             }
             io::Result::Ok(())
         };
-        options().map_err(system("set up the receiving socket"))?;
-        bind(&receiver, &socket_address(config.address, config.port, scope))
-            .map_err(|error| refused_bind(error.into(), &config, &known))?;
+        options().map_err(refused("set up the receiving socket"))?;
+        local.bind_port(&receiver, config.port)?;
 
-        let senders = (0..config.senders).map(|_| sender(&config, scope)).collect::<Result<Vec<_>, _>>()?;
+        let senders =
+            (0..config.senders).map(|_| sender(&config, local.scope)).collect::<Result<Vec<_>, _>>()?;
         // Asking for no cutting is refused where cutting is not known.
         let can_cut = senders.first().is_some_and(|sender| {
-            socket::set_option(sender.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
+            set_option(sender.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
         });
         Ok(Self {
-            scope,
+            scope: local.scope,
             mtu,
             receiver,
             senders,
@@ -172,7 +169,7 @@ impl UdpLink {
             IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
             IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
         };
-        let mtu = socket::option(scratch.as_fd(), level, name).map_err(unreachable)?;
+        let mtu = option(scratch.as_fd(), level, name).map_err(unreachable)?;
         Ok(usize::try_from(mtu).unwrap_or_default())
     }
 
@@ -232,11 +229,7 @@ impl Link for UdpLink {
         let local = self.config.address;
         let addresses = Addresses::new(local, peer).ok_or(LinkError::Family { peer, local })?;
         let mtu_bytes = self.route_mtu(peer)?;
-        let mtu = PathMtu::for_interface(mtu_bytes).ok_or_else(|| LinkError::MtuTooSmall {
-            place: format!("the way to {peer}"),
-            mtu_bytes,
-            needed_bytes: INTERFACE_BYTES_MIN,
-        })?;
+        let mtu = path_mtu(mtu_bytes, || format!("the way to {peer}"))?;
         let via = usize::try_from(entropy).unwrap_or_default() % self.senders.len().max(1);
         let source_port = self.senders.get(via).map_or(0, |sender| sender.port);
         let flow = Flow { addresses, source_port, destination_port: self.config.port };
@@ -305,43 +298,8 @@ impl Link for UdpLink {
     }
 }
 
-fn system(what: &'static str) -> impl Fn(io::Error) -> LinkError {
-    move |error| match errno(&error) {
-        errno @ (libc::EPERM | libc::EACCES) => LinkError::Privilege { what, errno },
-        errno => LinkError::System { what, errno },
-    }
-}
-
-const fn is_link_local(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
-}
-
-fn socket_address(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
-    match address {
-        IpAddr::V4(_) => SocketAddr::new(address, port),
-        IpAddr::V6(v6) => SocketAddrV6::new(v6, port, 0, scope).into(),
-    }
-}
-
-/// A socket that never fragments.
-fn open(address: IpAddr) -> Result<OwnedFd, LinkError> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(family, SocketType::DGRAM, flags, None)
-        .map_err(|error| system("open a UDP socket")(error.into()))?;
-    let options = || match address {
-        IpAddr::V4(_) => set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO),
-        IpAddr::V6(_) => {
-            set_ipv6_v6only(&socket, true)?;
-            set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)
-        }
-    };
-    options().map_err(|error| system("forbid fragments on a UDP socket")(error.into()))?;
-    Ok(socket)
-}
-
 fn sender(config: &UdpConfig, scope: u32) -> Result<Sender, LinkError> {
-    let failed = |error: rustix::io::Errno| system("open a sending socket")(error.into());
+    let failed = |error: rustix::io::Errno| refused("open a sending socket")(error.into());
     let socket = open(config.address)?;
     let _ = set_socket_send_buffer_size_force(&socket, config.buffer_bytes)
         .or_else(|_| set_socket_send_buffer_size(&socket, config.buffer_bytes));
@@ -350,57 +308,4 @@ fn sender(config: &UdpConfig, scope: u32) -> Result<Sender, LinkError> {
     bind(&socket, &socket_address(config.address, 0, scope)).map_err(failed)?;
     let name = SocketAddr::try_from(getsockname(&socket).map_err(failed)?).map_err(failed)?;
     Ok(Sender { socket, port: name.port() })
-}
-
-fn interface_mtu(socket: BorrowedFd<'_>, interface: &str) -> Result<PathMtu, LinkError> {
-    let mtu_bytes = socket::interface_mtu(socket, interface).map_err(system("read the interface's MTU"))?;
-    PathMtu::for_interface(mtu_bytes).ok_or_else(|| LinkError::MtuTooSmall {
-        place: format!("interface {interface}"),
-        mtu_bytes,
-        needed_bytes: INTERFACE_BYTES_MIN,
-    })
-}
-
-fn known_addresses(known: &[InterfaceAddress]) -> String {
-    let list: Vec<_> = known.iter().map(|one| format!("{} ({})", one.address, one.interface)).collect();
-    if list.is_empty() { "none".to_owned() } else { list.join(", ") }
-}
-
-/// The interface that has the address, checked against the one that was asked for.
-fn find_address(config: &UdpConfig, known: &[InterfaceAddress]) -> Result<InterfaceAddress, LinkError> {
-    let address = config.address;
-    let has_it = |one: &&InterfaceAddress| {
-        // All of 127.0.0.0/8 is local where one of it is.
-        one.address == address || (address.is_ipv4() && address.is_loopback() && one.address.is_loopback())
-    };
-    if let Some(wanted) = &config.interface {
-        if !known.iter().any(|one| one.interface == *wanted) {
-            return Err(LinkError::NoInterface { interface: wanted.clone(), known: known_addresses(known) });
-        }
-        if let Some(found) = known.iter().filter(has_it).find(|one| one.interface == *wanted) {
-            return Ok(found.clone());
-        }
-    }
-    let found = known
-        .iter()
-        .find(has_it)
-        .ok_or_else(|| LinkError::NotLocal { address, known: known_addresses(known) })?;
-    match &config.interface {
-        Some(wanted) => {
-            Err(LinkError::WrongInterface { address, wanted: wanted.clone(), found: found.interface.clone() })
-        }
-        None => Ok(found.clone()),
-    }
-}
-
-fn refused_bind(error: io::Error, config: &UdpConfig, known: &[InterfaceAddress]) -> LinkError {
-    let UdpConfig { address, port, .. } = *config;
-    match errno(&error) {
-        libc::EADDRINUSE => {
-            let rxe = FilePath::new("/sys/module/rdma_rxe").exists();
-            LinkError::PortTaken { address, port, rxe }
-        }
-        libc::EADDRNOTAVAIL => LinkError::NotLocal { address, known: known_addresses(known) },
-        _ => system("bind a UDP socket to the RoCE port")(error),
-    }
 }

@@ -1,13 +1,13 @@
-//! The system calls that no crate in use has a safe form of, and all unsafe code of the UDP link: batches of messages
-//! with control data, socket options, and the list of interfaces.
+//! The system calls of the UDP link that no crate in use has a safe form of, and all its unsafe code: batches of
+//! messages with control data.
 //!
 //! Every pointer handed to the kernel is made from a live slice or field right before the call that uses it, and the
 //! kernel keeps none of them beyond the call.
 
 use core::{
-    ffi::{CStr, c_int},
+    ffi::c_int,
     mem::{size_of, zeroed},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    net::SocketAddr,
     ops::Range,
     ptr,
 };
@@ -16,72 +16,10 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd},
 };
 
+use crate::link::system::Name;
+
 /// The most bytes of one incoming message: what UDP can say.
 pub(super) const MESSAGE_BYTES_MAX: usize = 65_535;
-
-/// The value of `errno`.
-pub(super) fn errno(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(libc::EIO)
-}
-
-/// A socket address as the kernel lays it out.
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(8))]
-struct Name {
-    bytes: [u8; Self::LENGTH],
-}
-
-impl Name {
-    /// Of the longer one, IPv6's.
-    const LENGTH: usize = size_of::<libc::sockaddr_in6>();
-    const EMPTY: Self = Self { bytes: [0; Self::LENGTH] };
-    const V4_LENGTH: usize = size_of::<libc::sockaddr_in>();
-
-    /// The address, and how many of the bytes it takes.
-    fn of(address: SocketAddr) -> (Self, usize) {
-        let family = |family: c_int| u16::try_from(family).unwrap_or_default().to_ne_bytes();
-        let port = address.port().to_be_bytes();
-        let mut name = Self::EMPTY;
-        let length = match address {
-            SocketAddr::V4(v4) => {
-                name.fill(&[&family(libc::AF_INET), &port, &v4.ip().octets()]);
-                Self::V4_LENGTH
-            }
-            SocketAddr::V6(v6) => {
-                let (flow, scope) = (v6.flowinfo().to_be_bytes(), v6.scope_id().to_ne_bytes());
-                name.fill(&[&family(libc::AF_INET6), &port, &flow, &v6.ip().octets(), &scope]);
-                Self::LENGTH
-            }
-        };
-        (name, length)
-    }
-
-    fn fill(&mut self, parts: &[&[u8]]) {
-        for (to, from) in self.bytes.iter_mut().zip(parts.iter().flat_map(|part| part.iter())) {
-            *to = *from;
-        }
-    }
-
-    /// The address in the bytes, if it is one of the Internet's.
-    fn address(&self) -> Option<SocketAddr> {
-        let (family, rest) = self.bytes.split_first_chunk()?;
-        let (port, rest) = rest.split_first_chunk()?;
-        let port = u16::from_be_bytes(*port);
-        match c_int::from(u16::from_ne_bytes(*family)) {
-            libc::AF_INET => {
-                let octets: &[u8; 4] = rest.first_chunk()?;
-                Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(*octets)), port))
-            }
-            libc::AF_INET6 => {
-                let (_flow, rest) = rest.split_first_chunk::<4>()?;
-                let (octets, rest) = rest.split_first_chunk::<16>()?;
-                let scope = u32::from_ne_bytes(*rest.first_chunk()?);
-                Some(SocketAddrV6::new(Ipv6Addr::from(*octets), port, 0, scope).into())
-            }
-            _ => None,
-        }
-    }
-}
 
 /// Room for the control data of one message: two values.
 const CONTROL_BYTES: usize = 64;
@@ -317,92 +255,4 @@ impl ReceiveBatch {
         }
         Some(Incoming { source: self.names.get(at)?.address()?, bytes, segment, traffic_class })
     }
-}
-
-/// Sets an option that is an integer.
-pub(super) fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
-    let length = u32::try_from(size_of::<c_int>()).unwrap_or_default();
-    // SAFETY: the value is a live integer of the length given, which the kernel reads during the call.
-    let result =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), length) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// An option that is an integer.
-pub(super) fn option(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
-    let mut value: c_int = 0;
-    let mut length = u32::try_from(size_of::<c_int>()).unwrap_or_default();
-    // SAFETY: value and length are live and exclusively borrowed; the kernel writes no more than the length given.
-    let result = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
-    };
-    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
-}
-
-/// An address of this host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct InterfaceAddress {
-    pub(super) interface: String,
-    pub(super) address: IpAddr,
-    /// The interface's index, for link-local addresses.
-    pub(super) scope: u32,
-}
-
-/// The Internet addresses of this host's interfaces.
-pub(super) fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
-    let mut first: *mut libc::ifaddrs = ptr::null_mut();
-    // SAFETY: `first` is live; the call stores the head of a list there if it succeeds.
-    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut found = Vec::new();
-    let mut next = first;
-    // SAFETY: the list was made by `getifaddrs` and is freed only below; each `ifa_next` is null or its next element.
-    while let Some(entry) = unsafe { next.as_ref() } {
-        next = entry.ifa_next;
-        if let Some(socket) = entry_address(entry) {
-            // SAFETY: `ifa_name` of an element is a string that lives as long as the list.
-            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-            let scope = if let SocketAddr::V6(v6) = socket { v6.scope_id() } else { 0 };
-            let interface = name.to_string_lossy().into_owned();
-            found.push(InterfaceAddress { interface, address: socket.ip(), scope });
-        }
-    }
-    // SAFETY: the list comes from `getifaddrs`, and nothing refers to it any more.
-    unsafe { libc::freeifaddrs(first) };
-    Ok(found)
-}
-
-/// The Internet address of an element of the list.
-fn entry_address(entry: &libc::ifaddrs) -> Option<SocketAddr> {
-    // SAFETY: `ifa_addr` is null or points to an address that lives as long as the element.
-    let family = unsafe { entry.ifa_addr.as_ref() }?.sa_family;
-    let length = match c_int::from(family) {
-        libc::AF_INET => Name::V4_LENGTH,
-        libc::AF_INET6 => Name::LENGTH,
-        _ => return None,
-    };
-    let mut name = Name::EMPTY;
-    // SAFETY: an address of this family has at least `length` bytes, and `name` has room for them.
-    unsafe { ptr::copy_nonoverlapping(entry.ifa_addr.cast::<u8>(), name.bytes.as_mut_ptr(), length) };
-    name.address()
-}
-
-/// The MTU of an interface, in bytes of IP packets.
-pub(super) fn interface_mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Result<usize> {
-    // SAFETY: an `ifreq` of zero bytes is a valid one.
-    let mut request: libc::ifreq = unsafe { zeroed() };
-    // The last byte stays zero, so that the name ends.
-    let room = request.ifr_name.len() - 1;
-    for (to, from) in request.ifr_name.iter_mut().take(room).zip(interface.bytes()) {
-        *to = from.cast_signed();
-    }
-    // SAFETY: the request is live and exclusively borrowed, and this call reads and writes an `ifreq`.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: after a successful SIOCGIFMTU this is the field that was written.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    Ok(usize::try_from(mtu).unwrap_or_default())
 }
