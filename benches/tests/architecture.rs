@@ -32,7 +32,7 @@ const CRATES: &[Crate] = &[
     bare("stack/verbs", &[]),
     bare("stack/wire", &[]),
     bare("stack/rc", &["verbs", "wire"]),
-    Crate { folder: "stack/mem", may_use: &[], no_std: false, may_be_unsafe: &["*"] },
+    Crate { folder: "stack/mem", may_use: &["verbs"], no_std: false, may_be_unsafe: &["*"] },
     Crate { folder: "stack/ring", may_use: &["mem"], no_std: true, may_be_unsafe: &["shared.rs"] },
     safe("stack/sim", &["verbs", "mem", "wire", "rc"]),
     Crate {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use ringway_mem::Mapping;
+use ringway_mem::{Mapping, RegionTable};
 use ringway_verbs::{
     Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
     Operation, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
@@ -19,7 +19,6 @@ use crate::connection::{connected, expire, fail, start_active, start_passive, ta
 use crate::endpoint::{Token, decode, encode};
 use crate::error::{TcpError, TcpFailure};
 use crate::frame::MAX_MESSAGE;
-use crate::memory::Memory;
 use crate::queue_pair::{Phase, QueuePair, SendEntry, Shared, is_answered};
 use crate::receive::{arm, received};
 use crate::ring::{Event, Ring};
@@ -106,7 +105,7 @@ impl TcpDevice {
         let ring = Ring::new(acceptor.wake_descriptor().as_fd())?;
         let shared = Shared {
             config,
-            memory: Memory::new(config.max_regions),
+            memory: RegionTable::new(config.max_regions),
             ring,
             completions: VecDeque::new(),
             dirty: VecDeque::new(),
@@ -237,7 +236,7 @@ impl TcpDevice {
 }
 
 /// Checks a send-queue request against what is registered.
-fn check_send(memory: &Memory, request: &WorkRequest) -> Result<(), PostError> {
+fn check_send(memory: &RegionTable, request: &WorkRequest) -> Result<(), PostError> {
     if request.length() > MAX_MESSAGE {
         return Err(PostError::TooLong);
     }

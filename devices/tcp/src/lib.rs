@@ -28,7 +28,6 @@ mod device;
 mod endpoint;
 mod error;
 pub mod frame;
-mod memory;
 mod queue_pair;
 mod receive;
 mod ring;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
+use ringway_mem::{RegionTable, Span};
 use ringway_verbs::{
     Completion, CompletionKind, LocalSlice, Operation, QueuePairConfig, QueuePairNumber, QueuePairState,
     ReceiveRequest, Status, Time, WorkRequest,
@@ -11,7 +12,6 @@ use ringway_verbs::{
 use crate::buffers::{ReceivePlan, SendBatch};
 use crate::error::TcpFailure;
 use crate::frame::MAX_READS;
-use crate::memory::{Memory, Span};
 use crate::ring::Ring;
 use crate::{TcpConfig, Token};
 
@@ -89,7 +89,7 @@ pub(crate) enum Arriving {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: TcpConfig,
-    pub(crate) memory: Memory,
+    pub(crate) memory: RegionTable,
     pub(crate) ring: Ring,
     pub(crate) completions: VecDeque<Completion>,
     /// Queue pairs with something to send or to receive into, by index.

@@ -8,7 +8,6 @@ use crate::buffers::SendBatch;
 use crate::connection::{drained, fail, finish};
 use crate::error::TcpFailure;
 use crate::frame::{self, Frame, Header, MAX_READS};
-use crate::memory::Span;
 use crate::queue_pair::{Payload, Phase, QueuePair, Response, Shared, is_answered};
 
 /// Builds and sends a batch, unless one is on its way or there is nothing to say.
@@ -97,7 +96,7 @@ fn continue_payload(pair: &mut QueuePair, batch: &mut SendBatch) -> bool {
             batch.add_span(span.clone());
             *place = None;
         } else {
-            batch.add_span(Span { length: room, ..span.clone() });
+            batch.add_span(span.first(room));
             span.offset += room;
             span.length -= room;
             return false;

@@ -13,6 +13,7 @@ mod mapping;
 mod memfd;
 pub mod passing;
 mod quota;
+mod regions;
 mod sigbus;
 mod window;
 
@@ -24,5 +25,6 @@ pub use huge::PageKind;
 pub use mapping::{MapError, Mapping, Protection};
 pub use memfd::{MemFd, MemFdError};
 pub use quota::{Charge, Quota, QuotaExceeded};
+pub use regions::{RegionTable, Span};
 pub use sigbus::MAX_FOREIGN;
 pub use window::{Window, recycle};

@@ -1,11 +1,12 @@
-//! The table of registered regions.
+//! The table of regions that a device was given, by the keys that requests name them with.
 
 use std::sync::Arc;
 
-use ringway_mem::{Mapping, Protection, Window};
 use ringway_verbs::{
     Access, LocalKey, LocalSlice, MemoryKeys, PostError, RegisterError, RemoteKey, RemoteSlice,
 };
+
+use crate::{Mapping, Protection, Window};
 
 /// Registered memory.
 #[derive(Debug)]
@@ -25,37 +26,49 @@ struct Slot {
 
 /// A part of a mapping that is kept alive by it.
 #[derive(Debug, Clone)]
-pub(crate) struct Span {
-    pub(crate) mapping: Arc<Mapping>,
-    pub(crate) offset: u64,
-    pub(crate) length: u64,
+pub struct Span {
+    mapping: Arc<Mapping>,
+    /// Bytes from the mapping's start.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
 }
 
 impl Span {
+    /// Its first bytes: at most so many.
+    #[must_use]
+    pub fn first(&self, length: u64) -> Self {
+        Self { length: length.min(self.length), ..self.clone() }
+    }
+
     /// The bytes, checked again against the mapping.
-    pub(crate) fn window(&self) -> Option<Window<'_>> {
+    #[must_use]
+    pub fn window(&self) -> Option<Window<'_>> {
         self.mapping.window(self.offset, self.length)
     }
 }
 
-/// Regions by key: slot in the lower half, generation in the upper.
+/// Regions by key: slot in the lower half, generation in the upper. The local and the remote key of a region are the same
+/// number. A region that posted requests use is counted as in use, and kept.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub struct RegionTable {
     slots: Vec<Slot>,
     free: Vec<u16>,
     limit: u32,
 }
 
-impl Memory {
-    pub(crate) const fn new(limit: u32) -> Self {
+impl RegionTable {
+    /// A table for at most so many regions, and no more than 65,536.
+    #[must_use]
+    pub const fn new(limit: u32) -> Self {
         Self { slots: Vec::new(), free: Vec::new(), limit }
     }
 
-    pub(crate) fn register(
-        &mut self,
-        mapping: Arc<Mapping>,
-        access: Access,
-    ) -> Result<MemoryKeys, RegisterError> {
+    /// Adds a region.
+    ///
+    /// # Errors
+    /// When the table is full, or the access makes no sense or is more than the mapping allows.
+    pub fn register(&mut self, mapping: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
         if (access.remote_write || access.remote_atomic) && !access.local_write {
             return Err(RegisterError::AccessCombination);
         }
@@ -80,7 +93,11 @@ impl Memory {
         Ok(MemoryKeys { local: LocalKey(key), remote: RemoteKey(key) })
     }
 
-    pub(crate) fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
+    /// Removes a region.
+    ///
+    /// # Errors
+    /// When there is no such region, or something uses it.
+    pub fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
         let region = self.region(key.0).ok_or(RegisterError::UnknownKey)?;
         if region.uses > 0 {
             return Err(RegisterError::Busy);
@@ -93,6 +110,7 @@ impl Memory {
         Ok(())
     }
 
+    #[inline]
     fn region(&self, key: u32) -> Option<&Region> {
         let slot = self.slots.get(usize::from(key as u16))?;
         if u32::from(slot.generation) != key >> 16 {
@@ -101,8 +119,11 @@ impl Memory {
         slot.region.as_ref()
     }
 
-    /// Checks a segment of a request to be posted.
-    pub(crate) fn check_local(&self, slice: &LocalSlice, write: bool) -> Result<(), PostError> {
+    /// Checks a segment of a request to be posted, which may be written if the request says so.
+    ///
+    /// # Errors
+    /// When the key, the range or the access is wrong.
+    pub fn check_local(&self, slice: &LocalSlice, write: bool) -> Result<(), PostError> {
         if slice.length == 0 {
             return Ok(());
         }
@@ -115,12 +136,12 @@ impl Memory {
     }
 
     /// Counts one more use of a segment's region.
-    pub(crate) fn hold(&mut self, slice: &LocalSlice) {
+    pub fn hold(&mut self, slice: &LocalSlice) {
         self.count(slice, |uses| uses.saturating_add(1));
     }
 
     /// Counts one use less.
-    pub(crate) fn release(&mut self, slice: &LocalSlice) {
+    pub fn release(&mut self, slice: &LocalSlice) {
         self.count(slice, |uses| uses.saturating_sub(1));
     }
 
@@ -137,7 +158,9 @@ impl Memory {
     }
 
     /// The segment a peer names, when it may do `allowed` to these bytes.
-    pub(crate) fn remote(
+    #[must_use]
+    #[inline]
+    pub fn remote(
         &self,
         remote: RemoteSlice,
         length: u64,
@@ -152,13 +175,24 @@ impl Memory {
         })
     }
 
+    /// The bytes of a segment that this side may write.
+    #[must_use]
+    #[inline]
+    pub fn writable(&self, slice: &LocalSlice) -> Option<Window<'_>> {
+        let region = self.region(slice.key.0).filter(|region| region.access.local_write)?;
+        region.mapping.window(slice.offset, slice.length).filter(Window::is_writable)
+    }
+
     /// The bytes of a segment.
-    pub(crate) fn window(&self, slice: &LocalSlice) -> Option<Window<'_>> {
+    #[must_use]
+    #[inline]
+    pub fn window(&self, slice: &LocalSlice) -> Option<Window<'_>> {
         self.region(slice.key.0)?.mapping.window(slice.offset, slice.length)
     }
 
     /// The bytes of a segment, kept alive.
-    pub(crate) fn span(&self, slice: &LocalSlice) -> Option<Span> {
+    #[must_use]
+    pub fn span(&self, slice: &LocalSlice) -> Option<Span> {
         let region = self.region(slice.key.0)?;
         region.mapping.window(slice.offset, slice.length)?;
         Some(Span { mapping: Arc::clone(&region.mapping), offset: slice.offset, length: slice.length })
