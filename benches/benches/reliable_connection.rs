@@ -38,6 +38,10 @@ impl Region {
 }
 
 impl Memory for Region {
+    fn check_local(&self, _: LocalKey, offset: u64, length: u64) -> Result<(), Denied> {
+        self.part(offset, usize::try_from(length).map_err(|_| Denied)?).map(drop)
+    }
+
     fn read_local(&self, _: LocalKey, offset: u64, into: &mut [u8]) -> Result<(), Denied> {
         into.copy_from_slice(self.part(offset, into.len())?);
         Ok(())

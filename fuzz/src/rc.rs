@@ -44,6 +44,11 @@ impl Region {
 }
 
 impl Memory for Region {
+    fn check_local(&self, key: LocalKey, offset: u64, length: u64) -> Result<(), Denied> {
+        let end = offset.checked_add(length).ok_or(Denied)?;
+        if key.0 == 1 && end <= REGION as u64 { Ok(()) } else { Err(Denied) }
+    }
+
     fn read_local(&self, key: LocalKey, offset: u64, into: &mut [u8]) -> Result<(), Denied> {
         self.read(key.0 == 1, offset, into)
     }
@@ -270,6 +275,7 @@ fn header(opcode: Opcode, aeth: Aeth, reth: Reth, atomic: AtomicEth) -> Header {
         Opcode::FetchAdd => Header::FetchAdd(atomic),
         Opcode::Cnp => Header::Cnp,
         Opcode::SelectiveAcknowledge => Header::SelectiveAcknowledge(aeth),
+        Opcode::Connection => Header::Connection,
         Opcode::SendOnly | Opcode::UdSendOnly | Opcode::UdSendOnlyImmediate => Header::SendOnly,
     }
 }

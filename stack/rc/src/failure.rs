@@ -9,6 +9,9 @@ pub enum Failure {
     /// The caller moved it there.
     #[error("the queue pair was moved to the error state")]
     Requested,
+    /// The caller knows that the peer, or the way to it, is gone.
+    #[error("the peer is gone")]
+    PeerLost,
     /// No acknowledgement came, however often the request was sent.
     #[error("the peer does not answer: the request was sent again as often as the retry count allows")]
     RetriesExceeded,
@@ -46,7 +49,8 @@ impl Failure {
     #[must_use]
     pub const fn send_status(self) -> Status {
         match self {
-            Self::RetriesExceeded
+            Self::PeerLost
+            | Self::RetriesExceeded
             | Self::RnrRetriesExceeded
             | Self::RemoteOperational
             | Self::BadResponse => Status::TransportLost,

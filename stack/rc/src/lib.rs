@@ -18,7 +18,7 @@
 //!
 //! # The path of a message
 //! 1. `post_send` appends it to the send queue.
-//! 2. `poll_transmit` takes the packet at `next`: headers are written and the payload is copied from the region into
+//! 2. `next_departure` gives the packet at `next`, and `write` makes it: headers are written and the payload is copied from the region into
 //!    the caller's frame, the only copy on this side, and the invariant CRC is computed over it while it is in the
 //!    first-level cache.
 //! 3. At the peer, `handle_packet` compares the PSN with the expected one. Equal: it is executed, payload is copied from
@@ -38,7 +38,7 @@
 //! peer congestion notifications slow down (`rate.rs`).
 //!
 //! Requests that the peer refuses fail the queue pair on both sides. The refusing side keeps repeating the refusal when
-//! it is sent to again, as the NAK may have been lost.
+//! it is sent to again, as the NAK may have been lost, and the answers to what came before it.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -47,6 +47,9 @@ extern crate alloc;
 mod attributes;
 mod completer;
 mod completions;
+mod counters;
+mod departure;
+mod envelope;
 mod failure;
 mod memory;
 mod mutation;
@@ -58,15 +61,17 @@ mod responses;
 mod segment;
 mod selective;
 mod timer;
-mod transmit;
 
 pub use attributes::{
     AttributeError, Configuration, Initialization, ReceiveAttributes, Retries, SendAttributes, State,
     Transition,
 };
+pub use counters::Counters;
+pub use departure::{Departure, NotWritten};
 pub use failure::Failure;
 pub use memory::{AtomicOperation, Denied, Memory, RemoteAccess};
 #[cfg(feature = "mutations")]
 pub use mutation::Mutation;
 pub use queue_pair::QueuePair;
 pub use requester::MAX_MESSAGE;
+pub use selective::WINDOW_MAX as MAX_SELECTIVE_WINDOW;

@@ -43,6 +43,12 @@ pub enum AtomicOperation {
 /// of the frame that was received into a region. Bytes are written in ascending order, so that a reader that polls the
 /// last byte of a WRITE finds the others in place.
 pub trait Memory {
+    /// Whether these bytes of a local region can be read.
+    ///
+    /// # Errors
+    /// When the key or range is wrong.
+    fn check_local(&self, key: LocalKey, offset: u64, length: u64) -> Result<(), Denied>;
+
     /// Copies bytes of a local region into a frame.
     ///
     /// # Errors

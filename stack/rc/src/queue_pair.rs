@@ -3,44 +3,44 @@
 use ringway_verbs::{
     Completion, CompletionKind, PostError, QueuePairNumber, ReceiveRequest, Status, Time, WorkRequest,
 };
-use ringway_wire::{Flow, Header, Packet, PathMtu};
+use ringway_wire::{Header, Packet, PathMtu};
 
 #[cfg(feature = "mutations")]
 use crate::mutation::{Mutated, Mutation};
 use crate::{
-    AttributeError, Configuration, Failure, Memory, State, Transition,
+    AttributeError, Configuration, Counters, Failure, Memory, State, Transition,
     completions::Completions,
+    envelope::Envelope,
     rate::{Notifier, Rate},
     requester::Requester,
     responder::Responder,
-    segment::{self, Outgoing},
     selective::{Reorder, Report},
     timer,
-    transmit::{self, Envelope},
 };
 
 /// One end of a reliable connection.
 ///
 /// The caller gives it packets ([`QueuePair::handle_packet`]) and the time ([`QueuePair::handle_timeout`], due at
 /// [`QueuePair::next_timeout`]), and after either, or after posting, takes packets
-/// ([`QueuePair::poll_transmit`]) and completions ([`QueuePair::poll_completion`]) until there are none.
+/// ([`QueuePair::poll_transmit`], or in steps, [`QueuePair::next_departure`]) and completions ([`QueuePair::poll_completion`]) until there are none.
 #[derive(Debug)]
 pub struct QueuePair {
     configuration: Configuration,
-    state: State,
-    mtu: PathMtu,
-    envelope: Envelope,
+    pub(crate) state: State,
+    pub(crate) mtu: PathMtu,
+    pub(crate) envelope: Envelope,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
     /// Packets that are ahead, where there is room for them.
-    reorder: Option<Reorder>,
+    pub(crate) reorder: Option<Reorder>,
     /// Both ends have agreed on selective acknowledgement.
     selective: bool,
     completions: Completions,
-    rate: Rate,
-    notifier: Notifier,
+    pub(crate) rate: Rate,
+    pub(crate) notifier: Notifier,
     /// Requests come before READ responses this time.
-    requests_first: bool,
+    pub(crate) requests_first: bool,
+    pub(crate) counters: Counters,
     failure: Option<Failure>,
 }
 
@@ -67,6 +67,7 @@ impl QueuePair {
             rate: Rate::new(u64::MAX),
             notifier: Notifier::default(),
             requests_first: false,
+            counters: Counters::default(),
             failure: None,
         })
     }
@@ -87,6 +88,12 @@ impl QueuePair {
     #[must_use]
     pub const fn failure(&self) -> Option<Failure> {
         self.failure
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
     }
 
     /// Takes a step from one state to another.
@@ -209,7 +216,9 @@ impl QueuePair {
         if !ours || !partition || matches!(self.state, State::Reset | State::Initialized) {
             return;
         }
+        self.counters.count_received(&packet.header, congested);
         if matches!(packet.header, Header::Cnp) {
+            self.counters.notifications_received += 1;
             self.rate.notified(now);
             return;
         }
@@ -221,7 +230,7 @@ impl QueuePair {
         }
         let outcome = if opcode.is_request() {
             if self.state == State::Error {
-                self.responder.repeat_refusal(packet);
+                self.responder.repeat_refusal(packet, self.mtu, memory);
                 return;
             }
             self.execute(packet, congested, memory)
@@ -301,116 +310,16 @@ impl QueuePair {
 
     /// Does what is due by now.
     pub fn handle_timeout(&mut self, now: Time) {
-        if self.state == State::ReadyToSend
-            && let Err(failure) = self.requester.expire(now)
-        {
-            self.fail(failure);
-        }
-    }
-
-    /// Writes the next packet, as UDP carries it, to the front of `frame`, and returns its length; `None` when there
-    /// is none now. `frame` has room for [`ringway_wire::TRANSPORT_LENGTH_MAX`] bytes. `identification` gives what the IPv4
-    /// header will have for a packet of that length (see [`ringway_wire::emit`]).
-    pub fn poll_transmit<M: Memory>(
-        &mut self,
-        now: Time,
-        memory: &M,
-        flow: &Flow,
-        identification: impl Fn(usize) -> u16,
-        frame: &mut [u8],
-    ) -> Option<usize> {
-        if matches!(self.state, State::Reset | State::Initialized) {
-            return None;
-        }
-        if self.notifier.is_due() {
-            self.notifier.sent(now);
-            return transmit::notification(&self.envelope, flow, &identification, frame);
-        }
-        if let Some(reorder) = self.reorder.as_ref().filter(|_| self.responder.responses.report_due) {
-            self.responder.responses.report_due = false;
-            let expected = self.responder.expected;
-            let outgoing = segment::report(reorder.report(expected), expected, self.responder.msn);
-            let written = transmit::packet(&self.envelope, &outgoing, memory, flow, &identification, frame);
-            return written.ok();
-        }
-        loop {
-            let response = self.responder.responses.front();
-            let sends = self.state == State::ReadyToSend;
-            let request = if sends { self.requester.next_packet(self.mtu) } else { None };
-            let is_read = response.is_some_and(|response| response.is_read());
-            // Acknowledgements are short and wanted; READ responses and requests take turns, at the rate.
-            if (is_read || (response.is_none() && request.is_some())) && self.rate.held_until(now).is_some() {
-                return None;
-            }
-            let written = match request {
-                Some(outgoing) if response.is_none() || is_read && self.requests_first => {
-                    self.transmit_request(now, memory, &outgoing, flow, &identification, frame)
-                }
-                _ => self.transmit_response(now, memory, flow, &identification, frame)?,
-            };
-            // Nothing was written when memory was gone; what there is to send may be another thing now.
-            if let Some(length) = written {
-                return Some(length);
+        if self.state == State::ReadyToSend {
+            self.counters.timeouts += u64::from(self.requester.is_timed_out(now));
+            if let Err(failure) = self.requester.expire(now) {
+                self.fail(failure);
             }
         }
     }
 
-    fn transmit_request<M: Memory>(
-        &mut self,
-        now: Time,
-        memory: &M,
-        outgoing: &Outgoing,
-        flow: &Flow,
-        identification: &impl Fn(usize) -> u16,
-        frame: &mut [u8],
-    ) -> Option<usize> {
-        match transmit::packet(&self.envelope, outgoing, memory, flow, identification, frame) {
-            Ok(length) => {
-                self.requester.sent(now, outgoing);
-                self.rate.sent(now, length);
-                self.requests_first = false;
-                Some(length)
-            }
-            Err(_) => {
-                if let Err(failure) = self.requester.fault(outgoing) {
-                    self.fail(failure);
-                }
-                None
-            }
-        }
-    }
-
-    /// `None` when there is no response.
-    #[expect(clippy::option_option, reason = "the inner one says that the response could not be made")]
-    fn transmit_response<M: Memory>(
-        &mut self,
-        now: Time,
-        memory: &M,
-        flow: &Flow,
-        identification: &impl Fn(usize) -> u16,
-        frame: &mut [u8],
-    ) -> Option<Option<usize>> {
-        let response = self.responder.responses.front()?;
-        let outgoing = segment::response(&response, self.responder.msn, self.mtu);
-        Some(match transmit::packet(&self.envelope, &outgoing, memory, flow, identification, frame) {
-            Ok(length) => {
-                self.responder.responses.sent(self.mtu);
-                if response.is_read() {
-                    self.rate.sent(now, length);
-                    self.requests_first = true;
-                }
-                Some(length)
-            }
-            Err(_) => {
-                self.responder.refuse_read(outgoing.psn);
-                self.fail(Failure::AccessRefused);
-                None
-            }
-        })
-    }
-
-    /// Moves to the error state and flushes both queues.
-    fn fail(&mut self, failure: Failure) {
+    /// Moves to the error state, for this reason, and flushes both queues.
+    pub fn fail(&mut self, failure: Failure) {
         if self.state == State::Error {
             return;
         }

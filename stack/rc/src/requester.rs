@@ -275,6 +275,11 @@ impl Requester {
         if self.held_until.is_some() { self.held_until } else { timer::earlier(self.deadline, probe) }
     }
 
+    /// Whether the ACK timeout has run out.
+    pub(crate) fn is_timed_out(&self, now: Time) -> bool {
+        self.held_until.is_none() && self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
     /// Does what is due.
     pub(crate) fn expire(&mut self, now: Time) -> Result<(), Failure> {
         if let Some(until) = self.held_until {

@@ -147,11 +147,13 @@ impl Responder {
         }
     }
 
-    /// Says once more why everything ended, to a peer that may not have heard it.
-    pub(crate) fn repeat_refusal(&mut self, packet: &Packet<'_>) {
-        if let Some((psn, syndrome)) = self.last_word
-            && !packet.bth.psn.is_before(psn)
-        {
+    /// Says once more why everything ended, to a peer that may not have heard it, and answers once more what it asked
+    /// before that.
+    pub(crate) fn repeat_refusal<M: Memory>(&mut self, packet: &Packet<'_>, mtu: PathMtu, memory: &mut M) {
+        let Some((psn, syndrome)) = self.last_word else { return };
+        if packet.bth.psn.is_before(psn) {
+            self.handle_duplicate(packet, mtu, memory);
+        } else {
             self.responses.acknowledge(psn, syndrome);
         }
     }

@@ -1,11 +1,11 @@
 //! Cutting messages into packets: which header and which bytes the packet with a given PSN has. A packet is made from
 //! the request alone, so that one that is sent again is the same.
 
-use ringway_verbs::{LocalSlice, MAX_SEGMENTS, Operation, RemoteSlice};
+use ringway_verbs::{LocalKey, LocalSlice, MAX_SEGMENTS, Operation, RemoteSlice};
 use ringway_wire::{Aeth, AtomicEth, Header, PathMtu, Psn, Reth, Syndrome};
 
 use crate::{
-    Denied, Memory,
+    Denied, Memory, RemoteAccess,
     requester::Posted,
     responses::{RemoteBytes, Response},
     selective::Report,
@@ -41,12 +41,28 @@ pub(crate) enum Payload {
 }
 
 impl Payload {
-    pub(crate) fn length(&self) -> usize {
+    pub(crate) const fn length(&self) -> usize {
         match self {
             Self::None => 0,
             Self::Local { length, .. } => *length,
             Self::Remote(bytes) => bytes.length as usize,
             Self::Report(report) => report.length(),
+        }
+    }
+
+    /// Whether it can be copied.
+    pub(crate) fn check<M: Memory>(&self, memory: &M) -> Result<(), Denied> {
+        match self {
+            Self::None | Self::Report(_) => Ok(()),
+            Self::Local { segments, offset, length } => {
+                each_part(segments, *offset, *length, |key, offset, part| {
+                    memory.check_local(key, offset, part as u64)
+                })
+            }
+            Self::Remote(bytes) if bytes.length == 0 => Ok(()),
+            Self::Remote(bytes) => {
+                memory.check_remote(bytes.key, bytes.address, bytes.length.into(), RemoteAccess::Read)
+            }
         }
     }
 
@@ -69,24 +85,37 @@ impl Payload {
 /// Copies what the segments make up, from `offset` on.
 fn gather<M: Memory>(
     segments: &[LocalSlice],
-    mut offset: u64,
+    offset: u64,
     mut into: &mut [u8],
     memory: &M,
 ) -> Result<(), Denied> {
+    each_part(segments, offset, into.len(), |key, offset, length| {
+        let (part, rest) = core::mem::take(&mut into).split_at_mut_checked(length).ok_or(Denied)?;
+        into = rest;
+        memory.read_local(key, offset, part)
+    })
+}
+
+/// Goes through the `length` bytes that follow the first `offset` ones of what the segments make up.
+fn each_part(
+    segments: &[LocalSlice],
+    mut offset: u64,
+    mut length: usize,
+    mut part: impl FnMut(LocalKey, u64, usize) -> Result<(), Denied>,
+) -> Result<(), Denied> {
     for segment in segments {
-        if into.is_empty() {
+        if length == 0 {
             break;
         }
         let Some(room) = segment.length.checked_sub(offset).filter(|room| *room > 0) else {
             offset -= segment.length;
             continue;
         };
-        let taken = usize::try_from(room).map_or(into.len(), |room| room.min(into.len()));
-        let (part, rest) = into.split_at_mut(taken);
-        memory.read_local(segment.key, segment.offset.checked_add(offset).ok_or(Denied)?, part)?;
-        (into, offset) = (rest, 0);
+        let taken = usize::try_from(room).map_or(length, |room| room.min(length));
+        part(segment.key, segment.offset.checked_add(offset).ok_or(Denied)?, taken)?;
+        (length, offset) = (length - taken, 0);
     }
-    if into.is_empty() { Ok(()) } else { Err(Denied) }
+    if length == 0 { Ok(()) } else { Err(Denied) }
 }
 
 /// Where in its message a packet is.

@@ -61,6 +61,8 @@ pub enum Header {
     Cnp,
     /// Acknowledges packets one by one, which the payload names.
     SelectiveAcknowledge(Aeth),
+    /// Says something of the connection itself, which the payload holds.
+    Connection,
 }
 
 impl Header {
@@ -94,6 +96,7 @@ impl Header {
             Self::UdSendOnlyImmediate(..) => Opcode::UdSendOnlyImmediate,
             Self::Cnp => Opcode::Cnp,
             Self::SelectiveAcknowledge(_) => Opcode::SelectiveAcknowledge,
+            Self::Connection => Opcode::Connection,
         }
     }
 
@@ -145,7 +148,7 @@ impl Header {
     pub const fn length(&self) -> usize {
         match self {
             Self::SendFirst | Self::SendMiddle | Self::SendLast | Self::SendOnly => 0,
-            Self::WriteMiddle | Self::WriteLast | Self::ReadResponseMiddle => 0,
+            Self::WriteMiddle | Self::WriteLast | Self::ReadResponseMiddle | Self::Connection => 0,
             Self::SendLastImmediate(_) | Self::SendOnlyImmediate(_) | Self::WriteLastImmediate(_) => 4,
             Self::WriteFirst(_) | Self::WriteOnly(_) | Self::ReadRequest(_) => Reth::LENGTH,
             Self::WriteOnlyImmediate(..) => Reth::LENGTH + 4,
@@ -167,7 +170,7 @@ impl Header {
     pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
         match *self {
             Self::SendFirst | Self::SendMiddle | Self::SendLast | Self::SendOnly => Some(0),
-            Self::WriteMiddle | Self::WriteLast | Self::ReadResponseMiddle => Some(0),
+            Self::WriteMiddle | Self::WriteLast | Self::ReadResponseMiddle | Self::Connection => Some(0),
             Self::SendLastImmediate(value)
             | Self::SendOnlyImmediate(value)
             | Self::WriteLastImmediate(value) => put(out, &[&value.to_be_bytes()]),
@@ -217,6 +220,7 @@ impl Header {
             Opcode::ReadResponseOnly => with_aeth(bytes, Self::ReadResponseOnly)?,
             Opcode::Acknowledge => with_aeth(bytes, Self::Acknowledge)?,
             Opcode::SelectiveAcknowledge => with_aeth(bytes, Self::SelectiveAcknowledge)?,
+            Opcode::Connection => (Self::Connection, bytes),
             Opcode::AtomicAcknowledge => {
                 let (aeth, rest) = with_aeth(bytes, |aeth| aeth)?;
                 with(rest, |b| Self::AtomicAcknowledge(aeth, u64::from_be_bytes(*b)))?

@@ -56,11 +56,13 @@ pub enum Opcode {
     Cnp = 0x81,
     /// Acknowledges packets one by one; between ends that have agreed on it, in the range left to manufacturers.
     SelectiveAcknowledge = 0xc1,
+    /// Says something of the connection itself, which the payload holds; in the same range.
+    Connection = 0xc2,
 }
 
 impl Opcode {
     /// Every opcode, in the order of its code.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::SendFirst,
         Self::SendMiddle,
         Self::SendLast,
@@ -86,6 +88,7 @@ impl Opcode {
         Self::UdSendOnlyImmediate,
         Self::Cnp,
         Self::SelectiveAcknowledge,
+        Self::Connection,
     ];
 
     /// The byte on the wire.
@@ -106,13 +109,14 @@ impl Opcode {
             0x65 => 22,
             0x81 => 23,
             0xc1 => 24,
+            0xc2 => 25,
             _ => return None,
         };
         Self::ALL.get(at).copied()
     }
 
-    /// Whether it goes to the responder of a reliable connection. The rest go to the requester, but for datagrams and
-    /// congestion notifications, which belong to neither.
+    /// Whether it goes to the responder of a reliable connection. The rest go to the requester, but for datagrams,
+    /// congestion notifications and what concerns the connection, which belong to neither.
     #[inline]
     #[must_use]
     pub const fn is_request(self) -> bool {
@@ -130,7 +134,7 @@ impl Opcode {
     #[inline]
     #[must_use]
     pub const fn has_payload(self) -> bool {
-        matches!(self.code(), 0..=0x0b | 0x0d..=0x10 | 0x64 | 0x65 | 0xc1)
+        matches!(self.code(), 0..=0x0b | 0x0d..=0x10 | 0x64 | 0x65 | 0xc1 | 0xc2)
     }
 
     /// Whether a message, or the answer to a READ, begins here.

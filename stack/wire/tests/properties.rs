@@ -57,6 +57,7 @@ fn header() -> impl Strategy<Value = Header> {
             Opcode::UdSendOnlyImmediate => Header::UdSendOnlyImmediate(deth, value),
             Opcode::Cnp => Header::Cnp,
             Opcode::SelectiveAcknowledge => Header::SelectiveAcknowledge(aeth),
+            Opcode::Connection => Header::Connection,
         }
     })
 }

@@ -25,4 +25,4 @@ use congestion::Window;
 use scoreboard::{Scoreboard, SlotState};
 
 /// The most packets that may be outstanding: what a report can speak of.
-pub(crate) const WINDOW_MAX: u32 = report::WORDS as u32 * 64;
+pub const WINDOW_MAX: u32 = report::WORDS as u32 * 64;

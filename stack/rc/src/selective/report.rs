@@ -31,8 +31,11 @@ impl Report {
     pub(crate) const LENGTH_MAX: usize = FIXED + WORDS * 8;
 
     /// How many bytes it has.
-    pub(crate) fn length(&self) -> usize {
-        let words = self.present.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+    pub(crate) const fn length(&self) -> usize {
+        let mut words = WORDS;
+        while words > 0 && self.present[words - 1] == 0 {
+            words -= 1;
+        }
         FIXED + words * 8
     }
 

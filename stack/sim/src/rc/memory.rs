@@ -64,6 +64,11 @@ impl NodeMemory {
 }
 
 impl Memory for NodeMemory {
+    fn check_local(&self, key: LocalKey, offset: u64, length: u64) -> Result<(), Denied> {
+        let length = usize::try_from(length).map_err(|_| Denied)?;
+        self.region(key.0, offset, length).map(|_| ())
+    }
+
     fn read_local(&self, key: LocalKey, offset: u64, into: &mut [u8]) -> Result<(), Denied> {
         let (region, start) = self.region(key.0, offset, into.len())?;
         into.copy_from_slice(region.bytes.get(start..start + into.len()).ok_or(Denied)?);
