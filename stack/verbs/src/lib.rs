@@ -62,6 +62,9 @@ impl Endpoint {
     /// The most bytes an endpoint may have.
     pub const CAPACITY: usize = 96;
 
+    /// An endpoint of no bytes, which no device takes for its own.
+    pub const EMPTY: Self = Self { bytes: [0; Self::CAPACITY], length: 0 };
+
     /// Wraps the device's bytes; `None` when there are more than [`Endpoint::CAPACITY`].
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {

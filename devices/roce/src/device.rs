@@ -1,0 +1,379 @@
+//! The device: what the caller does with queue pairs, and the loop body around the link.
+
+use std::{boxed::Box, sync::Arc};
+
+use ringway_mem::Mapping;
+use ringway_verbs::{
+    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
+    PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
+    RegisterError, Role, Time, WorkRequest,
+};
+use ringway_wire::{Ecn, Header, Packet, ParseError, PathMtu, Psn, QueuePair as Number};
+
+use crate::{
+    PeerKind, RoceConfig, RoceCounters, RoceEndpoint, RoceError, RoceFailure,
+    link::{Link, Received},
+    pair::{Pair, Peer, Phase},
+    shared::Shared,
+    table::{Table, random},
+    transmit::{Served, send_signal, serve},
+};
+
+/// Packets that a queue pair sends before others come.
+const QUANTUM: usize = 16;
+/// Packets that one poll or flush sends at most, in about as many rounds as there are queue pairs with something to
+/// send.
+const BUDGET: usize = 64;
+/// Timers that one poll looks at.
+const TIMERS_PER_POLL: usize = 256;
+/// The deepest queue.
+const MAX_DEPTH: u32 = 1 << 16;
+/// A side that is so much later than it wanted to be has stood still.
+const STANDSTILL_NS: u64 = 500_000_000;
+
+/// The verbs contract over any link that carries RoCEv2 packets. See the crate's documentation.
+#[derive(Debug)]
+pub struct RoceDevice<L: Link = Box<dyn Link>> {
+    link: L,
+    shared: Shared,
+    table: Table,
+    receiving: Receiving,
+    /// Counts of queue pairs that are no more.
+    ended: ringway_rc::Counters,
+    /// This end's largest path MTU.
+    mtu: PathMtu,
+    /// Completions that all queue pairs together can have untaken.
+    depth: usize,
+    /// The link has packets that the network does not take.
+    blocked: bool,
+}
+
+/// What is counted of packets that reach no queue pair.
+#[derive(Debug, Default)]
+struct Receiving {
+    bad_icrc: u64,
+    malformed: u64,
+    unknown_queue_pair: u64,
+    early: u64,
+    strangers: u64,
+}
+
+impl Receiving {
+    /// A packet came in.
+    fn receive(&mut self, received: &Received<'_>, table: &mut Table, shared: &mut Shared) {
+        let packet = match Packet::parse(received.transport, received.check) {
+            Ok(packet) => packet,
+            Err(ParseError::Icrc { .. }) => return self.bad_icrc += 1,
+            Err(_) => return self.malformed += 1,
+        };
+        let number = QueuePairNumber(packet.bth.destination.number());
+        let is_signal = matches!(packet.header, Header::Connection);
+        let Some(pair) = table.get_mut(number) else {
+            self.unknown_queue_pair += 1;
+            if is_signal {
+                table.handle_signal(number, packet.payload);
+            }
+            return;
+        };
+        let Some(peer) = pair.peer else { return self.early += 1 };
+        if received.flow.addresses.source() != peer.endpoint.address {
+            return self.strangers += 1;
+        }
+        if is_signal {
+            return pair.handle_signal(packet.payload, shared);
+        }
+        pair.liveness.hear(shared.now);
+        let congested = received.ecn == Ecn::CongestionExperienced;
+        pair.transport.handle_packet(shared.now, &packet, congested, &mut shared.memory);
+        // Who sends requests knows that this side is there.
+        pair.become_ready(shared);
+        pair.settle(shared);
+        pair.activate(shared);
+    }
+}
+
+/// Has a queue pair come up when it next has something to do.
+fn schedule(pair: &mut Pair, shared: &mut Shared) {
+    let due = [pair.transport.next_timeout(shared.now), pair.next_question(shared)];
+    if let Some(due) = due.into_iter().flatten().min() {
+        shared.timers.at_latest(pair.index, due);
+    }
+}
+
+impl<L: Link> RoceDevice<L> {
+    /// Makes a device over a link.
+    ///
+    /// # Errors
+    /// When the configuration is out of range.
+    pub fn new(link: L, config: RoceConfig) -> Result<Self, RoceError> {
+        config.check()?;
+        Ok(Self {
+            mtu: link.mtu().min(config.mtu_max),
+            link,
+            shared: Shared::new(config),
+            table: Table::new(config.max_queue_pairs),
+            receiving: Receiving::default(),
+            ended: ringway_rc::Counters::default(),
+            depth: 0,
+            blocked: false,
+        })
+    }
+
+    /// The link.
+    #[must_use]
+    pub const fn link(&self) -> &L {
+        &self.link
+    }
+
+    /// What it was told.
+    #[must_use]
+    pub const fn config(&self) -> &RoceConfig {
+        &self.shared.config
+    }
+
+    /// Why a queue pair failed; `None` while it has not, or when there is none of this number.
+    #[must_use]
+    pub fn last_error(&self, queue_pair: QueuePairNumber) -> Option<&RoceFailure> {
+        self.table.get(queue_pair)?.failure.as_ref()
+    }
+
+    /// What was counted since it was made. Looks at every queue pair.
+    #[must_use]
+    pub fn counters(&self) -> RoceCounters {
+        let Receiving { bad_icrc, malformed, unknown_queue_pair, early, strangers } = self.receiving;
+        let mut transport = self.ended;
+        self.table.iter().for_each(|pair| transport.add(&pair.transport.counters()));
+        let (link, failures) = (self.link.counters(), self.shared.failures);
+        RoceCounters { transport, link, bad_icrc, malformed, unknown_queue_pair, early, strangers, failures }
+    }
+
+    /// Sends for queue pairs that have something to send, in turn.
+    fn run(&mut self) {
+        let Self { link, shared, table, .. } = self;
+        let mut budget = BUDGET;
+        for _ in 0..shared.active.len() {
+            let Some(index) = shared.active.pop_front() else { break };
+            let Some(pair) = table.at(index) else { continue };
+            pair.active = false;
+            let (sent, served) = serve(pair, shared, link, QUANTUM.min(budget));
+            if served != Served::Idle {
+                pair.activate(shared);
+            }
+            schedule(pair, shared);
+            budget -= sent;
+            if budget == 0 || served == Served::Blocked {
+                break;
+            }
+        }
+        while let Some((signal, peer)) = table.answers.pop_front() {
+            if !send_signal(link, &signal, &peer, shared.config.partition) {
+                break;
+            }
+        }
+        self.blocked = !link.flush();
+    }
+
+    fn expire(&mut self) {
+        let Self { shared, table, .. } = self;
+        for _ in 0..TIMERS_PER_POLL {
+            let Some(index) = shared.timers.pop(shared.now) else { return };
+            if let Some(pair) = table.at(index) {
+                pair.expire(shared);
+            }
+        }
+    }
+
+    /// Takes note of the time. A thread that did not get to run says nothing about peers that were silent meanwhile.
+    fn tell_time(&mut self, now: Time) {
+        let now = self.shared.now.max(now);
+        let late =
+            self.shared.timers.first().is_some_and(|first| now.0 > first.0.saturating_add(STANDSTILL_NS));
+        if late {
+            self.shared.resumed = now;
+        }
+        self.shared.now = now;
+    }
+
+    fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
+        let mut taken = 0;
+        for place in completions {
+            let Some(completion) = self.shared.completions.pop_front() else { break };
+            if let Some(pair) = self.table.get_mut(completion.queue_pair) {
+                match completion.kind {
+                    CompletionKind::Send => pair.untaken_sends = pair.untaken_sends.saturating_sub(1),
+                    CompletionKind::Receive | CompletionKind::ReceiveWrite => {
+                        pair.untaken_receives = pair.untaken_receives.saturating_sub(1);
+                    }
+                }
+            }
+            *place = completion;
+            taken += 1;
+        }
+        taken
+    }
+
+    /// A queue pair together with what all share.
+    fn split(&mut self, number: QueuePairNumber) -> Option<(&mut Pair, &mut Shared)> {
+        Some((self.table.get_mut(number)?, &mut self.shared))
+    }
+}
+
+impl<L: Link> Device for RoceDevice<L> {
+    type Region = Arc<Mapping>;
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new(self.shared.config.name);
+        capabilities.atomics = true;
+        capabilities.max_message = ringway_rc::MAX_MESSAGE;
+        capabilities.max_queue_pairs = self.shared.config.max_queue_pairs;
+        capabilities
+    }
+
+    fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
+        self.shared.memory.0.register(region, access)
+    }
+
+    fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
+        self.shared.memory.0.deregister(key)
+    }
+
+    fn create_queue_pair(&mut self, depths: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
+        let invalid = QueuePairError::System(libc::EINVAL);
+        if depths.send_depth > MAX_DEPTH || depths.receive_depth > MAX_DEPTH {
+            return Err(invalid);
+        }
+        let config = &self.shared.config;
+        let first_psn = match config.first_psn {
+            Some(psn) => psn,
+            None => Psn::new(random()?),
+        };
+        let (index, number) = self.table.allot()?;
+        let pair = Pair::new(number, index, first_psn, depths, config, self.mtu).ok_or(invalid)?;
+        self.table.insert(pair);
+        // Room for everything is made here, so that the data path never allocates.
+        self.depth += depths.send_depth as usize + depths.receive_depth as usize;
+        let shared = &mut self.shared;
+        shared.completions.reserve(self.depth.saturating_sub(shared.completions.len()));
+        shared.active.reserve(self.table.len().saturating_sub(shared.active.len()));
+        shared.timers.reserve(self.table.len());
+        Ok(number)
+    }
+
+    fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError> {
+        let pair = self.table.get(queue_pair).ok_or(QueuePairError::Unknown)?;
+        let endpoint = RoceEndpoint {
+            address: self.link.local_address(),
+            queue_pair: Number::new(pair.number.0).ok_or(QueuePairError::Unknown)?,
+            psn: pair.first_psn,
+            mtu: self.mtu,
+            rd_atomic: self.shared.config.max_dest_rd_atomic,
+            kind: PeerKind::Ringway { selective: self.shared.config.selective },
+        };
+        Ok(endpoint.encode())
+    }
+
+    /// Toward a plain peer there is nothing to wait for: the queue pair is [`QueuePairState::Ready`] at once.
+    fn connect(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        peer: &Endpoint,
+        _role: Role,
+    ) -> Result<(), ConnectError> {
+        let pair = self.table.get_mut(queue_pair).ok_or(ConnectError::Unknown)?;
+        let endpoint = RoceEndpoint::decode(peer).ok_or(ConnectError::ForeignEndpoint)?;
+        if pair.phase != Phase::Init {
+            return Err(ConnectError::WrongState);
+        }
+        match self.link.path(endpoint.address, queue_pair.0, self.shared.config.traffic_class) {
+            Ok(path) => pair.connect(Peer { endpoint, path }, self.mtu, &mut self.shared),
+            Err(error) => pair.fail(error.into(), &mut self.shared),
+        }
+        Ok(())
+    }
+
+    fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {
+        Some(self.table.get(queue_pair)?.state())
+    }
+
+    fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {
+        if let Some((pair, shared)) = self.split(queue_pair) {
+            pair.fail(RoceFailure::Local, shared);
+        }
+    }
+
+    fn destroy_queue_pair(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
+        let Self { link, shared, table, .. } = self;
+        let pair = table.get_mut(queue_pair).ok_or(QueuePairError::Unknown)?;
+        pair.fail(RoceFailure::Local, shared);
+        // Whatever is still to be said: a refusal, or that it is gone.
+        serve(pair, shared, link, QUANTUM);
+        link.flush();
+        let pair = table.remove(queue_pair).ok_or(QueuePairError::Unknown)?;
+        self.ended.add(&pair.transport.counters());
+        self.depth -= pair.config.send_depth as usize + pair.config.receive_depth as usize;
+        shared.completions.retain(|completion| completion.queue_pair != queue_pair);
+        shared.active.retain(|index| *index != pair.index);
+        shared.timers.remove(pair.index);
+        Ok(())
+    }
+
+    fn post_send(&mut self, queue_pair: QueuePairNumber, request: &WorkRequest) -> Result<(), PostError> {
+        let (pair, shared) = self.split(queue_pair).ok_or(PostError::Unknown)?;
+        pair.post_send(request, shared)
+    }
+
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        request: &ReceiveRequest,
+    ) -> Result<(), PostError> {
+        let (pair, shared) = self.split(queue_pair).ok_or(PostError::Unknown)?;
+        pair.post_receive(request, shared)
+    }
+
+    fn flush(&mut self) {
+        self.run();
+    }
+
+    fn poll(&mut self, now: Time, completions: &mut [Completion]) -> usize {
+        self.tell_time(now);
+        // What has come is looked at before what has not come in time.
+        let Self { link, shared, table, receiving, .. } = self;
+        link.poll(now, &mut |received| receiving.receive(received, table, shared));
+        self.expire();
+        self.run();
+        self.take_completions(completions)
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        if self.blocked || !self.shared.active.is_empty() {
+            return Some(self.shared.now);
+        }
+        self.shared.timers.first().into_iter().chain(self.link.deadline()).min()
+    }
+
+    fn event_descriptor(&self) -> Option<i32> {
+        self.link.event_descriptor()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.run();
+        // The link's descriptor stays readable for as long as there is something to receive.
+        !core::mem::take(&mut self.shared.changed)
+            && self.shared.completions.is_empty()
+            && self.shared.active.is_empty()
+            && !self.blocked
+    }
+}
+
+impl<L: Link> Drop for RoceDevice<L> {
+    /// Tells peers that their connections end here.
+    fn drop(&mut self) {
+        let Self { link, shared, table, .. } = self;
+        for pair in table.iter_mut() {
+            pair.fail(RoceFailure::Local, shared);
+            serve(pair, shared, link, QUANTUM);
+        }
+        link.flush();
+    }
+}

@@ -1,0 +1,90 @@
+//! Sending what queue pairs have to send.
+
+use ringway_wire::{Bth, Header, Packet, Psn};
+
+use crate::{
+    link::{Link, Path, SendError},
+    pair::{Pair, Peer, Phase},
+    shared::Shared,
+    signal::Signal,
+};
+
+/// How far a queue pair got with sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// It has nothing more to send now.
+    Idle,
+    /// It has, and others come first.
+    More,
+    /// It has, and the link takes no more.
+    Blocked,
+}
+
+/// Gives the link a packet; flushes where that makes room. `false`: there is none.
+fn push<L: Link>(link: &mut L, path: &Path, length: usize, write: &mut dyn FnMut(u16, &mut [u8])) -> bool {
+    match link.send(path, length, write) {
+        Ok(()) => true,
+        Err(SendError::TooLong) => false,
+        Err(SendError::Full) => link.flush() && link.send(path, length, write).is_ok(),
+    }
+}
+
+/// Sends up to `quantum` packets of a queue pair; says how many, and what is left.
+pub(crate) fn serve<L: Link>(
+    pair: &mut Pair,
+    shared: &mut Shared,
+    link: &mut L,
+    quantum: usize,
+) -> (usize, Served) {
+    let Some(peer) = pair.peer else {
+        pair.owed = None;
+        return (0, Served::Idle);
+    };
+    let mut sent = 0;
+    // Until a Ringway end is known to be there, there is nobody to send requests to.
+    while pair.phase != Phase::Connecting {
+        if sent == quantum {
+            return (sent, Served::More);
+        }
+        let departure = pair.transport.next_departure(shared.now, &shared.memory);
+        // It may have failed, looking at its memory.
+        pair.settle(shared);
+        let Some(departure) = departure else { break };
+        let (transport, memory) = (&pair.transport, &shared.memory);
+        let taken = push(link, &peer.path, departure.length(), &mut |identification, frame| {
+            let written = transport.write(&departure, memory, &peer.path.flow, identification, frame);
+            debug_assert!(written.is_ok(), "its memory was looked at, and the frame has its length");
+            if written.is_err() {
+                // Whoever gets it drops it for its invariant CRC.
+                frame.fill(0);
+            }
+        });
+        if !taken {
+            return (sent, Served::Blocked);
+        }
+        pair.transport.departed(shared.now, &departure);
+        sent += 1;
+    }
+    // What is said of the connection comes behind a refusal, which says more.
+    if let Some(word) = pair.owed
+        && let Some((signal, peer)) = pair.signal(word)
+    {
+        if !send_signal(link, &signal, &peer, shared.config.partition) {
+            return (sent, Served::Blocked);
+        }
+        sent += 1;
+    }
+    pair.owed = None;
+    (sent, Served::Idle)
+}
+
+/// Sends word about a connection; `false` when the link takes no more.
+pub(crate) fn send_signal<L: Link>(link: &mut L, signal: &Signal, peer: &Peer, partition: u16) -> bool {
+    let payload = signal.to_bytes();
+    let bth = Bth { partition, ..Bth::new(peer.endpoint.queue_pair, Psn::ZERO) };
+    let packet = Packet { bth, header: Header::Connection, payload: &payload };
+    push(link, &peer.path, packet.length(), &mut |identification, frame| {
+        let written = packet.emit(&peer.path.flow, identification, frame);
+        debug_assert!(written.is_ok(), "the frame has the packet's length");
+    })
+}
