@@ -1,7 +1,7 @@
 //! RoCEv2 in user space, on any Linux host: no network card that knows RDMA, no kernel module.
 //!
 //! [`RoceDevice`] is the verbs contract, over the reliable connections of `ringway-rc` and any [`Link`]; [`UdpLink`] is
-//! one over ordinary sockets, without privileges.
+//! one over ordinary sockets, without privileges, and [`XdpLink`] one past the kernel's network stack.
 //!
 //! # How it works
 //! A packet that comes in finds its queue pair by number, a slot of a table, and is executed: its payload is copied from
@@ -44,4 +44,5 @@ pub use failure::RoceFailure;
 pub use link::{
     Counters, Link, LinkError, Path, Received, SendError,
     udp::{UdpConfig, UdpLink},
+    xdp::{XdpConfig, XdpLink, XdpMode},
 };

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may panic")]
 
 mod common;
+mod packets;
 
 use std::{
     net::{IpAddr, Ipv6Addr, UdpSocket},
@@ -10,34 +11,10 @@ use std::{
 };
 
 use common::{address, drain, link};
-use ringway_roce::{Link, LinkError, Path, Received, SendError, UdpConfig, UdpLink};
+use packets::{number, send};
+use ringway_roce::{Link, LinkError, SendError, UdpConfig, UdpLink};
 use ringway_verbs::Time;
-use ringway_wire::{Bth, Datagram, Ecn, Header, Packet, PathMtu, Psn, QueuePair, ROCE_PORT};
-
-/// A packet whose payload follows from its number.
-fn payload(number: u32, length: usize) -> Vec<u8> {
-    (0..length).map(|at| (number as usize * 31 + at * 7 + at / 251) as u8).collect()
-}
-
-/// Sends packet `number` with so many bytes of payload.
-fn send(link: &mut dyn Link, path: &Path, number: u32, length: usize) {
-    let payload = payload(number, length);
-    let bth = Bth::new(QueuePair::new(5).unwrap(), Psn::new(number));
-    let packet = Packet { bth, header: Header::SendOnly, payload: &payload };
-    link.send(path, packet.length(), &mut |identification, memory| {
-        let written = packet.emit(&path.flow, identification, memory).unwrap();
-        assert_eq!(written, memory.len());
-    })
-    .unwrap();
-}
-
-/// The number of a packet from [`send`], whose CRC and payload must be right.
-fn number(received: &Received<'_>) -> u32 {
-    let packet = Packet::parse(received.transport, received.check).unwrap_or_else(|error| panic!("{error}"));
-    let number = packet.bth.psn.value();
-    assert_eq!(packet.payload, payload(number, packet.payload.len()), "packet {number}");
-    number
-}
+use ringway_wire::{Datagram, Ecn, Packet, PathMtu, ROCE_PORT};
 
 fn config(segmentation: bool) -> UdpConfig {
     UdpConfig { segmentation, ..UdpConfig::new(address()) }

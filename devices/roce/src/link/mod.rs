@@ -3,6 +3,7 @@
 mod local;
 mod system;
 pub(crate) mod udp;
+pub(crate) mod xdp;
 
 use core::{fmt, net::IpAddr};
 
@@ -220,6 +221,118 @@ pub enum LinkError {
         what: &'static str,
         /// The system's reason.
         errno: i32,
+    },
+    /// The process lacks a capability.
+    #[error(
+        "this process may not {what} (errno {errno}): it needs the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; \
+         run it as root, give them to it (`AmbientCapabilities=` of a systemd unit, or `setcap \
+         cap_net_raw,cap_net_admin,cap_bpf+ep PROGRAM`), or use plain UDP, which needs none"
+    )]
+    NoCapability {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        errno: i32,
+    },
+    /// The kernel cannot do it.
+    #[error(
+        "this kernel cannot {what} (errno {errno}): AF_XDP needs Linux 5.9 or newer with CONFIG_XDP_SOCKETS and \
+         CONFIG_BPF_SYSCALL; use plain UDP"
+    )]
+    NoAfXdp {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        errno: i32,
+    },
+    /// Another program looks at the interface's frames.
+    #[error(
+        "another XDP program{} is attached to {interface}; end what attached it (`bpftool link` shows it; one of another \
+         daemon of ours goes with that daemon), take it off with `ip link set dev {interface} xdp off`, or use plain UDP",
+        id.map_or_else(String::new, |id| format!(" (number {id})"))
+    )]
+    ProgramAttached {
+        /// The interface.
+        interface: String,
+        /// The program's number, if it can still be seen.
+        id: Option<u32>,
+    },
+    /// Another AF_XDP socket serves a queue.
+    #[error(
+        "queue {queue} of {interface} is served by another AF_XDP socket; end the program that has it (`ss --xdp -p` \
+         names it), or name other queues"
+    )]
+    QueueTaken {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// A queue is not there, or cannot be used.
+    #[error(
+        "{interface} has no queue {queue} that receives and sends; `ethtool -l {interface}` says what it has"
+    )]
+    NoQueue {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// More queues than one thread should look at.
+    #[error(
+        "{interface} has {queues} receive queues, and at most {most} can be served: reduce them with `ethtool -L \
+         {interface} combined 4`, or steer UDP port 4791 to some with `ethtool -N` and name those"
+    )]
+    TooManyQueues {
+        /// The interface.
+        interface: String,
+        /// How many it has.
+        queues: u32,
+        /// The most.
+        most: u32,
+    },
+    /// The frames' memory may not be locked.
+    #[error(
+        "the system refuses to lock {bytes} bytes for frames (errno {errno}): raise the limit (`LimitMEMLOCK=` of a systemd \
+         unit, `ulimit -l`), give the process CAP_IPC_LOCK, or ask for fewer frames"
+    )]
+    LockedMemory {
+        /// How much it is.
+        bytes: usize,
+        /// The system's reason.
+        errno: i32,
+    },
+    /// No frames to speak of.
+    #[error(
+        "{interface} carries no Ethernet frames, which AF_XDP is about; use plain UDP, or an address of another interface"
+    )]
+    NotEthernet {
+        /// The interface.
+        interface: String,
+    },
+    /// The kernel would go another way.
+    #[error(
+        "the way to {peer} leaves by {found}, not by {wanted} (`ip route get {peer}`); only peers beyond {wanted} can be \
+         reached: use the address of {found}, change the route, or use plain UDP"
+    )]
+    WrongWay {
+        /// The peer's address.
+        peer: IpAddr,
+        /// The link's interface.
+        wanted: String,
+        /// The one that the route names.
+        found: String,
+    },
+    /// A neighbour does not answer.
+    #[error(
+        "{hop} does not answer on {interface} when asked for its Ethernet address; is it up, and on this network? \
+         (`ip neighbour get {hop} dev {interface}`)"
+    )]
+    NoNeighbour {
+        /// The neighbour.
+        hop: IpAddr,
+        /// The interface.
+        interface: String,
     },
     /// IPv4 here and IPv6 there.
     #[error(

@@ -148,8 +148,8 @@ fn entry_address(entry: &libc::ifaddrs) -> Option<SocketAddr> {
     name.address()
 }
 
-/// The MTU of an interface, in bytes of IP packets.
-pub(super) fn interface_mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Result<usize> {
+/// A request about the interface of this name, otherwise of zero bytes.
+fn interface_request(interface: &str) -> libc::ifreq {
     // SAFETY: an `ifreq` of zero bytes is a valid one.
     let mut request: libc::ifreq = unsafe { zeroed() };
     // The last byte stays zero, so that the name ends.
@@ -157,6 +157,12 @@ pub(super) fn interface_mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Resu
     for (to, from) in request.ifr_name.iter_mut().take(room).zip(interface.bytes()) {
         *to = from.cast_signed();
     }
+    request
+}
+
+/// The MTU of an interface, in bytes of IP packets.
+pub(super) fn interface_mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Result<usize> {
+    let mut request = interface_request(interface);
     // SAFETY: the request is live and exclusively borrowed, and this call reads and writes an `ifreq`.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
     if result != 0 {
@@ -165,4 +171,29 @@ pub(super) fn interface_mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Resu
     // SAFETY: after a successful SIOCGIFMTU this is the field that was written.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     Ok(usize::try_from(mtu).unwrap_or_default())
+}
+
+/// How many queues of an interface receive, and how many send; `None` if its driver does not say.
+pub(super) fn channels(socket: BorrowedFd<'_>, interface: &str) -> Option<(u32, u32)> {
+    /// `struct ethtool_channels` (`linux/ethtool.h`).
+    #[repr(C)]
+    #[derive(Default)]
+    struct Channels {
+        command: u32,
+        maxima: [u32; 4],
+        receiving: u32,
+        sending: u32,
+        other: u32,
+        combined: u32,
+    }
+    const ETHTOOL_GCHANNELS: u32 = 0x3c;
+    const SIOCETHTOOL: libc::Ioctl = 0x8946;
+    let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+    let mut request = interface_request(interface);
+    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+    // SAFETY: the request is live and exclusively borrowed, and so is what it points to: as the command in its first word
+    // says, a structure that the kernel fills in.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
+    let Channels { receiving, sending, combined, .. } = channels;
+    (result == 0).then(|| (receiving.saturating_add(combined), sending.saturating_add(combined)))
 }

@@ -1,0 +1,338 @@
+//! Where frames have to go: the interface, routes over it, and the Ethernet addresses of its neighbours.
+//!
+//! The kernel resolves and keeps them; here is a copy. What changes is told in messages that are read now and then, and
+//! the kernel is asked to look after every neighbour in use at intervals: nothing else uses its entries, so it would
+//! let them go.
+
+use core::net::IpAddr;
+use std::{
+    io, thread,
+    time::{Duration, Instant},
+};
+
+use ringway_verbs::Time;
+use ringway_wire::{Addresses, ETHERNET_LENGTH, Ethernet};
+
+use super::netlink::{
+    ACKNOWLEDGE, CREATE, GROUP_NEIGHBOURS, Message, Netlink, Request, address, attributes, family, number,
+};
+use crate::link::{
+    LinkError,
+    local::{is_link_local, refused},
+    system::errno,
+};
+
+/// An Ethernet address.
+type Mac = [u8; 6];
+
+/// How often news are read.
+const NEWS_INTERVAL: Duration = Duration::from_millis(100);
+/// How many times that is until every neighbour has been looked after.
+const TURNS: usize = 100;
+/// The most neighbours looked after in one turn.
+const LOOKED_AFTER_MAX: usize = 16;
+/// The most messages read in one turn.
+const NEWS_MAX: usize = 32;
+/// How long an answer of a neighbour's is awaited: the kernel asks again after a second.
+const PATIENCE: Duration = Duration::from_millis(2500);
+
+const NEW_LINK: u16 = 16;
+const GET_LINK: u16 = 18;
+const NEW_ROUTE: u16 = 24;
+const GET_ROUTE: u16 = 26;
+const NEW_NEIGHBOUR: u16 = 28;
+const GET_NEIGHBOUR: u16 = 30;
+
+/// The state of a neighbour whose address is good (`NUD_VALID`): reachable, stale, delayed, probed, fixed.
+const STATE_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+/// Ask as if a packet had to go there (`NTF_USE`).
+const FLAG_USE: u8 = 1;
+/// A route to one host or network beyond (`RTN_UNICAST`).
+const ROUTE_UNICAST: u8 = 1;
+/// The kind of interface that carries Ethernet frames (`ARPHRD_ETHER`).
+const ETHERNET: u16 = 1;
+
+/// An interface.
+#[derive(Debug, Clone)]
+pub(super) struct Interface {
+    pub(super) index: u32,
+    pub(super) name: String,
+    mac: Mac,
+    /// The XDP program that is attached to it.
+    pub(super) program: Option<u32>,
+}
+
+/// The way that the kernel would take to a peer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Route {
+    /// The neighbour that it begins with.
+    pub(super) hop: IpAddr,
+    /// What it carries, where that is known.
+    pub(super) mtu_bytes: Option<usize>,
+}
+
+/// A neighbour in use.
+#[derive(Debug)]
+struct Neighbour {
+    hop: IpAddr,
+    /// What stands before every packet to it.
+    header: [u8; ETHERNET_LENGTH],
+}
+
+/// What is known of them.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    pub(super) interface: Interface,
+    asking: Netlink,
+    news: Netlink,
+    entries: Vec<Neighbour>,
+    /// When news are read again.
+    next: Time,
+    /// Who is looked after next.
+    cursor: usize,
+}
+
+impl Neighbours {
+    /// Opens what is needed to know the neighbours on this interface.
+    pub(super) fn new(interface: &str) -> Result<Self, LinkError> {
+        let open = |groups| Netlink::open(groups).map_err(refused("ask about the network"));
+        let (mut asking, news) = (open(0)?, open(GROUP_NEIGHBOURS)?);
+        let interface = find_interface(&mut asking, interface)?;
+        Ok(Self { interface, asking, news, entries: Vec::new(), next: Time(0), cursor: 0 })
+    }
+
+    /// The program that is attached to the interface now.
+    pub(super) fn attached_program(&mut self) -> Option<u32> {
+        find_interface(&mut self.asking, &self.interface.name).ok()?.program
+    }
+
+    /// The way to a peer, which must leave by the interface.
+    pub(super) fn route(&mut self, local: IpAddr, peer: IpAddr) -> Result<Route, LinkError> {
+        let unreachable = |errno| LinkError::Unreachable { peer, local, errno };
+        let bits = if local.is_ipv4() { 32 } else { 128 };
+        // Family, lengths of the addresses; type of service, table, protocol, scope, type and flags do not matter.
+        let mut request = Request::new(GET_ROUTE, 0, &[&[family(peer), bits, bits, 0, 0, 0, 0, 0], &[0; 4]])
+            .with_address(1, peer)
+            .with_address(2, local);
+        if is_link_local(peer) {
+            // Such an address says nothing about where it is.
+            request = request.with(4, &self.interface.index.to_ne_bytes());
+        }
+        let answer = self.asking.ask(request).map_err(|error| unreachable(errno(&error)))?;
+        let (found, kind, route) =
+            parse_route(&answer, peer).ok_or_else(|| unreachable(libc::ENETUNREACH))?;
+        if found != self.interface.index {
+            let wanted = self.interface.name.clone();
+            return Err(LinkError::WrongWay { peer, wanted, found: self.interface_name(found) });
+        }
+        if kind != ROUTE_UNICAST {
+            return Err(unreachable(libc::EHOSTUNREACH));
+        }
+        Ok(route)
+    }
+
+    fn interface_name(&mut self, index: u32) -> String {
+        let request = Request::new(GET_LINK, 0, &[&[0; 4], &index.to_ne_bytes(), &[0; 8]]);
+        let name = self.asking.ask(request).ok().and_then(|answer| {
+            let (_, value) = attributes(answer.body.get(16..)?).find(|(kind, _)| *kind == 3)?;
+            Some(String::from_utf8_lossy(value).trim_end_matches('\0').to_owned())
+        });
+        name.unwrap_or_else(|| format!("interface number {index}"))
+    }
+
+    /// Finds out where the neighbour is; returns its number. This may wait for its answer, for some seconds.
+    pub(super) fn resolve(&mut self, hop: IpAddr) -> Result<u32, LinkError> {
+        let start = Instant::now();
+        let mut pause = Duration::from_micros(100);
+        let index = self.interface.index;
+        let request = look_after(hop, index, ACKNOWLEDGE);
+        self.asking.ask(request).map_err(refused("have a neighbour resolved"))?;
+        let mac = loop {
+            match self.look_up(hop) {
+                Ok(Some(mac)) => break mac,
+                Ok(None) if start.elapsed() < PATIENCE => thread::sleep(pause),
+                Ok(None) => {
+                    let interface = self.interface.name.clone();
+                    return Err(LinkError::NoNeighbour { hop, interface });
+                }
+                Err(error) => return Err(refused("look up a neighbour")(error)),
+            }
+            pause = (pause * 2).min(Duration::from_millis(20));
+        };
+        let header = self.header(hop, mac);
+        let known = self.entries.iter_mut().position(|entry| entry.hop == hop);
+        let at = known.unwrap_or(self.entries.len());
+        match self.entries.get_mut(at) {
+            Some(entry) => entry.header = header,
+            None => self.entries.push(Neighbour { hop, header }),
+        }
+        Ok(u32::try_from(at).unwrap_or(u32::MAX))
+    }
+
+    /// What the kernel knows of a neighbour: its address, if it is good.
+    fn look_up(&mut self, hop: IpAddr) -> io::Result<Option<Mac>> {
+        let index = self.interface.index;
+        let request =
+            Request::new(GET_NEIGHBOUR, 0, &[&[family(hop), 0, 0, 0], &index.to_ne_bytes(), &[0; 4]])
+                .with_address(1, hop);
+        match self.asking.ask(request) {
+            Ok(answer) => Ok(parse_neighbour(&answer, index).and_then(|(_, mac)| mac)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn header(&self, hop: IpAddr, mac: Mac) -> [u8; ETHERNET_LENGTH] {
+        let family = match hop {
+            IpAddr::V4(v4) => Addresses::V4 { source: v4, destination: v4 },
+            IpAddr::V6(v6) => Addresses::V6 { source: v6, destination: v6 },
+        };
+        Ethernet::carrying(&family, self.interface.mac, mac).to_bytes()
+    }
+
+    /// What stands before packets to this neighbour.
+    pub(super) fn ethernet(&self, neighbour: u32) -> Option<[u8; ETHERNET_LENGTH]> {
+        Some(self.entries.get(usize::try_from(neighbour).ok()?)?.header)
+    }
+
+    /// Keeps what is known true: at intervals, and a bounded amount of work.
+    #[inline]
+    pub(super) fn maintain(&mut self, now: Time) {
+        if now >= self.next {
+            let interval = u64::try_from(NEWS_INTERVAL.as_nanos()).unwrap_or_default();
+            self.next = Time(now.0.saturating_add(interval));
+            self.read_news();
+            self.look_after_some();
+        }
+    }
+
+    fn read_news(&mut self) {
+        let Self { interface, news, entries, .. } = self;
+        let mut missed = false;
+        for _ in 0..NEWS_MAX {
+            match news.news() {
+                None => break,
+                Some(Ok(messages)) => {
+                    for (hop, mac) in
+                        messages.filter_map(|message| parse_neighbour(&message, interface.index))
+                    {
+                        let known = entries.iter_mut().find(|entry| entry.hop == hop);
+                        if let (Some(entry), Some(mac)) = (known, mac) {
+                            set_destination(&mut entry.header, mac);
+                        }
+                    }
+                }
+                // More came than the socket holds.
+                Some(Err(_)) => missed = true,
+            }
+        }
+        if missed {
+            for at in 0..self.entries.len() {
+                let Some(hop) = self.entries.get(at).map(|entry| entry.hop) else { break };
+                let mac = self.look_up(hop);
+                if let (Ok(Some(mac)), Some(entry)) = (mac, self.entries.get_mut(at)) {
+                    set_destination(&mut entry.header, mac);
+                }
+            }
+        }
+    }
+
+    /// Has the kernel verify some of the neighbours. What it finds out comes as news, as do its complaints.
+    fn look_after_some(&mut self) {
+        for _ in 0..self.entries.len().div_ceil(TURNS).min(LOOKED_AFTER_MAX) {
+            let due = self.cursor % TURNS.max(self.entries.len());
+            self.cursor = due + 1;
+            if let Some(entry) = self.entries.get(due) {
+                let request = look_after(entry.hop, self.interface.index, 0);
+                // If it is refused now, the next round comes.
+                let _ = self.news.tell(request);
+            }
+        }
+    }
+}
+
+fn set_destination(header: &mut [u8; ETHERNET_LENGTH], mac: Mac) {
+    for (to, from) in header.iter_mut().zip(mac) {
+        *to = from;
+    }
+}
+
+/// Has the kernel resolve a neighbour, or verify it when that is due.
+fn look_after(hop: IpAddr, interface: u32, flags: u16) -> Request {
+    let body: [&[u8]; 3] = [&[family(hop), 0, 0, 0], &interface.to_ne_bytes(), &[0, 0, FLAG_USE, 0]];
+    Request::new(NEW_NEIGHBOUR, CREATE | flags, &body).with_address(1, hop)
+}
+
+/// The neighbour that a message is about, if it is on the interface, and its address, if that is good.
+fn parse_neighbour(message: &Message<'_>, interface: u32) -> Option<(IpAddr, Option<Mac>)> {
+    let header: &[u8; 12] = message.body.first_chunk()?;
+    let [_, _, _, _, i0, i1, i2, i3, s0, s1, _, _] = *header;
+    if message.kind != NEW_NEIGHBOUR || u32::from_ne_bytes([i0, i1, i2, i3]) != interface {
+        return None;
+    }
+    let is_valid = u16::from_ne_bytes([s0, s1]) & STATE_VALID != 0;
+    let (mut hop, mut mac) = (None, None);
+    for (kind, value) in attributes(message.body.get(12..)?) {
+        match kind {
+            1 => hop = address(value),
+            2 => mac = value.try_into().ok().filter(|_| is_valid),
+            _ => {}
+        }
+    }
+    Some((hop?, mac))
+}
+
+/// The interface that an answer's route leaves by, what kind of route it is, and the rest.
+fn parse_route(answer: &Message<'_>, peer: IpAddr) -> Option<(u32, u8, Route)> {
+    let header: &[u8; 12] = answer.body.first_chunk()?;
+    let [_, _, _, _, _, _, _, kind, ..] = *header;
+    if answer.kind != NEW_ROUTE {
+        return None;
+    }
+    let mut interface = None;
+    let mut route = Route { hop: peer, mtu_bytes: None };
+    for (attribute, value) in attributes(answer.body.get(12..)?) {
+        match attribute {
+            4 => interface = number(value),
+            5 => route.hop = address(value)?,
+            // A gateway of the other family: only its neighbour entry differs.
+            18 => route.hop = address(value.get(2..)?)?,
+            8 => {
+                let mtu = attributes(value).find(|(metric, _)| *metric == 2).and_then(|(_, mtu)| number(mtu));
+                route.mtu_bytes = mtu.and_then(|mtu| usize::try_from(mtu).ok()).filter(|mtu| *mtu != 0);
+            }
+            _ => {}
+        }
+    }
+    Some((interface?, kind, route))
+}
+
+fn find_interface(asking: &mut Netlink, name: &str) -> Result<Interface, LinkError> {
+    let mut terminated = name.as_bytes().to_vec();
+    terminated.push(0);
+    let request = Request::new(GET_LINK, 0, &[&[0; 16]]).with(3, &terminated);
+    let answer = asking.ask(request).map_err(refused("look up the interface"))?;
+    parse_interface(&answer, name).ok_or_else(|| LinkError::NotEthernet { interface: name.to_owned() })
+}
+
+/// The interface in an answer; `None` if it does not carry Ethernet frames.
+fn parse_interface(answer: &Message<'_>, name: &str) -> Option<Interface> {
+    let header: &[u8; 16] = answer.body.first_chunk()?;
+    let [_, _, k0, k1, i0, i1, i2, i3, ..] = *header;
+    if answer.kind != NEW_LINK || u16::from_ne_bytes([k0, k1]) != ETHERNET {
+        return None;
+    }
+    let index = u32::from_ne_bytes([i0, i1, i2, i3]);
+    let (mut mac, mut program) = (None, None);
+    for (kind, value) in attributes(answer.body.get(16..)?) {
+        match kind {
+            1 => mac = value.try_into().ok(),
+            43 => {
+                let id = attributes(value).find(|(kind, _)| *kind == 4);
+                program = id.and_then(|(_, id)| number(id)).filter(|id| *id != 0);
+            }
+            _ => {}
+        }
+    }
+    Some(Interface { index, name: name.to_owned(), mac: mac?, program })
+}

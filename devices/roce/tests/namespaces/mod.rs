@@ -1,0 +1,102 @@
+//! Two nodes: network namespaces of their own, which vanish with this process, joined by a veth pair.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests may panic and speak"
+)]
+
+use std::{
+    fs::File,
+    io,
+    net::IpAddr,
+    os::fd::{AsFd, AsRawFd},
+    process::{self, Command},
+    thread,
+};
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+/// The name of a node's interface.
+pub(crate) const INTERFACE: &str = "rw0";
+
+/// A network namespace.
+#[derive(Debug)]
+pub(crate) struct Node {
+    file: File,
+    number: usize,
+}
+
+impl Node {
+    fn new(number: usize) -> io::Result<Self> {
+        // The namespace belongs to a thread; when that ends, the descriptor keeps it alive.
+        let file = thread::spawn(|| {
+            #[expect(
+                deprecated,
+                reason = "a new network namespace alone does not touch what the unsafe form warns of"
+            )]
+            rustix::thread::unshare(UnshareFlags::NEWNET)?;
+            File::open("/proc/thread-self/ns/net")
+        });
+        let node = Self { file: file.join().unwrap()?, number };
+        node.ip("link set lo up");
+        Ok(node)
+    }
+
+    /// Runs something inside, in a thread of its own. Sockets that it opens stay there.
+    pub(crate) fn inside<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
+        let enter = || {
+            move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            run()
+        };
+        thread::scope(|scope| match scope.spawn(enter).join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    }
+
+    /// A path that names the namespace to any process while this value lives.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd())
+    }
+
+    /// Runs `ip` inside, with these words as its arguments.
+    pub(crate) fn ip(&self, words: &str) {
+        let output = self.inside(|| Command::new("ip").args(words.split_whitespace()).output().unwrap());
+        let reason = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "`ip {words}` failed: {reason}");
+    }
+
+    /// Its address.
+    pub(crate) fn address(&self, v6: bool) -> IpAddr {
+        let text = if v6 { format!("fd77::{}", self.number) } else { format!("10.77.0.{}", self.number) };
+        text.parse().unwrap()
+    }
+}
+
+/// Two nodes whose interfaces have this MTU and so many queues; `None`, having said so, without the privilege.
+pub(crate) fn network(mtu: usize, queues: usize) -> Option<[Node; 2]> {
+    let nodes = match (Node::new(1), Node::new(2)) {
+        (Ok(one), Ok(other)) => [one, other],
+        (Err(error), _) | (_, Err(error)) if error.raw_os_error() == Some(libc::EPERM) => {
+            println!("NOT TRIED: needs root, to make network namespaces; run the tests as root");
+            return None;
+        }
+        (one, other) => panic!("{one:?}, {other:?}"),
+    };
+    let [one, other] = &nodes;
+    let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+    one.ip(&format!(
+        "link add {INTERFACE} mtu {mtu} {queues} type veth peer name {INTERFACE} mtu {mtu} {queues} netns {}",
+        other.path()
+    ));
+    for node in &nodes {
+        node.ip(&format!("addr add {}/24 dev {INTERFACE}", node.address(false)));
+        // Smaller ones carry no IPv6.
+        if mtu >= 1280 {
+            node.ip(&format!("addr add {}/64 dev {INTERFACE} nodad", node.address(true)));
+        }
+        node.ip(&format!("link set {INTERFACE} up"));
+    }
+    Some(nodes)
+}
