@@ -67,7 +67,10 @@ const CRATES: &[Crate] = &[
     bare("daemon/abi", &["types"]),
     safe(
         "daemon/service",
-        &["types", "verbs", "mem", "ring", "tcp", "plan", "reduce", "engine", "group", "abi", "cell"],
+        &[
+            "types", "verbs", "mem", "ring", "tcp", "roce", "wrap", "plan", "reduce", "engine", "group",
+            "abi", "cell",
+        ],
     ),
     safe("daemon/client", &["types", "abi", "ring", "mem", "cell"]),
     safe("daemon/cli", &["types", "abi", "mem", "reduce", "client", "service"]),

@@ -58,9 +58,15 @@ pub struct DaemonArgs {
     /// File with the cluster's key (64 hex digits, mode 0600): work with other nodes that have the same key
     #[arg(long, value_name = "FILE")]
     cluster_key_file: Option<String>,
-    /// What moves data between nodes: auto or tcp
+    /// What moves data between nodes: auto, roce-udp (RoCEv2 in user space) or tcp
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
+    /// Lose, spoil, repeat, delay or mark packets that come in over a roce device, for tests: loss=0.01,seed=7
+    #[arg(long, value_name = "SPEC")]
+    fault: Option<String>,
+    /// Capture all packets of a roce device into this file, for Wireshark
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<String>,
     /// Milliseconds of silence after which a peer that is waited for counts as lost
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     peer_timeout_ms: Option<i64>,
@@ -155,6 +161,8 @@ impl DaemonArgs {
             advertise: self.advertise,
             cluster_key_file: self.cluster_key_file,
             device: self.device,
+            fault: self.fault,
+            pcap: self.pcap,
             peer_timeout_ms: self.peer_timeout_ms,
             workspace_mib: self.workspace_mib,
             late_after_s: self.late_after_s,

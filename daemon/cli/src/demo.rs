@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 
 use clap::Args;
+use ringway_service::DEVICE_NAMES;
 use ringway_types::{DataType, Reduction};
 
 use crate::{
-    local::cluster::{Cluster, ClusterOptions, DEVICES, Network},
+    local::cluster::{Cluster, ClusterOptions, Network},
     output,
     perf::{Campaign, Measured, Mode, Row, SECONDS, Spec, header, line, measure, sizes},
 };
@@ -18,7 +19,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// Device between the nodes.
-    #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICES)]
+    #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICE_NAMES)]
     device: String,
     /// How the nodes reach each other.
     #[arg(long, value_enum, default_value_t = Network::Auto)]
@@ -39,6 +40,7 @@ pub fn demo(args: DemoArgs) -> Result<ExitCode, String> {
         device: args.device,
         network: args.network,
         daemon_arguments: Vec::new(),
+        pcap: None,
     };
     let cluster = Cluster::start(&options).map_err(|e| e.to_string())?;
     output::line(&format!(

@@ -3,9 +3,10 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::Args;
+use ringway_service::DEVICE_NAMES;
 
 use crate::local::{
-    cluster::{Cluster, ClusterOptions, DEVICES, Network},
+    cluster::{Cluster, ClusterOptions, Network},
     launch::{Job, JobEvent, RunningJob, print_line},
 };
 
@@ -27,7 +28,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=250))]
     nodes: u16,
     /// The device between nodes.
-    #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICES)]
+    #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICE_NAMES)]
     device: String,
     /// How the nodes reach each other.
     #[arg(long, value_enum, default_value_t = Network::Auto)]
@@ -55,6 +56,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, String> {
         device: args.device,
         network: args.network,
         daemon_arguments: Vec::new(),
+        pcap: None,
     };
     let cluster = Cluster::start(&options).map_err(|e| e.to_string())?;
     let job = Job {

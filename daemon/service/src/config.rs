@@ -9,6 +9,7 @@ mod settings;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use ringway_wrap::FaultSpec;
 use thiserror::Error;
 
 pub use key::ClusterKey;
@@ -96,14 +97,57 @@ pub enum Isolation {
     Strict,
 }
 
+/// A kind of device that moves data between nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// RoCEv2 in user space over UDP sockets.
+    RoceUdp,
+    /// Kernel TCP over io_uring.
+    Tcp,
+}
+
+impl DeviceKind {
+    /// Every kind.
+    pub const ALL: [Self; 2] = [Self::RoceUdp, Self::Tcp];
+
+    /// The name in settings and messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RoceUdp => "roce-udp",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// Whether it handles packets itself, so that they can be captured, or lost on purpose.
+    #[must_use]
+    pub const fn has_packets(self) -> bool {
+        match self {
+            Self::RoceUdp => true,
+            Self::Tcp => false,
+        }
+    }
+}
+
 /// Which device moves data between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceChoice {
     /// The best that works here.
     Auto,
-    /// Kernel TCP over io_uring.
-    Tcp,
+    /// This kind.
+    Only(DeviceKind),
 }
+
+/// What the setting `device` may be.
+pub const DEVICE_NAMES: [&str; 1 + DeviceKind::ALL.len()] = {
+    let mut names = ["auto"; 1 + DeviceKind::ALL.len()];
+    let mut at = 0;
+    while at < DeviceKind::ALL.len() {
+        names[at + 1] = DeviceKind::ALL[at].name();
+        at += 1;
+    }
+    names
+};
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +185,7 @@ pub struct Quotas {
 }
 
 /// Everything a daemon is told, checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The control socket.
     pub socket: PathBuf,
@@ -159,6 +203,10 @@ pub struct Config {
     pub network: Option<NetworkConfig>,
     /// Which device moves data between nodes.
     pub device: DeviceChoice,
+    /// What happens on purpose to packets that come in from other nodes.
+    pub fault: Option<FaultSpec>,
+    /// A file that gets all packets to and from other nodes.
+    pub pcap: Option<PathBuf>,
     /// Memory for data on its way.
     pub workspace_bytes: u64,
     /// When a rank that others wait for is named in the log.

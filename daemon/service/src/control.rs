@@ -61,6 +61,8 @@ const SHUTDOWN_BOUND: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Control {
     config: Config,
+    /// The device between nodes.
+    device_name: &'static str,
     started: Instant,
     poller: Poller,
     listener: Listener,
@@ -104,6 +106,8 @@ struct Counters {
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) config: Config,
+    /// The device between nodes.
+    pub(crate) device_name: &'static str,
     pub(crate) poller: Poller,
     pub(crate) listener: Listener,
     pub(crate) stop: Stop,
@@ -116,7 +120,8 @@ pub(crate) struct Parts {
 impl Control {
     /// Registers with the poller everything that is there from the start.
     pub(crate) fn new(parts: Parts, now: Instant) -> Result<Self, ServiceError> {
-        let Parts { config, poller, listener, stop, membership, commands, events, thread } = parts;
+        let Parts { config, device_name, poller, listener, stop, membership, commands, events, thread } =
+            parts;
         let engine = EngineLink::new(commands, events, thread);
         let watch = |fd: std::os::fd::BorrowedFd<'_>, token| {
             poller.add(fd, token, Interest::Read).map_err(ServiceError::system("watch a descriptor"))
@@ -127,6 +132,7 @@ impl Control {
         Ok(Self {
             users: Users::new(config.quotas),
             config,
+            device_name,
             started: now,
             poller,
             listener,

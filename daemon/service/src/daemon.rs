@@ -2,16 +2,15 @@
 
 use std::time::Instant;
 
-use ringway_tcp::{TcpConfig, TcpDevice};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
-    Config, DeviceChoice, ServiceError, Stop,
+    Config, ServiceError, Stop,
     control::{Control, Listener, Parts},
-    door::TcpDoor,
-    engine_thread::{EngineThread, Lane, NoDevice, NodeDevice},
+    devices::{self, Made},
+    engine_thread::{EngineThread, Lane},
     membership::{Membership, PeersConfig},
-    peers::{DataDoor, Times},
+    peers::Times,
     poller::Poller,
 };
 
@@ -22,7 +21,7 @@ use crate::{
 pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
     allow_descriptors();
     let listener = Listener::bind(&config)?;
-    let (device, door, device_name) = make_device(&config)?;
+    let Made { device, door, name: device_name } = devices::make(&config)?;
     let commands = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
     let events = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
     let poller = Poller::new().map_err(ServiceError::system("make an epoll instance"))?;
@@ -41,7 +40,7 @@ pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
         pid = std::process::id(),
         "serving"
     );
-    let parts = Parts { config, poller, listener, stop, membership, commands, events, thread };
+    let parts = Parts { config, device_name, poller, listener, stop, membership, commands, events, thread };
     let control = Control::new(parts, Instant::now())?;
     // Without a service manager there is nobody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -57,29 +56,6 @@ fn allow_descriptors() {
             tracing::debug!(%errno, "the limit on open files stays at {:?}", limit.current);
         }
     }
-}
-
-type Made = (NodeDevice, Option<Box<dyn DataDoor>>, &'static str);
-
-/// The device between nodes; one line in the log says why it is this one.
-fn make_device(config: &Config) -> Result<Made, ServiceError> {
-    let Some(network) = &config.network else {
-        if config.device == DeviceChoice::Tcp {
-            tracing::info!(
-                "device `tcp` is not used: without cluster_key_file this daemon serves one node only"
-            );
-        }
-        return Ok((Box::new(NoDevice::default()), None, "none"));
-    };
-    if config.device == DeviceChoice::Auto {
-        tracing::info!("device `tcp` is used: it is the only kind this version has");
-    }
-    let mut tcp = TcpConfig::new(network.advertise);
-    tcp.source = Some(network.listen.ip()).filter(|ip| !ip.is_unspecified());
-    tcp.max_regions = u32::from(u16::MAX);
-    let (device, acceptor) = TcpDevice::new(tcp)
-        .map_err(|error| ServiceError::Device { device: "tcp", reason: error.to_string() })?;
-    Ok((Box::new(device), Some(Box::new(TcpDoor(acceptor))), "tcp"))
 }
 
 fn peers_config(config: &Config, device: &str) -> PeersConfig {

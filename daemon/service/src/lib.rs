@@ -9,6 +9,7 @@
 mod config;
 mod control;
 mod daemon;
+mod devices;
 mod door;
 mod engine_thread;
 mod error;
@@ -21,8 +22,8 @@ pub mod status;
 mod stop;
 
 pub use config::{
-    ClusterKey, Config, ConfigError, DeviceChoice, Isolation, LogFormat, NetworkConfig, PollingMode,
-    QuotaSettings, Quotas, Settings, Users,
+    ClusterKey, Config, ConfigError, DEVICE_NAMES, DeviceChoice, DeviceKind, Isolation, LogFormat,
+    NetworkConfig, PollingMode, QuotaSettings, Quotas, Settings, Users,
 };
 pub use daemon::run;
 pub use error::ServiceError;

@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
     os::unix::{
         fs::{DirBuilderExt as _, OpenOptionsExt as _},
         process::CommandExt as _,
@@ -20,15 +20,15 @@ use super::{
     process::{helper_command, signal_group},
 };
 
-/// What may move data between nodes.
-pub(crate) const DEVICES: [&str; 2] = ["auto", "tcp"];
+/// Where RoCE packets go.
+const ROCE_PORT: u16 = 4791;
 
 /// How the nodes of a local cluster reach each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Network {
     /// Network namespaces joined by veth when this process may make them, else loopback.
     Auto,
-    /// Loopback addresses 127.0.0.1, 127.0.0.2, ...
+    /// Loopback addresses 127.x.y.1, 127.x.y.2, ...
     Loopback,
     /// A network namespace for each node, joined by veth; needs CAP_SYS_ADMIN and `ip`.
     Namespaces,
@@ -42,6 +42,8 @@ pub(crate) struct ClusterOptions {
     pub(crate) network: Network,
     /// Further arguments for every daemon.
     pub(crate) daemon_arguments: Vec<String>,
+    /// A file for the packets of each node, whose number is put before its extension.
+    pub(crate) pcap: Option<PathBuf>,
 }
 
 /// One daemon.
@@ -75,6 +77,7 @@ impl Cluster {
         let folder = private_folder()?;
         let mut cluster =
             Self { nodes: Vec::new(), root: None, description, folder: Some(folder.clone()), _hub: hub };
+        let network = loopback_network(options.nodes)?;
         let key_file = folder.join("cluster.key");
         fs::OpenOptions::new()
             .write(true)
@@ -84,7 +87,7 @@ impl Cluster {
             .and_then(|mut file| io::Write::write_all(&mut file, random_hex()?.as_bytes()))?;
         for index in 0..options.nodes {
             let namespace = namespaces.get_mut(index).and_then(Option::take);
-            let address = listen_address(index, namespace.is_some())?;
+            let address = listen_address(network, index, namespace.is_some())?;
             if options.nodes > 1 && index == 0 {
                 cluster.root = Some(address);
             }
@@ -137,6 +140,9 @@ fn start_daemon(
         arguments.extend(["--cluster-key-file".into(), folder.join("cluster.key").into()]);
         arguments.extend(["--device".into(), options.device.clone().into()]);
     }
+    if let Some(file) = &options.pcap {
+        arguments.extend(["--pcap".into(), file_of_node(file, index).into()]);
+    }
     arguments.extend(options.daemon_arguments.iter().map(Into::into));
     let output = fs::File::create(&log)?;
     let mut command = helper_command(namespace.as_ref(), program, arguments)?;
@@ -167,6 +173,13 @@ impl Node {
     pub(crate) fn daemon_pid(&self) -> Option<u32> {
         self.daemon.as_ref().map(Child::id)
     }
+}
+
+/// `all.pcap` of node 1 is `all.1.pcap`.
+fn file_of_node(file: &Path, node: usize) -> PathBuf {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = file.extension().map_or_else(|| "pcap".into(), |extension| extension.to_string_lossy());
+    file.with_file_name(format!("{stem}.{node}.{extension}"))
 }
 
 /// Whether a daemon accepts connections on this socket.
@@ -223,13 +236,38 @@ fn may_make_namespaces() -> bool {
     rustix::process::geteuid().is_root() && Command::new("ip").arg("-V").output().is_ok()
 }
 
-fn listen_address(index: usize, own_namespace: bool) -> io::Result<SocketAddr> {
+/// A part of the loopback network for so many nodes, `127.x.y.1` and up. RoCE packets go to one port only, so that each
+/// node needs an address of its own, which no node of another cluster has.
+fn loopback_network(nodes: usize) -> io::Result<[u8; 3]> {
+    const TRIES: u32 = 64;
+    for _ in 0..TRIES {
+        let mut random = [0_u8; 2];
+        io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, &mut random)?;
+        let network = [127, random[0] % 32 + 1, random[1]];
+        let is_free = |node: usize| match loopback_address(network, node) {
+            Ok(address) => UdpSocket::bind((address, ROCE_PORT)).is_ok(),
+            Err(_) => true,
+        };
+        if (0..nodes).all(is_free) {
+            return Ok(network);
+        }
+    }
+    // Only devices that need the port will complain.
+    Ok([127, 0, 0])
+}
+
+fn loopback_address(network: [u8; 3], node: usize) -> io::Result<Ipv4Addr> {
+    let [a, b, c] = network;
+    let last = u8::try_from(node + 1).map_err(|_| io::Error::other("at most 255 nodes share loopback"))?;
+    Ok(Ipv4Addr::new(a, b, c, last))
+}
+
+fn listen_address(network: [u8; 3], index: usize, own_namespace: bool) -> io::Result<SocketAddr> {
     if own_namespace {
         let address = namespace::address(index).parse().map_err(io::Error::other)?;
         return Ok(SocketAddr::new(address, 7411));
     }
-    let last = u8::try_from(index + 1).map_err(|_| io::Error::other("at most 255 nodes share loopback"))?;
-    let address = Ipv4Addr::new(127, 0, 0, last);
+    let address = loopback_address(network, index)?;
     // A free port of this moment; the daemon binds it a few milliseconds later.
     TcpListener::bind((address, 0))?.local_addr()
 }

@@ -16,6 +16,7 @@ mod tenants;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
+use ringway_service::DEVICE_NAMES;
 use ringway_types::{DataType, Reduction};
 
 pub use parent::perf;
@@ -28,7 +29,7 @@ pub(crate) use spec::{Mode, SECONDS, Spec, sizes};
 
 use spec::parse_bytes;
 
-use crate::local::cluster::{DEVICES, Network};
+use crate::local::cluster::Network;
 
 /// Measure an operation's time and bandwidth, and check its results.
 ///
@@ -41,6 +42,7 @@ use crate::local::cluster::{DEVICES, Network};
     after_help = "Examples:\n  ringway perf allreduce --ranks 2\n  ringway perf all_to_all --ranks 4 --nodes 2 -b 1K -e 1M -c 1\n  \
     ringway perf allreduce -t all -o all -b 1000 -e 1000 -n 1 -c 1    check every type and reduction\n  \
     ringway perf allreduce --sizes 4K,1M,64M --in-place both --floor  against the bare kernel\n  \
+    ringway perf allreduce --nodes 2 --device roce-udp --fault loss=0.01,seed=7  over a bad network\n  \
     ringway perf allreduce --overlap                                  hidden behind computation\n\n\
     The size is one rank's vector; for all_gather, reduce_scatter, all_to_all, gather and scatter it is the total over\n\
     all ranks. time is the median; algbw = size / time; busbw is what the slowest link must carry."
@@ -89,11 +91,19 @@ pub struct PerfArgs {
     #[arg(short = 'r', long, default_value_t = 0)]
     root: u32,
     /// Device between nodes.
-    #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICES)]
+    #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICE_NAMES)]
     device: String,
     /// How the nodes reach each other.
     #[arg(long, value_enum, default_value_t = Network::Auto)]
     network: Network,
+    /// Lose, spoil, repeat, delay or mark packets between nodes, with probabilities and times separated by commas: loss,
+    /// duplicate, corrupt, reorder, ecn; delay_us, jitter_us, reorder_us; seed. For roce devices.
+    #[arg(long, value_name = "SPEC", conflicts_with = "socket")]
+    fault: Option<String>,
+    /// Capture all packets of each node for Wireshark, into this file with the node's number before the extension. For
+    /// roce devices.
+    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
+    pcap: Option<PathBuf>,
     /// Use ordinary slices and blocking calls, which copy each way, instead of registered buffers.
     #[arg(long = "unregistered", visible_alias = "blocking")]
     blocking: bool,

@@ -44,6 +44,9 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     if args.root >= u32::from(args.ranks) {
         return Err(format!("root {} is not one of the {} ranks", args.root, args.ranks));
     }
+    if (args.fault.is_some() || args.pcap.is_some()) && args.nodes < 2 {
+        return Err("--fault and --pcap are about packets between nodes; give --nodes 2 or more".to_owned());
+    }
     let spec = spec(args)?;
     let cluster = cluster(args)?;
     if args.overlap || args.tenants {
@@ -72,6 +75,9 @@ fn cluster(args: &PerfArgs) -> Result<Cluster, String> {
     if let Some(isolation) = &args.isolation {
         daemon_arguments.extend(["--isolation".to_owned(), isolation.clone()]);
     }
+    if let Some(spec) = &args.fault {
+        daemon_arguments.extend(["--fault".to_owned(), spec.clone()]);
+    }
     if args.overlap {
         daemon_arguments.extend(["--engine-cpu".to_owned(), overlap::places()?.1.to_string()]);
     }
@@ -80,6 +86,7 @@ fn cluster(args: &PerfArgs) -> Result<Cluster, String> {
         device: args.device.clone(),
         network: args.network,
         daemon_arguments,
+        pcap: args.pcap.clone(),
     };
     Cluster::start(&options).map_err(|e| e.to_string())
 }

@@ -8,6 +8,9 @@ use rustix::process::Signal;
 
 use crate::harness::{Daemon, Rank, assert_mentions, eventually, form, tell_all, two_nodes};
 
+/// What moves data between the nodes, one after the other.
+const DEVICES: [&str; 2] = ["device = \"tcp\"", "device = \"roce-udp\""];
+
 /// The most that a loss may take to be told.
 const SOON: Duration = Duration::from_secs(10);
 
@@ -63,19 +66,21 @@ fn a_client_killed_before_its_call_is_named_to_those_that_wait() {
 
 #[test]
 fn a_client_killed_on_another_node_is_named() {
-    let nodes = two_nodes("");
-    for count in [2, 400_000] {
-        let mut ranks = form(&nodes, 2, "");
-        start_loops(&mut ranks, count);
-        let since = Instant::now();
-        ranks.remove(3).kill();
-        for error in errors("client killed in a collective, two nodes", since, &mut ranks) {
-            assert_mentions(&error, &["rank 3 failed", "process ended"]);
+    for device in DEVICES {
+        let nodes = two_nodes(device);
+        for count in [2, 400_000] {
+            let mut ranks = form(&nodes, 2, "");
+            start_loops(&mut ranks, count);
+            let since = Instant::now();
+            ranks.remove(3).kill();
+            for error in errors("client killed in a collective, two nodes", since, &mut ranks) {
+                assert_mentions(&error, &["rank 3 failed", "process ended"]);
+            }
         }
+        let mut ranks = form(&nodes, 1, "");
+        tell_all(&mut ranks, "call allreduce f32 sum 8 0");
+        assert!(ranks.iter_mut().all(|r| r.answer().as_deref() == Ok("3.0")));
     }
-    let mut ranks = form(&nodes, 1, "");
-    tell_all(&mut ranks, "call allreduce f32 sum 8 0");
-    assert!(ranks.iter_mut().all(|r| r.answer().as_deref() == Ok("3.0")));
 }
 
 #[test]
@@ -121,43 +126,49 @@ fn clients_that_wait_for_a_killed_daemon_get_an_error() {
 
 #[test]
 fn a_killed_peer_daemon_is_named_to_the_other_nodes_clients() {
-    let mut nodes = two_nodes("");
-    let mut ranks = form(&nodes, 2, "");
-    start_loops(&mut ranks, 1000);
-    let since = Instant::now();
-    nodes[1].kill();
-    let (mine, theirs) = ranks.split_at_mut(2);
-    for error in errors("peer daemon killed", since, mine) {
-        assert_mentions(&error, &["node 1", "rank 2", "lost"]);
-    }
-    for error in errors("daemon killed, its own clients", since, theirs) {
-        assert_mentions(&error, &["daemon is gone"]);
+    for device in DEVICES {
+        let mut nodes = two_nodes(device);
+        let mut ranks = form(&nodes, 2, "");
+        start_loops(&mut ranks, 1000);
+        let since = Instant::now();
+        nodes[1].kill();
+        let (mine, theirs) = ranks.split_at_mut(2);
+        for error in errors("peer daemon killed", since, mine) {
+            assert_mentions(&error, &["node 1", "rank 2", "lost"]);
+        }
+        for error in errors("daemon killed, its own clients", since, theirs) {
+            assert_mentions(&error, &["daemon is gone"]);
+        }
     }
 }
 
 #[test]
 fn a_killed_peer_daemon_is_named_to_those_that_wait_for_its_ranks() {
-    let mut nodes = two_nodes("");
-    let mut ranks = form(&nodes, 1, "");
-    ranks.truncate(1);
-    ranks[0].tell("call allreduce f32 sum 400000 0");
-    std::thread::sleep(Duration::from_millis(300));
-    let since = Instant::now();
-    nodes[1].kill();
-    let error = errors("peer daemon killed, a waiting rank", since, &mut ranks).remove(0);
-    assert!(error.contains("node 1") || error.contains("rank 1"), "{error}");
+    for device in DEVICES {
+        let mut nodes = two_nodes(device);
+        let mut ranks = form(&nodes, 1, "");
+        ranks.truncate(1);
+        ranks[0].tell("call allreduce f32 sum 400000 0");
+        std::thread::sleep(Duration::from_millis(300));
+        let since = Instant::now();
+        nodes[1].kill();
+        let error = errors("peer daemon killed, a waiting rank", since, &mut ranks).remove(0);
+        assert!(error.contains("node 1") || error.contains("rank 1"), "{error}");
+    }
 }
 
 #[test]
 fn a_silent_peer_daemon_is_found() {
-    let nodes = two_nodes("peer_timeout_ms = 1000");
-    let mut ranks = form(&nodes, 1, "");
-    let mut other = ranks.remove(1);
-    ranks[0].tell("call allreduce f32 sum 8 0");
-    nodes[1].process.signal(Signal::STOP);
-    let since = Instant::now();
-    let error = errors("peer daemon stopped", since, &mut ranks).remove(0);
-    assert_mentions(&error, &["node 1", "rank 1"]);
-    nodes[1].process.signal(Signal::CONT);
-    other.must_fail("call allreduce f32 sum 8 0");
+    for device in DEVICES {
+        let nodes = two_nodes(&format!("{device}\npeer_timeout_ms = 1000"));
+        let mut ranks = form(&nodes, 1, "");
+        let mut other = ranks.remove(1);
+        ranks[0].tell("call allreduce f32 sum 8 0");
+        nodes[1].process.signal(Signal::STOP);
+        let since = Instant::now();
+        let error = errors("peer daemon stopped", since, &mut ranks).remove(0);
+        assert_mentions(&error, &["node 1", "rank 1"]);
+        nodes[1].process.signal(Signal::CONT);
+        other.must_fail("call allreduce f32 sum 8 0");
+    }
 }

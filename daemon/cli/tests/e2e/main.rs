@@ -20,4 +20,5 @@ mod limits;
 mod loss;
 mod programs;
 mod requests;
+mod roce;
 mod running;

@@ -8,10 +8,11 @@ use std::{
 };
 
 use ringway_abi::{DEFAULT_PORT, paths};
+use ringway_wrap::{FaultSpec, FaultSpecError};
 
 use super::{
-    ClusterKey, Config, ConfigError, DeviceChoice, Isolation, LogFormat, NetworkConfig, PollingMode,
-    QuotaSettings, Quotas, Settings, Users,
+    ClusterKey, Config, ConfigError, DeviceChoice, DeviceKind, Isolation, LogFormat, NetworkConfig,
+    PollingMode, QuotaSettings, Quotas, Settings, Users,
 };
 
 const MIB: u64 = 1 << 20;
@@ -36,6 +37,8 @@ impl Settings {
             advertise: None,
             cluster_key_file: None,
             device: text("auto"),
+            fault: None,
+            pcap: None,
             peer_timeout_ms: Some(1000),
             workspace_mib: Some(16),
             late_after_s: Some(5),
@@ -81,11 +84,9 @@ impl Settings {
                 .map(Duration::from_micros),
             engine_cpu: engine_cpu(s.engine_cpu)?,
             network: network(&s)?,
-            device: choice(
-                "device",
-                s.device.as_deref(),
-                &[("auto", DeviceChoice::Auto), ("tcp", DeviceChoice::Tcp)],
-            )?,
+            device: device(s.device.as_deref())?,
+            fault: fault(&s)?,
+            pcap: for_packets("pcap", s.pcap.as_deref(), &s)?.map(PathBuf::from),
             workspace_bytes: number("workspace_mib", s.workspace_mib, 1..=65_536, "MiB")? * MIB,
             late_after: Duration::from_secs(number("late_after_s", s.late_after_s, 1..=86_400, "seconds")?),
             idle_exit: Some(number(
@@ -157,6 +158,35 @@ fn power_of_two(
         .ok()
         .filter(|n| n.is_power_of_two())
         .ok_or_else(|| invalid(setting, number, "expected a power of two, such as 64 or 1024"))
+}
+
+fn device(value: Option<&str>) -> Result<DeviceChoice, ConfigError> {
+    let kinds = DeviceKind::ALL.map(|kind| (kind.name(), DeviceChoice::Only(kind)));
+    choice("device", value, &[&[("auto", DeviceChoice::Auto)], &kinds[..]].concat())
+}
+
+fn fault(s: &Settings) -> Result<Option<FaultSpec>, ConfigError> {
+    let Some(text) = for_packets("fault", s.fault.as_deref(), s)? else { return Ok(None) };
+    text.parse().map(Some).map_err(|error: FaultSpecError| invalid("fault", text, error.to_string()))
+}
+
+/// A setting that makes sense only where a device handles packets.
+fn for_packets<'a>(
+    setting: &'static str,
+    value: Option<&'a str>,
+    s: &Settings,
+) -> Result<Option<&'a str>, ConfigError> {
+    let Some(text) = value else { return Ok(None) };
+    let needs = |needs, why| ConfigError::Missing { setting, needs, why };
+    if s.cluster_key_file.is_none() {
+        return Err(needs("cluster_key_file", "it is about packets between nodes"));
+    }
+    match device(s.device.as_deref())? {
+        DeviceChoice::Only(kind) if !kind.has_packets() => {
+            Err(needs("device = \"roce-udp\"", "the kernel keeps the packets of other devices to itself"))
+        }
+        _ => Ok(Some(text)),
+    }
 }
 
 fn socket(path: &str) -> Result<PathBuf, ConfigError> {

@@ -34,8 +34,12 @@ pub struct Settings {
     pub advertise: Option<String>,
     /// The file that holds the cluster's key.
     pub cluster_key_file: Option<String>,
-    /// `auto` or `tcp`.
+    /// `auto`, `roce-udp` or `tcp`.
     pub device: Option<String>,
+    /// What shall happen to packets that come in, for tests: `loss=0.01,seed=7`.
+    pub fault: Option<String>,
+    /// The file to capture packets into.
+    pub pcap: Option<String>,
     /// Milliseconds of silence after which a peer is lost.
     pub peer_timeout_ms: Option<i64>,
     /// MiB for data on its way.
@@ -90,7 +94,7 @@ impl Settings {
         merge!(
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
-            peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format,
+            fault, pcap, peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format,
             ring_submissions_max, ring_argument_words
         )
     }

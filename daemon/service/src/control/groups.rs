@@ -132,7 +132,7 @@ impl Control {
         let Group { layout, local } = found;
         self.groups.insert(group, Group { layout: layout.clone(), local: Vec::new() });
         let node_of: Vec<u32> = (0..layout.ranks()).map(|rank| layout.node_of(rank)).collect();
-        let device = if layout.nodes() > 1 { self.device_name() } else { String::new() };
+        let device = if layout.nodes() > 1 { self.device_name.to_owned() } else { String::new() };
         for (rank, ticket) in local {
             let attached = self.attach((group, rank), ticket, (node_of.clone(), device.clone()), &shared);
             if !attached {

@@ -12,11 +12,6 @@ use crate::{
 };
 
 impl Control {
-    /// The device between nodes.
-    pub(super) fn device_name(&self) -> String {
-        if self.config.network.is_some() { "tcp".to_owned() } else { String::new() }
-    }
-
     /// Answers a status request.
     pub(super) fn report(&mut self, key: SessionKey, number: u32, engine: EngineStatus, now: Instant) {
         let status = self.status(engine, now);

@@ -1,0 +1,92 @@
+//! Nodes joined by RoCEv2 in user space, on good networks and bad ones.
+
+use std::{fs, net::UdpSocket};
+
+use serde_json::Value;
+
+use crate::harness::{
+    Folder, KEY, LONG, Program, assert_mentions, configuration, free_address, ringway, spawn_daemon,
+    two_nodes,
+};
+
+const PORT: u16 = 4791;
+
+fn rows(arguments: &[&str]) -> Vec<Value> {
+    let network = ["--nodes", "2", "--network", "loopback", "--device", "roce-udp", "--json"];
+    let mut command = ringway(&[&["perf"], arguments, &network[..]].concat());
+    let out = Program::start(&mut command).end_within(5 * LONG).success().out;
+    out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+fn assert_exact(rows: &[Value], count: usize) {
+    assert_eq!(rows.len(), count, "{rows:?}");
+    for row in rows {
+        assert_eq!((&row["errors"], &row["device"]), (&0.into(), &"roce-udp".into()), "{row}");
+    }
+}
+
+#[test]
+fn collectives_over_roce_are_exact() {
+    for operation in ["allreduce", "all_to_all", "scan"] {
+        let given = ["--ranks", "4", "--sizes", "8,1000,100K,3M", "-n", "2", "-w", "0"];
+        assert_exact(&rows(&[&[operation], &given[..]].concat()), 4);
+    }
+}
+
+#[test]
+fn collectives_over_a_bad_network_are_exact_and_can_be_captured() {
+    let folder = Folder::new();
+    let file = folder.join("all.pcap").display().to_string();
+    let faults = "loss=0.01,duplicate=0.01,reorder=0.02,corrupt=0.005,ecn=0.01,seed=7";
+    let given =
+        ["allreduce", "--ranks", "3", "--sizes", "8,100K,1M", "-n", "5", "--fault", faults, "--pcap", &file];
+    assert_exact(&rows(&given), 3);
+    for node in 0..2 {
+        let capture = fs::read(folder.join(&format!("all.{node}.pcap"))).expect("a capture of each node");
+        // The magic number of captures with times in nanoseconds, in either byte order.
+        let magic: [u8; 4] = capture.first_chunk().copied().expect("a header");
+        assert!(matches!(u32::from_le_bytes(magic), 0xa1b2_3c4d | 0x4d3c_b2a1 | 0xa1b2_c3d4), "{magic:02x?}");
+        assert!(capture.len() > 1 << 20, "{} bytes", capture.len());
+    }
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let folder = Folder::new();
+    let key = folder.write("key", KEY).display().to_string();
+    let address = free_address();
+    let _taken = UdpSocket::bind((address.ip(), PORT)).expect("free until now");
+    let network = format!("listen = \"{address}\"\ncluster_key_file = {key:?}\ndevice = \"roce-udp\"");
+    let config = folder.write("c.toml", &configuration(&folder.join("d.sock"), &network));
+    assert!(!spawn_daemon(&folder, &config).end().success());
+    let log = fs::read_to_string(folder.join("log")).expect("a log");
+    assert_mentions(
+        &log,
+        &["device `roce-udp` does not work here", "4791", &address.ip().to_string(), "taken"],
+    );
+}
+
+#[test]
+fn faults_and_captures_need_a_device_that_handles_packets() {
+    let folder = Folder::new();
+    let key = folder.write("key", KEY).display().to_string();
+    for (setting, needs) in [
+        ("device = \"tcp\"\nfault = \"loss=0.1\"", "roce-udp"),
+        ("device = \"tcp\"\npcap = \"all.pcap\"", "roce-udp"),
+        ("fault = \"los=0.1\"", "there is no fault `los`"),
+    ] {
+        let text = format!("cluster_key_file = {key:?}\n{setting}");
+        let config = folder.write("c.toml", &configuration(&folder.join("d.sock"), &text));
+        assert!(!spawn_daemon(&folder, &config).end().success());
+        assert_mentions(&fs::read_to_string(folder.join("log")).expect("a log"), &[needs]);
+    }
+    let refused = Program::start(&mut ringway(&["perf", "allreduce", "--fault", "loss=0.1"])).end().failure();
+    assert_mentions(&refused.err, &["--fault", "--nodes 2"]);
+}
+
+#[test]
+fn the_status_names_the_device() {
+    let nodes = two_nodes("device = \"roce-udp\"");
+    assert_eq!(nodes[0].status()["device"], "roce-udp");
+    assert_mentions(&nodes[1].log(), &["roce-udp"]);
+}
