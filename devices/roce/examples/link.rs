@@ -1,18 +1,22 @@
-//! Half round trip and goodput of the UDP link alone: packets with headers and CRCs, but no connection behind them.
+//! Half round trip, goodput and packet rate of links alone: packets with headers and CRCs, but no connection behind them.
 //!
-//! `cargo run --release -p ringway-roce --example link` measures between two threads on loopback. Between two hosts, or
-//! network namespaces: `link serve ADDRESS` on one, `link measure ADDRESS PEER` on the other.
-#![forbid(unsafe_code)]
+//! `cargo run --release -p ringway-roce --example link` measures UDP between two threads on loopback; with the argument
+//! `veth`, as root, UDP and AF_XDP between two network namespaces. Between two hosts: `link serve {udp|xdp} ADDRESS` on
+//! one, `link measure {udp|xdp} ADDRESS PEER` on the other.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement at the terminal")]
+
+#[path = "../tests/namespaces/mod.rs"]
+mod namespaces;
 
 use std::{
     env,
     net::IpAddr,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use ringway_roce::{Link, Path, UdpConfig, UdpLink};
+use ringway_roce::{Link, Path, UdpConfig, UdpLink, XdpConfig, XdpLink, XdpMode};
 use ringway_verbs::Time;
 use ringway_wire::{Aeth, Bth, Header, Packet, Psn, QueuePair, Syndrome};
 
@@ -23,7 +27,7 @@ const WINDOW_BYTES: u32 = 64 << 10;
 /// When an answer is taken for lost.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-fn send(link: &mut UdpLink, path: &Path, packet: &Packet<'_>) {
+fn send(link: &mut dyn Link, path: &Path, packet: &Packet<'_>) {
     let written = link.send(path, packet.length(), &mut |identification, memory| {
         packet.emit(&path.flow, identification, memory).unwrap();
     });
@@ -31,7 +35,7 @@ fn send(link: &mut UdpLink, path: &Path, packet: &Packet<'_>) {
 }
 
 /// Answers every packet that asks for it, checks every CRC; ends after a second of silence once something has come.
-fn serve(link: &mut UdpLink) {
+fn serve(link: &mut dyn Link) {
     let mut path: Option<Path> = None;
     let mut last: Option<Instant> = None;
     let mut wrong = 0_u64;
@@ -60,7 +64,7 @@ fn serve(link: &mut UdpLink) {
 }
 
 /// Waits for the answer to this packet; `false` when it was lost.
-fn answered(link: &mut UdpLink, psn: Psn) -> bool {
+fn answered(link: &mut dyn Link, psn: Psn) -> bool {
     let start = Instant::now();
     let mut found = false;
     while !found && start.elapsed() < PATIENCE {
@@ -72,7 +76,7 @@ fn answered(link: &mut UdpLink, psn: Psn) -> bool {
     found
 }
 
-fn measure(link: &mut UdpLink, peer: IpAddr) {
+fn measure(link: &mut dyn Link, peer: IpAddr) {
     let path = link.path(peer, 0, 0).unwrap();
     let asking = |psn| Bth::new(QueuePair::default(), psn).with_ack_request(true);
     let mut times = Vec::with_capacity(ROUNDS);
@@ -111,27 +115,138 @@ fn measure(link: &mut UdpLink, peer: IpAddr) {
     println!("{:?}", link.counters());
 }
 
-fn open(address: &str, segmentation: bool) -> UdpLink {
-    UdpLink::new(UdpConfig { segmentation, ..UdpConfig::new(address.parse().unwrap()) }).unwrap()
+/// Bare packets, of which nothing is written and looked at but a number: the half round trip, and how many of a size
+/// arrive in a second while one side sends without a pause.
+fn bare(one: &mut dyn Link, other: &mut dyn Link, path: &Path, back: &Path) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let mut answers = 0;
+                other.poll(Time(0), &mut |_| answers += 1);
+                for _ in 0..answers {
+                    let _ = other.send(back, 24, &mut |_, memory| memory.fill(1));
+                    other.flush();
+                }
+            }
+        });
+        let mut times = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            one.send(path, 24, &mut |_, memory| memory.fill(1)).unwrap();
+            one.flush();
+            while one.poll(Time(0), &mut |_| ()) == 0 && start.elapsed() < PATIENCE {}
+            times.push(start.elapsed() / 2);
+        }
+        done.store(true, Ordering::Relaxed);
+        times.sort_unstable();
+        println!(
+            "bare, 66 B frames: half round trip p50 {:?}, p99 {:?}",
+            times[ROUNDS / 2],
+            times[ROUNDS / 100 * 99]
+        );
+    });
+    for length in [22, 1024, 2084] {
+        done.store(false, Ordering::Relaxed);
+        let (sent, received, time) = thread::scope(|scope| {
+            let receiver = scope.spawn(|| {
+                let mut packets = 0;
+                while !done.load(Ordering::Relaxed) {
+                    packets += other.poll(Time(0), &mut |_| ());
+                }
+                packets
+            });
+            let (before, start) = (one.counters().sent, Instant::now());
+            while start.elapsed() < FLOOD {
+                for _ in 0..32 {
+                    if one.send(path, length, &mut |_, memory| memory.fill(1)).is_err() {
+                        break;
+                    }
+                }
+                one.flush();
+            }
+            let time = start.elapsed();
+            thread::sleep(Duration::from_millis(50));
+            done.store(true, Ordering::Relaxed);
+            (one.counters().sent - before, receiver.join().unwrap(), time)
+        });
+        let rate = |packets: f64| packets / time.as_secs_f64() / 1e6;
+        let gbps = rate(received as f64) * (length + 42) as f64 * 8.0 / 1e3;
+        println!(
+            "bare, {} B frames: {:.2} M/s sent, {:.2} M/s received, {gbps:.2} Gb/s",
+            length + 42,
+            rate(sent as f64),
+            rate(received as f64)
+        );
+    }
+}
+
+fn open(kind: &str, address: IpAddr) -> Box<dyn Link> {
+    match kind {
+        "udp" => Box::new(UdpLink::new(UdpConfig::new(address)).unwrap()),
+        _ => {
+            let link = XdpLink::new(XdpConfig::new(address)).unwrap();
+            println!("{}", link.describe());
+            Box::new(link)
+        }
+    }
+}
+
+/// Between two network namespaces, one kind after the other.
+fn between_namespaces(kinds: &[&str]) {
+    let Some(nodes) = namespaces::network(9000, 1) else { return };
+    let [here, there] = nodes.each_ref().map(|node| node.address(false));
+    for kind in kinds {
+        println!("== {kind}");
+        let make = |node: usize| {
+            nodes[node].inside(|| {
+                let address = nodes[node].address(false);
+                match *kind {
+                    "generic" => {
+                        let config = XdpConfig { mode: Some(XdpMode::Generic), ..XdpConfig::new(address) };
+                        Box::new(XdpLink::new(config).unwrap())
+                    }
+                    kind => open(kind, address),
+                }
+            })
+        };
+        let (mut one, mut other) = (make(0), make(1));
+        let path = nodes[0].inside(|| one.path(there, 0, 0).unwrap());
+        let back = nodes[1].inside(|| other.path(here, 0, 0).unwrap());
+        bare(&mut *one, &mut *other, &path, &back);
+        thread::scope(|scope| {
+            scope.spawn(|| nodes[1].inside(|| serve(&mut *other)));
+            nodes[0].inside(|| measure(&mut *one, there));
+        });
+    }
 }
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match *words.as_slice() {
-        ["serve", address] => serve(&mut open(address, true)),
-        ["measure", address, peer] => measure(&mut open(address, true), peer.parse().unwrap()),
+        ["serve", kind @ ("udp" | "xdp"), address] => serve(&mut *open(kind, address.parse().unwrap())),
+        ["measure", kind @ ("udp" | "xdp"), address, peer] => {
+            measure(&mut *open(kind, address.parse().unwrap()), peer.parse().unwrap());
+        }
+        ["veth"] => between_namespaces(&["udp", "xdp", "generic"]),
+        ["veth", kind @ ("udp" | "xdp" | "generic")] => between_namespaces(&[kind]),
         [] => {
             for segmentation in [true, false] {
                 println!("segmentation {segmentation}");
-                let (mut one, mut other) =
-                    (open("127.0.0.71", segmentation), open("127.0.0.72", segmentation));
+                let open = |address: &str| {
+                    let config = UdpConfig { segmentation, ..UdpConfig::new(address.parse().unwrap()) };
+                    UdpLink::new(config).unwrap()
+                };
+                let (mut one, mut other) = (open("127.0.0.71"), open("127.0.0.72"));
                 let peer = other.local_address();
                 let server = thread::spawn(move || serve(&mut other));
                 measure(&mut one, peer);
                 server.join().unwrap();
             }
         }
-        _ => println!("link | link serve ADDRESS | link measure ADDRESS PEER"),
+        _ => println!(
+            "link | link veth [udp|xdp|generic] | link serve {{udp|xdp}} ADDRESS | link measure {{udp|xdp}} ADDRESS PEER"
+        ),
     }
 }
