@@ -54,8 +54,15 @@ fn try_open(node: &Node, config: XdpConfig) -> Result<XdpLink, LinkError> {
 fn everything_arrives(node: &Node, from: &mut dyn Link, to: &mut dyn Link) {
     let peer = to.local_address();
     let paths = [0, 1, 2, 3].map(|entropy| {
-        let path = node.inside(|| from.path(peer, entropy, Ecn::Capable0 as u8));
-        path.unwrap_or_else(|error| panic!("{error}"))
+        let mut tries = 0..5;
+        // An interface that was just made asks over IPv6 only after it has made sure of its own address.
+        loop {
+            match node.inside(|| from.path(peer, entropy, Ecn::Capable0 as u8)) {
+                Ok(path) => return path,
+                Err(LinkError::NoNeighbour { .. }) if tries.next().is_some() => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
     });
     let most = from.mtu().min(to.mtu()).bytes();
     let lengths = (0..200).map(|at: usize| if at.is_multiple_of(3) { most } else { (at * 389) % (most + 1) });
@@ -270,6 +277,22 @@ fn a_neighbour_that_moves_is_followed() {
     assert!(deliver(&mut from, 1));
 }
 
+#[test]
+fn a_neighbour_that_the_administrator_has_given_stays() {
+    let Some(nodes) = network(1500, 1) else { return };
+    let given = "10.77.0.99 dev rw0 lladdr 02:00:00:00:00:99 PERMANENT";
+    nodes[0].ip(&format!("neigh add {}", given.replace("PERMANENT", "nud permanent")));
+    let mut link = open(&nodes[0], config(nodes[0].address(false)));
+    link.path("10.77.0.99".parse().unwrap(), 0, 0).unwrap();
+    for tick in 0..250 {
+        link.poll(Time(tick * 100_000_000), &mut |_| ());
+    }
+    let shown =
+        nodes[0].inside(|| Command::new("ip").args(["neigh", "show", "10.77.0.99"]).output().unwrap());
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(shown.split_whitespace().collect::<Vec<_>>(), given.split_whitespace().collect::<Vec<_>>());
+}
+
 /// Not a test by itself: the process that [`what_is_killed_leaves_nothing_behind`] kills.
 #[test]
 fn a_process_to_be_killed() {
@@ -323,10 +346,35 @@ fn a_link_can_be_made_again() {
 }
 
 #[test]
+fn what_a_link_sends_to_itself_comes_back() {
+    let Some(nodes) = network(1500, 1) else { return };
+    let mut link = open(&nodes[0], config(nodes[0].address(true)));
+    assert_eq!(link.deadline(), None);
+    let path = link.path(link.local_address(), 0, Ecn::Capable1 as u8).unwrap();
+    let mut taken = 0;
+    while link.send(&path, 100, &mut |_, memory| memory.fill(1)).is_ok() {
+        taken += 1;
+    }
+    assert_eq!((taken, link.deadline()), (256, Some(Time(0))));
+    drain(&mut link, taken, &mut |received| assert_eq!(received.transport, [1; 100]));
+    assert_eq!(link.deadline(), None);
+    for number in 0..600 {
+        send(&mut link, &path, number, 1024);
+        assert!(link.flush());
+        drain(&mut link, 1, &mut |received| {
+            assert_eq!((received.flow, received.ecn), (path.flow, Ecn::Capable1));
+            assert_eq!(packets::number(received), number);
+        });
+    }
+}
+
+#[test]
 fn errors_say_what_is_wrong() {
     let Some(nodes) = network(1500, 1) else { return };
     nodes[0].ip("link add other0 type veth peer name other1");
     nodes[0].ip("addr add 10.78.0.1/24 dev other0");
+    nodes[0].ip("link set other0 up");
+    nodes[0].ip(&format!("addr add 10.77.0.11/24 dev {INTERFACE}"));
     let address = nodes[0].address(false);
     let refused = |config: XdpConfig| try_open(&nodes[0], config).unwrap_err();
 
@@ -354,8 +402,10 @@ fn errors_say_what_is_wrong() {
     let mut to = |peer: &str| link.path(peer.parse().unwrap(), 0, 0).unwrap_err();
     let family = to("fd77::2");
     assert!(matches!(family, LinkError::Family { .. }), "{family}");
-    let itself = to("10.77.0.1");
-    assert!(matches!(&itself, LinkError::WrongWay { found, .. } if found == "lo"), "{itself}");
+    let neighbour = to("10.77.0.11");
+    assert!(matches!(&neighbour, LinkError::WrongWay { found, .. } if found == "lo"), "{neighbour}");
+    let elsewhere = to("10.78.0.9");
+    assert!(matches!(&elsewhere, LinkError::WrongWay { found, .. } if found == "other0"), "{elsewhere}");
     let nowhere = to("203.0.113.77");
     assert!(matches!(nowhere, LinkError::Unreachable { .. }), "{nowhere}");
     let silent = to("10.77.0.99");

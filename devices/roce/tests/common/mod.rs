@@ -125,11 +125,15 @@ pub(crate) struct Pair {
 impl Pair {
     /// Both with this configuration; `link` makes their links, of the one at this place.
     pub(crate) fn with(config: RoceConfig, link: impl Fn(usize, UdpLink) -> Box<dyn Link>) -> Self {
-        let make = |side| {
-            let (cuttable, cut) = Cuttable::new(link(side, self::link(UdpConfig::new(address()))));
+        Self::over(config, [0, 1].map(|side| link(side, self::link(UdpConfig::new(address())))))
+    }
+
+    /// Both with this configuration, over these links.
+    pub(crate) fn over(config: RoceConfig, links: [Box<dyn Link>; 2]) -> Self {
+        let [(left, left_cut), (right, right_cut)] = links.map(|link| {
+            let (cuttable, cut) = Cuttable::new(link);
             (Some(RoceDevice::new(cuttable, config).unwrap()), cut)
-        };
-        let [(left, left_cut), (right, right_cut)] = [make(0), make(1)];
+        });
         Self { devices: [left, right], cuts: [left_cut, right_cut], start: Instant::now() }
     }
 
@@ -154,10 +158,10 @@ impl Pair {
         self.devices[side as usize] = None;
     }
 
-    /// Nobody has this address.
-    pub(crate) fn unreachable_endpoint() -> Endpoint {
+    /// Nobody is at this address.
+    pub(crate) fn unreachable_endpoint(address: IpAddr) -> Endpoint {
         let endpoint = RoceEndpoint {
-            address: address(),
+            address,
             queue_pair: QueuePair::new(0x12_3456).unwrap(),
             psn: Psn::new(5),
             mtu: PathMtu::Mtu4096,
@@ -198,7 +202,7 @@ macro_rules! harness {
             }
 
             fn unreachable_endpoint(&mut self) -> ringway_verbs::Endpoint {
-                $crate::common::Pair::unreachable_endpoint()
+                $crate::common::Pair::unreachable_endpoint($crate::common::address())
             }
         }
     };

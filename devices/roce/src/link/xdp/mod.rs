@@ -27,6 +27,7 @@
 
 mod bpf;
 mod frame;
+mod loopback;
 mod neighbours;
 mod netlink;
 mod program;
@@ -46,6 +47,7 @@ use ringway_wire::{Addresses, Flow, PathMtu, ROCE_PORT};
 use rustix::{event::epoll, net::sockopt::set_socket_recv_buffer_size};
 
 use self::{
+    loopback::Loopback,
     neighbours::Neighbours,
     queue::{FRAME_BYTES_MAX, Queue, Setup, Step},
 };
@@ -65,6 +67,8 @@ const FRAMES_MAX: u32 = 1 << 15;
 const MTU_MAX: PathMtu = PathMtu::Mtu2048;
 /// Bits of [`Path::via`] that say which queue; the others say which neighbour.
 const VIA_QUEUE_BITS: u32 = 8;
+/// [`Path::via`] of the way to this link itself.
+const VIA_SELF: u32 = u32::MAX;
 
 // How a program is attached (`linux/if_link.h`).
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
@@ -111,7 +115,7 @@ impl XdpConfig {
             interface,
             port: ROCE_PORT,
             queues,
-            frames: 2048,
+            frames: 1024,
             mode,
             zero_copy: true,
             busy_poll_us: 20,
@@ -132,6 +136,8 @@ pub struct XdpLink {
     /// Readable while one of several queues has something.
     events: Option<OwnedFd>,
     neighbours: Neighbours,
+    /// Once a way to this link itself was asked for.
+    loopback: Option<Loopback>,
     /// Keeps the port, so that nobody else believes it could be had.
     _port: OwnedFd,
     counters: Counters,
@@ -183,6 +189,7 @@ impl XdpLink {
             queues,
             sending: u32::try_from(sending).unwrap_or(1),
             neighbours,
+            loopback: None,
             _port: port,
             counters: Counters::default(),
             config,
@@ -360,11 +367,17 @@ impl Link for XdpLink {
         self.mtu
     }
 
-    /// The peer, or a gateway to it, must be a neighbour on the interface. Asking it for its Ethernet address may take
-    /// some seconds if it does not answer.
+    /// The peer, or a gateway to it, must be a neighbour on the interface, or this link itself. Asking it for its
+    /// Ethernet address takes a second if it does not answer.
     fn path(&mut self, peer: IpAddr, entropy: u32, traffic_class: u8) -> Result<Path, LinkError> {
         let local = self.config.address;
         let addresses = Addresses::new(local, peer).ok_or(LinkError::Family { peer, local })?;
+        let flow = Flow { addresses, source_port: source_port(entropy), destination_port: self.config.port };
+        if peer == local {
+            let ethernet = self.neighbours.header_to_self(local);
+            self.loopback.get_or_insert_with(|| Loopback::new(ethernet));
+            return Ok(Path { flow, mtu: self.mtu, traffic_class, via: VIA_SELF });
+        }
         let route = self.neighbours.route(local, peer)?;
         let mtu = match route.mtu_bytes {
             Some(bytes) => path_mtu(bytes, || format!("the way to {peer}"))?.min(self.mtu),
@@ -372,7 +385,6 @@ impl Link for XdpLink {
         };
         let neighbour = self.neighbours.resolve(route.hop)?;
         let queue = entropy % self.sending.max(1);
-        let flow = Flow { addresses, source_port: source_port(entropy), destination_port: self.config.port };
         Ok(Path { flow, mtu, traffic_class, via: neighbour << VIA_QUEUE_BITS | queue })
     }
 
@@ -386,6 +398,17 @@ impl Link for XdpLink {
         if whole > FRAME_BYTES_MAX {
             return Err(SendError::TooLong);
         }
+        let mut fill = |memory: &mut [u8], ethernet| {
+            if let Some(rest) = frame::emit_headers(memory, ethernet, &path.flow, path.traffic_class) {
+                write(frame::IDENTIFICATION, rest);
+            }
+        };
+        if let (VIA_SELF, Some(loopback)) = (path.via, &mut self.loopback) {
+            let ethernet = loopback.ethernet;
+            loopback.push(whole, |memory| fill(memory, ethernet))?;
+            self.counters.sent += 1;
+            return Ok(());
+        }
         let queue = path.via & ((1 << VIA_QUEUE_BITS) - 1);
         let queue = usize::try_from(queue).ok().and_then(|queue| self.queues.get_mut(queue));
         let ethernet = self.neighbours.ethernet(path.via >> VIA_QUEUE_BITS);
@@ -395,11 +418,7 @@ impl Link for XdpLink {
             self.counters.last_refusal = libc::EINVAL;
             return Ok(());
         };
-        queue.push(whole, |memory| {
-            if let Some(rest) = frame::emit_headers(memory, ethernet, &path.flow, path.traffic_class) {
-                write(frame::IDENTIFICATION, rest);
-            }
-        })
+        queue.push(whole, |memory| fill(memory, ethernet))
     }
 
     fn flush(&mut self) -> bool {
@@ -414,9 +433,17 @@ impl Link for XdpLink {
         self.neighbours.maintain(now);
         let (address, port) = (self.config.address, self.config.port);
         let queues = self.queues.iter_mut();
-        let packets = queues.map(|queue| queue.receive(address, port, POLL_BATCH, receive)).sum();
+        let mut packets = queues.map(|queue| queue.receive(address, port, POLL_BATCH, receive)).sum();
+        if let Some(loopback) = &mut self.loopback {
+            packets += loopback.receive(address, port, POLL_BATCH, receive);
+        }
         self.counters.received += packets as u64;
         packets
+    }
+
+    /// At once if something waits that no descriptor tells of.
+    fn deadline(&self) -> Option<Time> {
+        self.loopback.as_ref().filter(|loopback| !loopback.is_empty()).map(|_| Time(0))
     }
 
     fn event_descriptor(&self) -> Option<i32> {

@@ -34,7 +34,7 @@ const LOOKED_AFTER_MAX: usize = 16;
 /// The most messages read in one turn.
 const NEWS_MAX: usize = 32;
 /// How long an answer of a neighbour's is awaited: the kernel asks again after a second.
-const PATIENCE: Duration = Duration::from_millis(2500);
+const PATIENCE: Duration = Duration::from_millis(1100);
 
 const NEW_LINK: u16 = 16;
 const GET_LINK: u16 = 18;
@@ -45,7 +45,9 @@ const GET_NEIGHBOUR: u16 = 30;
 
 /// The state of a neighbour whose address is good (`NUD_VALID`): reachable, stale, delayed, probed, fixed.
 const STATE_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
-/// Ask as if a packet had to go there (`NTF_USE`).
+/// The state of a neighbour whose address the administrator has given, or that needs none.
+const STATE_FIXED: u16 = 0x40 | 0x80;
+/// Ask as if a packet had to go there (`NTF_USE`). What the administrator has given the kernel would forget.
 const FLAG_USE: u8 = 1;
 /// A route to one host or network beyond (`RTN_UNICAST`).
 const ROUTE_UNICAST: u8 = 1;
@@ -77,6 +79,26 @@ struct Neighbour {
     hop: IpAddr,
     /// What stands before every packet to it.
     header: [u8; ETHERNET_LENGTH],
+    fixed: bool,
+}
+
+impl Neighbour {
+    /// Takes over what the kernel knows; what it does not know any more is believed until it knows better.
+    fn learn(&mut self, seen: &Seen) {
+        self.fixed = seen.fixed;
+        for (to, from) in self.header.iter_mut().zip(seen.mac.iter().flatten()) {
+            *to = *from;
+        }
+    }
+}
+
+/// What the kernel says about a neighbour.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    hop: IpAddr,
+    /// Its address, if it is good.
+    mac: Option<Mac>,
+    fixed: bool,
 }
 
 /// What is known of them.
@@ -140,46 +162,53 @@ impl Neighbours {
         name.unwrap_or_else(|| format!("interface number {index}"))
     }
 
-    /// Finds out where the neighbour is; returns its number. This may wait for its answer, for some seconds.
+    /// Finds out where the neighbour is; returns its number. This may wait for its answer, but not long.
     pub(super) fn resolve(&mut self, hop: IpAddr) -> Result<u32, LinkError> {
         let start = Instant::now();
         let mut pause = Duration::from_micros(100);
-        let index = self.interface.index;
-        let request = look_after(hop, index, ACKNOWLEDGE);
-        self.asking.ask(request).map_err(refused("have a neighbour resolved"))?;
-        let mac = loop {
-            match self.look_up(hop) {
-                Ok(Some(mac)) => break mac,
-                Ok(None) if start.elapsed() < PATIENCE => thread::sleep(pause),
-                Ok(None) => {
-                    let interface = self.interface.name.clone();
-                    return Err(LinkError::NoNeighbour { hop, interface });
-                }
-                Err(error) => return Err(refused("look up a neighbour")(error)),
+        let looked_up = |seen: io::Result<Option<Seen>>| seen.map_err(refused("look up a neighbour"));
+        let mut seen = looked_up(self.look_up(hop))?;
+        if !seen.is_some_and(|seen| seen.fixed) {
+            let request = look_after(hop, self.interface.index, ACKNOWLEDGE);
+            self.asking.ask(request).map_err(refused("have a neighbour resolved"))?;
+        }
+        let (mac, fixed) = loop {
+            if let Some(Seen { mac: Some(mac), fixed, .. }) = seen {
+                break (mac, fixed);
             }
+            if start.elapsed() > PATIENCE {
+                return Err(LinkError::NoNeighbour { hop, interface: self.interface.name.clone() });
+            }
+            thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(20));
+            seen = looked_up(self.look_up(hop))?;
         };
-        let header = self.header(hop, mac);
-        let known = self.entries.iter_mut().position(|entry| entry.hop == hop);
+        let neighbour = Neighbour { hop, header: self.header(hop, mac), fixed };
+        let known = self.entries.iter().position(|entry| entry.hop == hop);
         let at = known.unwrap_or(self.entries.len());
         match self.entries.get_mut(at) {
-            Some(entry) => entry.header = header,
-            None => self.entries.push(Neighbour { hop, header }),
+            Some(entry) => *entry = neighbour,
+            None => self.entries.push(neighbour),
         }
         Ok(u32::try_from(at).unwrap_or(u32::MAX))
     }
 
-    /// What the kernel knows of a neighbour: its address, if it is good.
-    fn look_up(&mut self, hop: IpAddr) -> io::Result<Option<Mac>> {
+    /// What the kernel knows of a neighbour.
+    fn look_up(&mut self, hop: IpAddr) -> io::Result<Option<Seen>> {
         let index = self.interface.index;
         let request =
             Request::new(GET_NEIGHBOUR, 0, &[&[family(hop), 0, 0, 0], &index.to_ne_bytes(), &[0; 4]])
                 .with_address(1, hop);
         match self.asking.ask(request) {
-            Ok(answer) => Ok(parse_neighbour(&answer, index).and_then(|(_, mac)| mac)),
+            Ok(answer) => Ok(parse_neighbour(&answer, index)),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// What stands before packets to this interface's own address.
+    pub(super) fn header_to_self(&self, local: IpAddr) -> [u8; ETHERNET_LENGTH] {
+        self.header(local, self.interface.mac)
     }
 
     fn header(&self, hop: IpAddr, mac: Mac) -> [u8; ETHERNET_LENGTH] {
@@ -213,12 +242,10 @@ impl Neighbours {
             match news.news() {
                 None => break,
                 Some(Ok(messages)) => {
-                    for (hop, mac) in
-                        messages.filter_map(|message| parse_neighbour(&message, interface.index))
-                    {
-                        let known = entries.iter_mut().find(|entry| entry.hop == hop);
-                        if let (Some(entry), Some(mac)) = (known, mac) {
-                            set_destination(&mut entry.header, mac);
+                    let about = messages.filter_map(|message| parse_neighbour(&message, interface.index));
+                    for seen in about {
+                        if let Some(entry) = entries.iter_mut().find(|entry| entry.hop == seen.hop) {
+                            entry.learn(&seen);
                         }
                     }
                 }
@@ -229,9 +256,9 @@ impl Neighbours {
         if missed {
             for at in 0..self.entries.len() {
                 let Some(hop) = self.entries.get(at).map(|entry| entry.hop) else { break };
-                let mac = self.look_up(hop);
-                if let (Ok(Some(mac)), Some(entry)) = (mac, self.entries.get_mut(at)) {
-                    set_destination(&mut entry.header, mac);
+                let seen = self.look_up(hop);
+                if let (Ok(Some(seen)), Some(entry)) = (seen, self.entries.get_mut(at)) {
+                    entry.learn(&seen);
                 }
             }
         }
@@ -242,18 +269,12 @@ impl Neighbours {
         for _ in 0..self.entries.len().div_ceil(TURNS).min(LOOKED_AFTER_MAX) {
             let due = self.cursor % TURNS.max(self.entries.len());
             self.cursor = due + 1;
-            if let Some(entry) = self.entries.get(due) {
+            if let Some(entry) = self.entries.get(due).filter(|entry| !entry.fixed) {
                 let request = look_after(entry.hop, self.interface.index, 0);
                 // If it is refused now, the next round comes.
                 let _ = self.news.tell(request);
             }
         }
-    }
-}
-
-fn set_destination(header: &mut [u8; ETHERNET_LENGTH], mac: Mac) {
-    for (to, from) in header.iter_mut().zip(mac) {
-        *to = from;
     }
 }
 
@@ -263,23 +284,23 @@ fn look_after(hop: IpAddr, interface: u32, flags: u16) -> Request {
     Request::new(NEW_NEIGHBOUR, CREATE | flags, &body).with_address(1, hop)
 }
 
-/// The neighbour that a message is about, if it is on the interface, and its address, if that is good.
-fn parse_neighbour(message: &Message<'_>, interface: u32) -> Option<(IpAddr, Option<Mac>)> {
+/// What a message says about a neighbour on the interface.
+fn parse_neighbour(message: &Message<'_>, interface: u32) -> Option<Seen> {
     let header: &[u8; 12] = message.body.first_chunk()?;
     let [_, _, _, _, i0, i1, i2, i3, s0, s1, _, _] = *header;
     if message.kind != NEW_NEIGHBOUR || u32::from_ne_bytes([i0, i1, i2, i3]) != interface {
         return None;
     }
-    let is_valid = u16::from_ne_bytes([s0, s1]) & STATE_VALID != 0;
+    let state = u16::from_ne_bytes([s0, s1]);
     let (mut hop, mut mac) = (None, None);
     for (kind, value) in attributes(message.body.get(12..)?) {
         match kind {
             1 => hop = address(value),
-            2 => mac = value.try_into().ok().filter(|_| is_valid),
+            2 => mac = value.try_into().ok().filter(|_| state & STATE_VALID != 0),
             _ => {}
         }
     }
-    Some((hop?, mac))
+    Some(Seen { hop: hop?, mac, fixed: state & STATE_FIXED != 0 })
 }
 
 /// The interface that an answer's route leaves by, what kind of route it is, and the rest.
