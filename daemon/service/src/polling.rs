@@ -27,9 +27,10 @@ const OUTSTANDING_MAX: Duration = Duration::from_millis(2);
 /// does, giving it away costs a fraction of a microsecond.
 const SPIN_ALONE: Duration = Duration::from_micros(4);
 
-/// Bytes of ranks' memory worked on between two hand-overs: some ten microseconds' worth. The scheduler would let a thread
-/// that always has work go on for milliseconds, whatever else waits for its CPU: ranks of a small call, for instance.
-const SHARE_AFTER_BYTES: u64 = 512 << 10;
+/// How long to work before the CPU is offered to others. The scheduler would let a thread that always has work go on for
+/// milliseconds, whatever else waits for its CPU: ranks of a small call, for instance. Where nobody does, offering it costs
+/// a fraction of a microsecond.
+const SHARE_AFTER: Duration = Duration::from_micros(20);
 
 /// What to do after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +53,8 @@ pub(crate) struct Polling {
     outstanding_budget_ns: u64,
     cpus: u32,
     last_work_ns: u64,
-    /// Bytes worked on since the CPU was handed over.
-    unshared_bytes: u64,
+    /// When others could last have the CPU.
+    shared_ns: u64,
 }
 
 impl Polling {
@@ -67,7 +68,7 @@ impl Polling {
             outstanding_budget_ns: ns(outstanding),
             cpus: cpus.max(1),
             last_work_ns: 0,
-            unshared_bytes: 0,
+            shared_ns: 0,
         }
     }
 
@@ -81,29 +82,30 @@ impl Polling {
         Duration::from_nanos(self.idle_budget_ns)
     }
 
-    /// The turn worked on so many bytes for ranks.
-    pub(crate) fn spend(&mut self, bytes: u64) {
-        self.unshared_bytes = self.unshared_bytes.saturating_add(bytes);
-    }
-
     /// What to do after a turn at `now_ns` that did something (`worked`) and told clients of it (`told`), with
     /// operations outstanding or not, when `pollers` threads (the clients' and this one) may be spinning.
     pub(crate) fn after_turn(
         &mut self,
         now_ns: u64,
-        (worked, told): (bool, bool),
+        turn: (bool, bool),
         outstanding: bool,
         pollers: u32,
     ) -> Next {
+        let next = self.next(now_ns, turn, outstanding, pollers);
+        if matches!(next, Next::HandOver | Next::Sleep) {
+            self.shared_ns = now_ns;
+        }
+        next
+    }
+
+    fn next(&mut self, now_ns: u64, (worked, told): (bool, bool), outstanding: bool, pollers: u32) -> Next {
         if worked {
             self.last_work_ns = now_ns;
+            let unshared_ns = now_ns.saturating_sub(self.shared_ns);
             // A client that waits for what it was just told needs a CPU to see it.
-            let is_shared = told && self.crowded(pollers) || self.unshared_bytes >= SHARE_AFTER_BYTES;
-            if !is_shared {
-                return Next::Turn;
-            }
-            self.unshared_bytes = 0;
-            return Next::HandOver;
+            let hands_over =
+                told && self.crowded(pollers) || u128::from(unshared_ns) >= SHARE_AFTER.as_nanos();
+            return if hands_over { Next::HandOver } else { Next::Turn };
         }
         let waited_ns = now_ns.saturating_sub(self.last_work_ns);
         let alone = !self.crowded(pollers) && u128::from(waited_ns) < SPIN_ALONE.as_nanos();
@@ -159,15 +161,13 @@ mod tests {
     #[test]
     fn long_work_is_interrupted() {
         let mut polling = Polling::new(PollingMode::Adaptive, Duration::from_micros(10), 2);
-        let mut turns = |bytes: u64| {
-            let next = |_| {
-                polling.spend(bytes);
-                polling.after_turn(100, (true, false), true, 1)
-            };
-            (0..8).map(next).filter(|next| *next == Next::HandOver).count()
+        let mut hand_overs = |from_us: u64| {
+            let after = (from_us..from_us + 200)
+                .step_by(10)
+                .map(|us| polling.after_turn(us * 1000, (true, false), true, 1));
+            after.filter(|next| *next == Next::HandOver).count()
         };
-        assert_eq!(turns(SHARE_AFTER_BYTES / 4), 2);
-        assert_eq!(turns(0), 0);
+        assert_eq!([hand_overs(50), hand_overs(250)], [10, 10]);
     }
 
     #[test]

@@ -60,7 +60,6 @@ impl EngineThread {
     pub(super) fn help(&mut self) -> bool {
         let helped = self.cells.help(&self.regions);
         self.held = helped.held;
-        self.polling.spend(helped.bytes);
         self.counters.help_turns = self.counters.help_turns.wrapping_add(helped.pieces);
         self.counters.help_bytes = self.counters.help_bytes.wrapping_add(helped.bytes);
         if let Some(session) = helped.thief {
