@@ -53,7 +53,8 @@ impl Member {
         }
         let sequence = self.next();
         let history = self.history_and(call.agreement);
-        self.write_prepared(sequence, call, memory);
+        let puts = memory.input.filter(|_| call.puts > 0);
+        self.write_small(sequence, call.agreement, &call.shape, (memory.scale, puts));
         self.publish(sequence, history);
         if call.keeps {
             let kept = self.small(sequence, &call.shape).keep_own(memory.input, memory.output);
@@ -97,16 +98,6 @@ impl Member {
         }
         if self.ahead >= next {
             needed.for_each(|rank| self.cell.prefetch(rank, next, bytes));
-        }
-    }
-
-    /// Writes the record of a call, all but its sequence.
-    #[inline(always)]
-    fn write_prepared(&self, sequence: u64, call: &Prepared, memory: &CallMemory<'_>) {
-        self.cell.write_small(self.rank, sequence, call.agreement, memory.scale, self.epoch());
-        if call.puts > 0 {
-            let put = self.small(sequence, &call.shape).put(memory.input);
-            debug_assert!(put.is_some(), "the caller's input is not there");
         }
     }
 

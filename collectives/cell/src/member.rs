@@ -204,15 +204,18 @@ impl Member {
         let sequence = self.called + 1;
         let shape = Shape::of_call(call, self.cell.ranks());
         let agreement = Agreement::of(call);
-        let history = self.history.and(agreement);
+        let history = self.history_and(agreement);
         let small = shape.is_small();
         let scale = call.scale.unwrap_or(0);
         let part = if small {
             let part = Part::of_small([call.input, call.output], scale);
             let (input, output) = self.windows(&shape, &part, regions);
-            self.write_small(sequence, agreement, &shape, (scale, input));
-            let kept = self.small(sequence, &shape).keep_own(input, output);
-            debug_assert!(kept.is_some(), "the caller's memory is not there");
+            let puts = input.filter(|_| shape.contributes(self.rank));
+            self.write_small(sequence, agreement, &shape, (scale, puts));
+            if shape.keeps(self.rank) {
+                let kept = self.small(sequence, &shape).keep_own(input, output);
+                debug_assert!(kept.is_some(), "the caller's memory is not there");
+            }
             part
         } else {
             let part = self.large_part(call, scale);
@@ -243,29 +246,28 @@ impl Member {
         (window(part.input, reads), window(part.output, writes))
     }
 
-    #[inline(always)]
-    pub(crate) const fn epoch(&self) -> u16 {
-        self.epoch
-    }
-
     /// The next call's number.
     #[inline(always)]
     pub(crate) const fn next(&self) -> u64 {
         self.called + 1
     }
 
-    /// Writes a small call's record, all but its sequence.
+    /// Writes a small call's record, all but its sequence; `puts` is this rank's input where others need any of it.
     #[inline(always)]
     pub(crate) fn write_small(
         &self,
         sequence: u64,
         agreement: Agreement,
         shape: &Shape,
-        (scale, input): (u64, Option<Window<'_>>),
+        (scale, puts): (u64, Option<Window<'_>>),
     ) {
         self.cell.write_small(self.rank, sequence, agreement, scale, self.epoch);
-        let put = self.small(sequence, shape).put(input);
-        debug_assert!(put.is_some(), "the caller's input is not there");
+        let needed = shape.contributes(self.rank) && shape.contribution() > 0;
+        debug_assert!(puts.is_some() || !needed, "the caller's input is not there");
+        if let Some(input) = puts {
+            let put = self.small(sequence, shape).put(input);
+            debug_assert!(put.is_some(), "the caller's input is too short");
+        }
     }
 
     /// Remembers a call that may not be over soon.
@@ -355,9 +357,11 @@ impl Member {
             seen => return self.wait_for(seen, sequence),
         }
         let (shape, part) = (call.shape, call.part);
-        let (input, output) = self.windows(&shape, &part, regions);
-        let taken = self.small(sequence, &shape).take(input, output);
-        debug_assert!(taken.is_some(), "the caller's memory is not there");
+        if shape.takes(self.rank) {
+            let (input, output) = self.windows(&shape, &part, regions);
+            let taken = self.small(sequence, &shape).take(input, output);
+            debug_assert!(taken.is_some(), "the caller's memory is not there");
+        }
         self.finish(sequence);
         Poll::Done
     }

@@ -24,14 +24,10 @@ impl<'c> Small<'c> {
         self.cell.words.bytes(at, start, length)
     }
 
-    /// Copies what others need of this rank's input to where they read it.
+    /// Copies what others need of this rank's input to where they read it. For a rank that contributes.
     #[inline]
-    pub(crate) fn put(&self, input: Option<Window<'_>>) -> Option<()> {
+    pub(crate) fn put(&self, input: Window<'_>) -> Option<()> {
         let Self { shape, rank, .. } = *self;
-        if !shape.contributes(rank) {
-            return Some(());
-        }
-        let input = input?;
         if !shape.is_split() {
             return copy_short(input, self.payload(rank, 0, shape.block)?);
         }
@@ -49,13 +45,10 @@ impl<'c> Small<'c> {
         input.sub(start as usize, self.shape.block as usize)
     }
 
-    /// Copies what this rank has for itself to its output.
+    /// Copies what this rank has for itself to its output. For a rank that keeps a part of its input.
     #[inline]
     pub(crate) fn keep_own(&self, input: Option<Window<'c>>, output: Option<Window<'_>>) -> Option<()> {
         let Self { shape, rank, .. } = *self;
-        if !shape.keeps(rank) {
-            return Some(());
-        }
         let place = match shape.operation {
             Operation::Broadcast | Operation::Scatter => 0,
             _ => rank,
@@ -81,13 +74,11 @@ impl<'c> Small<'c> {
         self.payload(rank, u64::from(position) * shape.block, shape.block)
     }
 
-    /// Computes this rank's output from its own input and what every other rank it needs has put.
+    /// Computes this rank's output from its own input and what every other rank it needs has put. For a rank that takes
+    /// anything of others.
     #[inline]
     pub(crate) fn take(&self, input: Option<Window<'c>>, output: Option<Window<'_>>) -> Option<()> {
         let Self { shape, rank, .. } = *self;
-        if !shape.takes(rank) {
-            return Some(());
-        }
         match shape.operation {
             Operation::Allreduce | Operation::ReduceScatter | Operation::Reduce => {
                 self.reduce(shape.ranks, input, output?)

@@ -23,6 +23,10 @@ pub(crate) struct Views<'a> {
     destinations: Vec<Window<'a>>,
     steps: Vec<ScanStep<'a>>,
     stores: Stores,
+    /// Others' outputs are written past the caches, whatever `stores` says of the worker's own.
+    streams_to_others: bool,
+    /// Which of the destinations is the worker's own output.
+    own: Option<usize>,
     /// The rank that works; `None` for the daemon.
     worker: Option<u32>,
     /// Every rank can have a processor of its own, with caches of its own.
@@ -41,6 +45,8 @@ impl Views<'_> {
             destinations: Vec::with_capacity(ranks),
             steps: Vec::with_capacity(ranks),
             stores: Stores::default(),
+            streams_to_others: false,
+            own: None,
             worker,
             roomy,
         }
@@ -54,6 +60,8 @@ impl Views<'_> {
             destinations: recycle(self.destinations),
             steps: recycle(self.steps),
             stores: self.stores,
+            streams_to_others: self.streams_to_others,
+            own: self.own,
             worker: self.worker,
             roomy: self.roomy,
         }
@@ -116,20 +124,21 @@ impl<'a> Views<'a> {
     fn choose_stores(&mut self, job: &Job) {
         let length = |window: &Option<Window<'_>>| window.map_or(0, |w| w.length() as u64);
         let bytes = self.inputs.iter().chain(&self.outputs).map(length).sum();
-        self.stores = if job.staged {
-            Stores::Cached
-        } else if ringway_reduce::streaming_pays(bytes, false) {
-            Stores::Streaming
-        } else if self.roomy
-            && !job.pulls
+        let streams = !job.staged && ringway_reduce::streaming_pays(bytes, false);
+        self.stores = if streams { Stores::Streaming } else { Stores::Cached };
+        self.streams_to_others = !(streams || job.staged || job.pulls)
+            && self.roomy
             && spreads(job.shape.operation)
-            && ringway_reduce::streaming_to_others_pays(bytes, job.shape.ranks)
-        {
-            // To which place is known when the outputs are.
-            Stores::StreamingBut(usize::MAX)
-        } else {
-            Stores::Cached
-        };
+            && ringway_reduce::streaming_to_others_pays(bytes, job.shape.ranks);
+    }
+
+    /// For the destinations as they are now.
+    fn stores(&self) -> Stores {
+        match self.own {
+            _ if !self.streams_to_others => self.stores,
+            None => Stores::Streaming,
+            Some(own) => Stores::StreamingBut(own),
+        }
     }
 
     /// A part of a rank's memory: of its only block, or of the one `of` a rank.
@@ -178,7 +187,7 @@ impl<'a> Views<'a> {
         let divisor = job.shape.divisor(job.shape.ranks);
         let reduction = job.shape.reduction?;
         let (datatype, to) = (job.shape.datatype, &self.destinations);
-        let done = ringway_reduce::reduce_with(self.stores, datatype, reduction, &sources, to, divisor);
+        let done = ringway_reduce::reduce_with(self.stores(), datatype, reduction, &sources, to, divisor);
         debug_assert!(done.is_ok(), "{done:?}");
         let operands = sources.len() + self.destinations.len();
         self.sources = sources;
@@ -207,10 +216,8 @@ impl<'a> Views<'a> {
     fn deliver(&mut self, rank: u32, to: Option<Window<'a>>, from: Option<&Window<'a>>) -> Option<()> {
         let to = to?;
         if from.is_none_or(|from| from.as_ptr() != to.as_ptr()) {
-            if let Stores::StreamingBut(own) = &mut self.stores
-                && self.worker == Some(rank)
-            {
-                *own = self.destinations.len();
+            if self.worker == Some(rank) {
+                self.own = Some(self.destinations.len());
             }
             self.destinations.push(to);
         }
@@ -220,16 +227,14 @@ impl<'a> Views<'a> {
     /// No outputs yet.
     fn begin_outputs(&mut self) {
         self.destinations.clear();
-        if let Stores::StreamingBut(own) = &mut self.stores {
-            *own = usize::MAX;
-        }
+        self.own = None;
     }
 
     fn copy(&mut self, from: Window<'a>) -> u64 {
         if self.destinations.is_empty() {
             return 0;
         }
-        let done = ringway_reduce::copy_with(self.stores, from, &self.destinations);
+        let done = ringway_reduce::copy_with(self.stores(), from, &self.destinations);
         debug_assert!(done.is_ok(), "{done:?}");
         (self.destinations.len() as u64 + 1) * from.length() as u64
     }

@@ -1,9 +1,10 @@
 //! Streaming (non-temporal) stores: whole lines of 64 bytes that go to memory without being read into a cache first.
 //!
 //! Only whole aligned lines are worth it. Where every destination begins with one, blocks of results go there straight
-//! from the registers. Else destinations may lie at any distance from one: results are gathered in a [`Stage`], a few hundred bytes that stay in the first-level cache, and each destination is sent the lines
-//! that are complete in it, at its own alignment; the bytes before its first and after its last line are stored
-//! plainly. Measured, the way over the stage costs nothing: memory is the limit.
+//! from the registers. Else each destination may lie at another distance from one: results are gathered in a [`Stage`],
+//! a few hundred bytes that stay in the first-level cache, and each destination is sent the lines that are complete in
+//! it, at its own alignment; the bytes before its first and after its last line are stored plainly. The way over the
+//! stage costs nothing where memory is the limit, and a third where the sources are in the caches.
 
 use core::ptr::NonNull;
 
@@ -119,8 +120,8 @@ impl Stage {
         self.direct
     }
 
-    /// Stores a block of results to every destination, past the caches where it is whole registers. Blocks come in order,
-    /// those that are not at the end.
+    /// Stores a block of results to every destination: past the caches, except to those that are not streamed to and
+    /// where the block, one of the last few, is not whole registers.
     ///
     /// # Safety
     /// Every destination is valid for writes of the block from `offset` on, and those that are streamed to begin with a

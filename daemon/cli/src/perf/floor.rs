@@ -92,7 +92,7 @@ impl Floor {
         if kernel.in_place || kernel.bytes < STREAM_FROM_BYTES {
             return cached;
         }
-        cached.min(median(Stores::Streaming)).min(median(Stores::StreamingBut(usize::MAX)))
+        cached.min(median(Stores::Streaming)).min(median(Stores::StreamingBut(0)))
     }
 
     /// Nanoseconds of each sample, the slowest thread's.
@@ -185,12 +185,12 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// The stores for these destinations: which of them is the thread's own is found out here.
+    /// The stores for these destinations: which of them is the thread's own, if any, is found out here.
     fn stores(&self, to: &[Window<'_>]) -> Stores {
         let Stores::StreamingBut(_) = self.stores else { return self.stores };
         let own = self.output.map_or(0..0, |own| own.as_ptr().addr()..own.as_ptr().addr() + own.length());
         let place = to.iter().position(|to| own.contains(&to.as_ptr().addr()));
-        Stores::StreamingBut(place.unwrap_or(usize::MAX))
+        place.map_or(Stores::Streaming, Stores::StreamingBut)
     }
 
     /// As ranks do between calls: reads what the rank got, writes what it sends.

@@ -30,10 +30,4 @@ impl Known {
         };
         Some(Self { prepared, within })
     }
-
-    /// Bytes of the input and of the output.
-    #[inline(always)]
-    pub(crate) const fn bytes(&self) -> (u64, u64) {
-        self.prepared.bytes()
-    }
 }

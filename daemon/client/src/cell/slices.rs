@@ -28,8 +28,8 @@ impl Calls {
     #[inline]
     fn exchange_slices(&mut self, call: &Call<'_>, own: &Own<'_>) -> Option<Exchange> {
         let Call { operation, datatype, reduction, root, count, .. } = *call;
-        let (reads, writes) =
-            self.recall(&Signature { operation, datatype, reduction, root, count })?.bytes();
+        let known = self.recall(&Signature { operation, datatype, reduction, root, count })?;
+        let (reads, writes) = known.prepared.bytes();
         let window = |place: Option<Place>, bytes| own.window(self.part.rank, place?, bytes);
         self.exchange(&CallMemory {
             input: window(call.input.filter(|_| reads > 0), reads),

@@ -61,7 +61,7 @@ impl Communicator {
     /// What a call reads and writes, if its memory is as long as it must be, and this client's.
     #[inline(always)]
     fn parts<'w>(&self, known: &Known, place: Place<'w>) -> Option<(Option<Part<'w>>, Option<Part<'w>>)> {
-        let (reads, writes) = known.bytes();
+        let (reads, writes) = known.prepared.bytes();
         let whole = |view: Option<View<'w>>, bytes: u64| match view {
             _ if bytes == 0 => Some(None),
             Some(view) if view.bytes() == bytes && self.is_own(&view) => Some(Part::of(view, 0, bytes)),
