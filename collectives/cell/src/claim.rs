@@ -97,7 +97,7 @@ mod tests {
             let mut all: Vec<u64> = claimed.concat();
             all.sort_unstable();
             assert_eq!(all, (0..1000).collect::<Vec<_>>());
-            let done = cell.layout.done(sequence, 0);
+            let done = cell.layout.done(sequence, 1, 0);
             claimed.iter().for_each(|some| cell.add_count(done, sequence, some.len() as u64));
             assert_eq!(cell.count(done, sequence), 1000);
         }

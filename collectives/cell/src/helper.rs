@@ -125,9 +125,9 @@ impl Helper {
         }
         let spent = self.spent.get((sequence % SLOTS) as usize).filter(|(of, _)| *of == sequence);
         let total = self.job.blocks.saturating_mul(self.job.segments);
-        if self.job.is_complete(&self.cell) {
+        if self.job.is_complete(&self.cell, &mut 0) {
             Standing::Through
-        } else if spent.is_none_or(|(_, blocks)| *blocks < total) && self.job.is_claimable(&self.cell) {
+        } else if spent.is_none_or(|(_, blocks)| *blocks < total) && self.job.is_claimable(&self.cell, 0) {
             Standing::Claimable
         } else {
             Standing::Nothing

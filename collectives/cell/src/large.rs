@@ -30,6 +30,8 @@ pub(crate) struct Large {
     progress: Progress,
     /// Every block is claimed: nothing is left to do but to wait.
     exhausted: bool,
+    /// The lanes below this one are complete.
+    complete: u32,
 }
 
 impl Member {
@@ -50,26 +52,25 @@ impl Member {
         }
         let mut large = self.calls.get(index).map_or(Large::default(), |call| call.large);
         let outcome = self.advance(&mut large, regions);
+        let over = match outcome {
+            Ok(true) if part.staged => large.progress.finished == self.job.segments,
+            Ok(true) => self.job.is_complete(&self.cell, &mut large.complete),
+            _ => false,
+        };
         if let Some(call) = self.calls.get_mut(index) {
             call.large = large;
         }
-        match outcome {
-            Err(Unmapped { rank, region }) => return Poll::Unmapped { rank, region },
-            Ok(false) => {}
-            Ok(true) => {
-                let over = if part.staged {
-                    large.progress.finished == self.job.segments
-                } else {
-                    self.job.is_complete(&self.cell)
-                };
-                if over {
-                    self.job.sequence = 0;
-                    self.finish(sequence);
-                    return Poll::Done;
-                }
-            }
+        if let Err(Unmapped { rank, region }) = outcome {
+            return Poll::Unmapped { rank, region };
         }
-        self.wait_for(Seen::NotYet, sequence)
+        if !over {
+            return self.wait_for(Seen::NotYet, sequence);
+        }
+        self.job.sequence = 0;
+        self.finish(sequence);
+        let next = self.cell.layout.claim(sequence + 1, self.rank);
+        self.cell.words.prefetch_for_writing(next);
+        Poll::Done
     }
 
     /// A rank that has released regions since this was last asked.
@@ -116,7 +117,7 @@ impl Member {
 
     /// Claims and does blocks until there are none. Whether the communicator has failed, and whether any were done.
     fn work(&mut self, regions: &impl Regions) -> Result<(bool, bool), Unmapped> {
-        if !self.job.is_claimable(&self.cell) {
+        if !self.job.is_claimable(&self.cell, self.rank) {
             return Ok((false, false));
         }
         let mut views: Views<'_> = core::mem::take(&mut self.views).recycle();

@@ -5,7 +5,7 @@
 //! header   verdict | sleepers
 //! ranks    for each rank: consumed, called | wanted | inside | bell, armed | state, node
 //! records  for each rank and slot: eight words, then INLINE_BYTES of payload
-//! work     for each slot: a claim line per lane, a published line per rank, one line of done counts
+//! work     for each slot: a line per lane with its claim and done counts, a published line per rank
 //! ```
 
 use crate::{INLINE_BYTES, RANKS_MAX, SLOTS};
@@ -80,7 +80,7 @@ impl Layout {
     }
 
     const fn work_words(ranks: usize) -> usize {
-        (2 * ranks + 1) * LINE
+        2 * ranks * LINE
     }
 
     pub(crate) const fn words(&self) -> usize {
@@ -121,10 +121,11 @@ impl Layout {
         self.claim(sequence, rank) + self.ranks * LINE
     }
 
-    /// How many blocks are done of the segments that share a count with this one.
+    /// How many blocks of a lane are done, of the segments that share a count with this one. Beside the claims: who looks
+    /// for something to claim sees what is done as well.
     #[inline(always)]
-    pub(crate) const fn done(&self, sequence: u64, segment: u64) -> usize {
-        self.claim(sequence, 0) + 2 * self.ranks * LINE + (segment % SEGMENTS_AHEAD) as usize
+    pub(crate) const fn done(&self, sequence: u64, lane: u32, segment: u64) -> usize {
+        self.claim(sequence, lane) + 1 + (segment % SEGMENTS_AHEAD) as usize
     }
 }
 
@@ -147,8 +148,8 @@ mod tests {
                 let record = layout.record(rank, sequence);
                 used.extend(record..record + RECORD);
                 used.extend([layout.claim(sequence, rank), layout.published(sequence, rank)]);
+                used.extend((0..SEGMENTS_AHEAD).map(|s| layout.done(sequence, rank, s)));
             }
-            used.extend((0..SEGMENTS_AHEAD).map(|s| layout.done(sequence, s)));
         }
         let count = used.len();
         used.sort_unstable();

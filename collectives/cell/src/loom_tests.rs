@@ -83,7 +83,7 @@ fn calls_that_need_nobody_are_never_thought_to_differ() {
 fn a_block_is_claimed_once_and_what_was_done_is_seen() {
     loom::model(|| {
         let cell = cell();
-        let (claims, done) = (cell.layout.claim(1, 0), cell.layout.done(1, 0));
+        let (claims, done) = (cell.layout.claim(1, 0), cell.layout.done(1, 0, 0));
         // Stands for the memory that a block is.
         let memory = cell.layout.payload(0, 1);
         let work = move |cell: &Cell| {

@@ -363,23 +363,34 @@ impl Job {
         staged.map(|(rank, _)| of(rank)).min().unwrap_or(0).min(self.segments)
     }
 
+    /// Whether every block of a lane's segment is done.
+    fn is_lane_done(&self, cell: &Cell, lane: u32, segment: u64) -> bool {
+        let rounds = segment / SEGMENTS_AHEAD + 1;
+        let needed = rounds.saturating_mul(self.lane_blocks(lane));
+        needed == 0 || cell.count(cell.layout.done(self.sequence, lane, segment), self.sequence) >= needed
+    }
+
     /// Whether every block of a segment is done.
     pub(crate) fn is_done(&self, cell: &Cell, segment: u64) -> bool {
-        let rounds = segment / SEGMENTS_AHEAD + 1;
-        let needed = rounds.saturating_mul(self.blocks);
-        cell.count(cell.layout.done(self.sequence, segment), self.sequence) >= needed
+        (0..self.shape.ranks).all(|lane| self.is_lane_done(cell, lane, segment))
     }
 
-    /// Whether every block of every segment is done.
-    pub(crate) fn is_complete(&self, cell: &Cell) -> bool {
+    /// Whether every block of every segment is done. The lanes below `complete` are known to be.
+    pub(crate) fn is_complete(&self, cell: &Cell, complete: &mut u32) -> bool {
         let last = self.segments.saturating_sub(1);
-        (last.saturating_sub(SEGMENTS_AHEAD - 1)..=last).all(|segment| self.is_done(cell, segment))
+        let segments = last.saturating_sub(SEGMENTS_AHEAD - 1)..=last;
+        while *complete < self.shape.ranks
+            && segments.clone().all(|segment| self.is_lane_done(cell, *complete, segment))
+        {
+            *complete += 1;
+        }
+        *complete == self.shape.ranks
     }
 
-    /// Whether there is a block to claim.
-    pub(crate) fn is_claimable(&self, cell: &Cell) -> bool {
+    /// Whether there is a block to claim; looks at the lane `first` before the others.
+    pub(crate) fn is_claimable(&self, cell: &Cell, first: u32) -> bool {
         let published = self.published(cell);
-        (0..self.shape.ranks).any(|lane| {
+        (first..self.shape.ranks).chain(0..first).any(|lane| {
             let limit = self.lane_blocks(lane).saturating_mul(published);
             cell.count(cell.layout.claim(self.sequence, lane), self.sequence) < limit
         })
@@ -396,14 +407,14 @@ impl Job {
     ) -> Worked {
         let published = self.published(cell);
         let mut worked = Worked::default();
-        // Blocks done and not yet reported, of one segment.
-        let (mut segment, mut unreported) = (0, 0);
-        let report = |segment, blocks| {
+        let report = |lane, segment, blocks| {
             if blocks > 0 {
-                cell.add_count(cell.layout.done(self.sequence, segment), self.sequence, blocks);
+                cell.add_count(cell.layout.done(self.sequence, lane, segment), self.sequence, blocks);
             }
         };
         for lane in lanes {
+            // Blocks done and not yet reported, of one segment.
+            let (mut segment, mut unreported) = (0, 0);
             let each = self.lane_blocks(lane);
             let limit = each.saturating_mul(published);
             while worked.blocks < blocks_max && worked.bytes < bytes_max {
@@ -414,7 +425,7 @@ impl Job {
                 reach(Step::Claimed);
                 let now = block.checked_div(each).unwrap_or(0);
                 if now != segment {
-                    report(segment, core::mem::take(&mut unreported));
+                    report(lane, segment, core::mem::take(&mut unreported));
                     segment = now;
                 }
                 if let Some(piece) = self.piece(lane, block - now * each, now) {
@@ -426,8 +437,8 @@ impl Job {
                 unreported += 1;
                 worked.blocks += 1;
             }
+            report(lane, segment, unreported);
         }
-        report(segment, unreported);
         if worked.blocks > 0 {
             reach(Step::Reported);
             cell.notify();

@@ -166,7 +166,7 @@ impl Member {
         if self.job.sequence != sequence && self.job.load(&self.cell, sequence, shape).is_err() {
             return self.wait_for(Seen::Other(self.rank), sequence);
         }
-        if !self.job.is_complete(&self.cell) {
+        if !self.job.is_complete(&self.cell, &mut 0) {
             return self.wait_for(Seen::NotYet, sequence);
         }
         self.job.sequence = 0;
