@@ -40,7 +40,8 @@ pub enum Exchange {
     Done,
     /// It was published under this number: go on with [`Member::poll`].
     Pending(u64),
-    /// Nothing was published: there is no room, or the communicator is at its end. [`Member::begin`] says more.
+    /// Nothing was published: the call is large, there is no room, or the communicator is at its end.
+    /// [`Member::begin`] says more.
     Declined,
 }
 
@@ -48,7 +49,7 @@ impl Member {
     /// Makes a small call and polls it at most so many times: the same as [`Member::begin`] and then [`Member::poll`], but
     /// faster, since nothing has to be remembered of a call that is over at once.
     pub fn exchange(&mut self, call: &Prepared, memory: &CallMemory<'_>, polls: u32) -> Exchange {
-        if self.cell.verdict().is_some() || !self.wait_for_room(polls) {
+        if !call.is_small() || self.cell.verdict().is_some() || !self.wait_for_room(polls) {
             return Exchange::Declined;
         }
         let sequence = self.next();

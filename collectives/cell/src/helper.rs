@@ -1,6 +1,12 @@
 //! The daemon's part in a cell: work on calls for which a rank wants help.
 
-use crate::{Regions, SLOTS, cell::Cell, job::Job, shape::Shape, work::Views};
+use crate::{
+    Regions, SLOTS,
+    cell::Cell,
+    job::Job,
+    shape::Shape,
+    work::{Views, Worker},
+};
 
 /// The daemon's worker for one cell. It believes nothing of what the cell says: records are copied and parsed, memory is
 /// what [`Regions`] finds for a rank, and no call gets more work than its blocks are worth.
@@ -12,7 +18,7 @@ pub struct Helper {
     /// Blocks done of the calls after that one, by slot.
     spent: Box<[(u64, u64)]>,
     job: Job,
-    views: Views<'static>,
+    worker: Worker,
 }
 
 /// Where a call stands.
@@ -35,7 +41,7 @@ impl Helper {
         let ranks = cell.ranks();
         let job = Job::new(ranks);
         let spent = vec![(0, 0); SLOTS as usize].into_boxed_slice();
-        Self { cell, through: 0, spent, job, views: Views::new(None, ranks) }
+        Self { cell, through: 0, spent, job, worker: Worker::new(None, ranks) }
     }
 
     /// The cell.
@@ -59,8 +65,8 @@ impl Helper {
     /// bytes, zero when there is nothing to do now.
     pub fn work(&mut self, regions: &impl Regions, bytes_max: u64) -> u64 {
         let Some(sequence) = self.next() else { return 0 };
-        let mut views: Views<'_> = core::mem::take(&mut self.views).recycle();
         let mut bytes = 0;
+        let mut views = Views::new(self.worker);
         if views.resolve(&self.job, regions).is_ok() {
             let slot = (sequence % SLOTS) as usize;
             let spent =
@@ -76,7 +82,6 @@ impl Helper {
             // Blocks of no bytes are work as well.
             bytes = worked.bytes.max(worked.blocks);
         }
-        self.views = views.recycle();
         bytes
     }
 

@@ -77,6 +77,8 @@ pub(crate) struct Job {
     part: u64,
     /// Bytes of a block of work.
     piece: u64,
+    /// Blocks of each lane in each segment; some may be empty.
+    lanes: Vec<u64>,
     /// Blocks of all lanes in each segment.
     pub(crate) blocks: u64,
 }
@@ -94,6 +96,7 @@ impl Job {
             segments: 1,
             part: 0,
             piece: BLOCK_MIN,
+            lanes: Vec::with_capacity(ranks as usize),
             blocks: 0,
         }
     }
@@ -101,37 +104,55 @@ impl Job {
     /// Takes over a call that every rank has published.
     pub(crate) fn load(&mut self, cell: &Cell, sequence: u64, shape: Shape) -> Result<(), Contradiction> {
         self.sequence = 0;
-        self.shape = shape;
         self.parts.clear();
         self.parts.extend((0..shape.ranks).map(|rank| cell.part(rank, sequence)));
         let counted = shape.operation.has_counts();
         if counted {
             self.tables.fill(cell, sequence, &shape, |_| true)?;
         }
-        self.staged = !counted && self.parts.iter().any(|part| part.staged);
-        let whole = shape.block;
-        let output = whole.saturating_mul(u64::from(shape.ranks));
-        self.pulls = !self.staged
-            && match shape.operation {
-                Operation::AllGather => output <= PULLED_ALL_GATHER,
-                Operation::AllToAll => {
-                    output <= PULLED_ALL_TO_ALL && self.parts.iter().all(|part| part.input != part.output)
-                }
-                _ => false,
-            };
+        let staged = !counted && self.parts.iter().any(|part| part.staged);
+        let pulls = !staged && self.pays_to_pull(&shape);
+        // Most calls are like the one before them.
+        if counted || self.lanes.is_empty() || (self.shape, self.staged, self.pulls) != (shape, staged, pulls)
+        {
+            (self.shape, self.staged, self.pulls) = (shape, staged, pulls);
+            self.cut_up();
+        }
+        self.sequence = sequence;
+        Ok(())
+    }
+
+    fn pays_to_pull(&self, shape: &Shape) -> bool {
+        let output = shape.block.saturating_mul(u64::from(shape.ranks));
+        match shape.operation {
+            Operation::AllGather => output <= PULLED_ALL_GATHER,
+            Operation::AllToAll => {
+                output <= PULLED_ALL_TO_ALL && self.parts.iter().all(|part| part.input != part.output)
+            }
+            _ => false,
+        }
+    }
+
+    /// Finds out how long segments, parts and blocks are, and how many.
+    fn cut_up(&mut self) {
+        let (shape, whole) = (self.shape, self.shape.block);
         self.segment = if self.staged { staged::segment_bytes(&shape).min(whole).max(1) } else { whole };
         self.segments = if self.staged { whole.div_ceil(self.segment) } else { 1 };
         let ranks = u64::from(shape.ranks);
         self.part = self.segment.div_ceil(ranks).next_multiple_of(PART_UNIT);
         let usual = match self.cut() {
             Cut::Vector => self.part,
-            _ if counted => (0..shape.ranks).map(|lane| self.unit(lane, 0)).max().unwrap_or(0),
+            _ if shape.operation.has_counts() => {
+                (0..shape.ranks).map(|lane| self.unit(lane, 0)).max().unwrap_or(0)
+            }
             _ => self.segment,
         };
         self.piece = usual.div_ceil(BLOCKS_PER_LANE).next_multiple_of(BLOCK_MIN).clamp(BLOCK_MIN, BLOCK_MAX);
-        self.blocks = (0..shape.ranks).map(|lane| self.lane_blocks(lane)).sum();
-        self.sequence = sequence;
-        Ok(())
+        let mut lanes = core::mem::take(&mut self.lanes);
+        lanes.clear();
+        lanes.extend((0..shape.ranks).map(|lane| self.count_blocks(lane)));
+        self.blocks = lanes.iter().sum();
+        self.lanes = lanes;
     }
 
     const fn cut(&self) -> Cut {
@@ -181,6 +202,10 @@ impl Job {
 
     /// Blocks of a lane in each segment; some may be empty.
     pub(crate) fn lane_blocks(&self, lane: u32) -> u64 {
+        self.lanes.get(lane as usize).copied().unwrap_or(0)
+    }
+
+    fn count_blocks(&self, lane: u32) -> u64 {
         match self.cut() {
             Cut::Pairs if self.shape.operation.has_counts() => {
                 (0..self.pairs(lane)).map(|nth| self.unit(lane, nth).div_ceil(self.piece)).sum()

@@ -120,11 +120,8 @@ impl Member {
         if !self.job.is_claimable(&self.cell, self.rank) {
             return Ok((false, false));
         }
-        let mut views: Views<'_> = core::mem::take(&mut self.views).recycle();
-        if let Err(unmapped) = views.resolve(&self.job, regions) {
-            self.views = views.recycle();
-            return Err(unmapped);
-        }
+        let mut views = Views::new(self.worker);
+        views.resolve(&self.job, regions)?;
         let inside = self.cell.layout.rank(self.rank, RankWord::Inside);
         self.cell.words.store(inside, self.job.sequence);
         // Either this rank sees the verdict, or whoever gave it sees this rank at work.
@@ -147,7 +144,6 @@ impl Member {
         };
         self.cell.words.store_release(inside, 0);
         reach(Step::Left);
-        self.views = views.recycle();
         Ok((failed, worked))
     }
 

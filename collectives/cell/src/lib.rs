@@ -61,8 +61,8 @@ pub use processors::online_processors;
 pub const SLOTS: u64 = if cfg!(loom) { 2 } else { 64 };
 /// The most bytes a rank contributes to a small call.
 pub const INLINE_BYTES: usize = if cfg!(loom) { 64 } else { 4096 };
-/// The same where more than two ranks all read what each contributes: shared out, the work is less.
-const READ_BY_ALL_BYTES: usize = INLINE_BYTES / 2;
+/// The same where every rank needs what the others contribute: shared out, the work is less.
+const NEEDED_BY_ALL_BYTES: usize = INLINE_BYTES / 2;
 /// The most ranks of a cell.
 pub const RANKS_MAX: u32 = 128;
 

@@ -17,7 +17,7 @@ use crate::{
     shape::{Need, Shape},
     small::Small,
     step::{Step, reach},
-    work::Views,
+    work::Worker,
 };
 
 pub use handing_over::{Refusal, StandIn};
@@ -97,7 +97,7 @@ pub struct Member {
     /// A contradiction found in a call that was over already.
     dispute: Option<(u32, u64)>,
     pub(crate) job: Job,
-    pub(crate) views: Views<'static>,
+    pub(crate) worker: Worker,
     /// The NUMA nodes of the ranks plus one, where known.
     pub(crate) nodes: Vec<u64>,
 }
@@ -134,7 +134,7 @@ impl Member {
             calls: vec![nothing; SLOTS as usize].into_boxed_slice(),
             dispute: None,
             job,
-            views: Views::new(Some(rank), ranks),
+            worker: Worker::new(Some(rank), ranks),
             nodes: vec![0; ranks as usize],
             cell,
         }

@@ -1,4 +1,4 @@
-//! What follows from a small call's signature for one rank: worked out once for all calls like it.
+//! What follows from a call's signature for one rank: worked out once for all calls like it.
 
 use crate::{
     Call, Signature,
@@ -10,13 +10,14 @@ use crate::{
 /// that does not and makes several in the time that a line takes to come.
 const WRITE_AHEAD: [u64; 2] = [1, 4];
 
-/// A small call that is made again and again.
+/// A call that is made again and again.
 #[derive(Debug, Clone, Copy)]
 pub struct Prepared {
     signature: Signature,
     pub(crate) agreement: Agreement,
     pub(crate) shape: Shape,
     pub(crate) need: Need,
+    is_small: bool,
     /// Bytes that others need of this rank's input.
     pub(crate) puts: usize,
     /// How many calls ahead the lines are asked for that this rank writes.
@@ -32,10 +33,10 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// `None` when the call is not small, or means nothing to so many ranks. `rank` is one of them.
+    /// `None` when the call has counts, or means nothing to so many ranks. `rank` is one of them.
     #[must_use]
     pub fn new(signature: &Signature, rank: u32, ranks: u32) -> Option<Self> {
-        let shape = Shape::of(signature, ranks).filter(Shape::is_small)?;
+        let shape = Shape::of(signature, ranks).filter(|shape| !shape.operation.has_counts())?;
         let Signature { operation, datatype, reduction, root, count } = *signature;
         let call = Call { operation, datatype, reduction, root, count, ..Call::BARRIER };
         let (reads, writes) = shape.blocks(rank);
@@ -43,6 +44,7 @@ impl Prepared {
             signature: *signature,
             agreement: Agreement::of(&call),
             need: shape.need(rank),
+            is_small: shape.is_small(),
             puts: if shape.contributes(rank) { shape.contribution() as usize } else { 0 },
             write_ahead: WRITE_AHEAD[usize::from(shape.need(rank) == Need::Nobody)],
             follows: (operation.has_root() && shape.takes(rank)).then_some(shape.contribution() as usize),
@@ -59,6 +61,13 @@ impl Prepared {
     #[must_use]
     pub fn is(&self, signature: &Signature) -> bool {
         self.signature == *signature
+    }
+
+    /// Whether its payload travels beside the records, as [`crate::Member::exchange`] needs it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_small(&self) -> bool {
+        self.is_small
     }
 
     /// Bytes that the rank's input and output have; zero where it has none.

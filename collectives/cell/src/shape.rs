@@ -2,7 +2,7 @@
 
 use ringway_types::{DataType, Operation, Reduction};
 
-use crate::{Call, INLINE_BYTES, READ_BY_ALL_BYTES, Signature};
+use crate::{Call, INLINE_BYTES, NEEDED_BY_ALL_BYTES, Signature};
 
 /// A call's signature among so many ranks, its sizes checked not to overflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,8 +134,7 @@ impl Shape {
     /// Whether the payload travels beside the records.
     #[inline]
     pub(crate) fn is_small(&self) -> bool {
-        let is_read_by_all = self.ranks > 2 && !self.operation.has_root();
-        let most = if is_read_by_all { READ_BY_ALL_BYTES } else { INLINE_BYTES };
+        let most = if self.operation.has_root() { INLINE_BYTES } else { NEEDED_BY_ALL_BYTES };
         !self.operation.has_counts() && self.contribution() <= most as u64
     }
 

@@ -1,6 +1,7 @@
 //! Working on a job: claiming blocks and doing them.
 
-use ringway_mem::{Window, recycle};
+use arrayvec::ArrayVec;
+use ringway_mem::Window;
 use ringway_reduce::{Scalar, ScanStep, Source, Stores};
 use ringway_types::{Operation, Reduction};
 
@@ -13,59 +14,37 @@ use crate::{
     step::{Step, reach},
 };
 
-/// The memory of a job's ranks while it is worked on, and lists that kernels take. Empty between turns; kept for their
-/// allocations, since the data path does not allocate.
-#[derive(Debug, Default)]
+/// One entry for each rank.
+type List<T> = ArrayVec<T, { crate::RANKS_MAX as usize }>;
+
+/// Who works.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Worker {
+    /// `None` for the daemon.
+    pub(crate) rank: Option<u32>,
+    /// Every rank can have a processor of its own, with caches of its own.
+    pub(crate) roomy: bool,
+}
+
+impl Worker {
+    /// For a cell of so many ranks.
+    pub(crate) fn new(rank: Option<u32>, ranks: u32) -> Self {
+        Self { rank, roomy: crate::online_processors().is_some_and(|online| online >= ranks) }
+    }
+}
+
+/// The memory of a job's ranks while it is worked on, and lists that kernels take.
+#[derive(Debug)]
 pub(crate) struct Views<'a> {
-    inputs: Vec<Option<Window<'a>>>,
-    outputs: Vec<Option<Window<'a>>>,
-    sources: Vec<Source<'a>>,
-    destinations: Vec<Window<'a>>,
-    steps: Vec<ScanStep<'a>>,
+    worker: Worker,
+    inputs: List<Option<Window<'a>>>,
+    outputs: List<Option<Window<'a>>>,
+    destinations: List<Window<'a>>,
+    /// Which of the destinations is the worker's own output.
+    own: Option<usize>,
     stores: Stores,
     /// Others' outputs are written past the caches, whatever `stores` says of the worker's own.
     streams_to_others: bool,
-    /// Which of the destinations is the worker's own output.
-    own: Option<usize>,
-    /// The rank that works; `None` for the daemon.
-    worker: Option<u32>,
-    /// Every rank can have a processor of its own, with caches of its own.
-    roomy: bool,
-}
-
-impl Views<'_> {
-    /// With room for so many ranks, so that working allocates nothing.
-    pub(crate) fn new(worker: Option<u32>, ranks: u32) -> Self {
-        let roomy = crate::online_processors().is_some_and(|online| online >= ranks);
-        let ranks = ranks as usize;
-        Self {
-            inputs: Vec::with_capacity(ranks),
-            outputs: Vec::with_capacity(ranks),
-            sources: Vec::with_capacity(ranks),
-            destinations: Vec::with_capacity(ranks),
-            steps: Vec::with_capacity(ranks),
-            stores: Stores::default(),
-            streams_to_others: false,
-            own: None,
-            worker,
-            roomy,
-        }
-    }
-
-    pub(crate) fn recycle<'b>(self) -> Views<'b> {
-        Views {
-            inputs: recycle(self.inputs),
-            outputs: recycle(self.outputs),
-            sources: recycle(self.sources),
-            destinations: recycle(self.destinations),
-            steps: recycle(self.steps),
-            stores: self.stores,
-            streams_to_others: self.streams_to_others,
-            own: self.own,
-            worker: self.worker,
-            roomy: self.roomy,
-        }
-    }
 }
 
 /// A region that a rank named and that is not known here.
@@ -96,10 +75,22 @@ const fn spreads(operation: Operation) -> bool {
 }
 
 impl<'a> Views<'a> {
+    /// Without any rank's memory. The lists are long: whoever gives this value on copies them.
+    #[inline(always)]
+    pub(crate) fn new(worker: Worker) -> Self {
+        Self {
+            worker,
+            inputs: List::new_const(),
+            outputs: List::new_const(),
+            destinations: List::new_const(),
+            own: None,
+            stores: Stores::default(),
+            streams_to_others: false,
+        }
+    }
+
     /// Finds every rank's memory.
     pub(crate) fn resolve(&mut self, job: &Job, regions: &'a impl Regions) -> Result<(), Unmapped> {
-        self.inputs.clear();
-        self.outputs.clear();
         for (rank, part) in (0..).zip(&job.parts) {
             let unknown = |region| Unmapped { rank, region };
             let (input, output) = job.shape.extents(rank, &job.tables).ok_or(unknown(u64::MAX))?;
@@ -112,8 +103,9 @@ impl<'a> Views<'a> {
                     regions.window(rank, place, bytes).map(Some).ok_or(unknown(place.region))
                 }
             };
-            self.inputs.push(find(part.input, input)?);
-            self.outputs.push(find(part.output, output)?);
+            // There are no more parts than ranks.
+            let _ = self.inputs.try_push(find(part.input, input)?);
+            let _ = self.outputs.try_push(find(part.output, output)?);
         }
         self.choose_stores(job);
         Ok(())
@@ -127,7 +119,7 @@ impl<'a> Views<'a> {
         let streams = !job.staged && ringway_reduce::streaming_pays(bytes, false);
         self.stores = if streams { Stores::Streaming } else { Stores::Cached };
         self.streams_to_others = !(streams || job.staged || job.pulls)
-            && self.roomy
+            && self.worker.roomy
             && spreads(job.shape.operation)
             && ringway_reduce::streaming_to_others_pays(bytes, job.shape.ranks);
     }
@@ -179,47 +171,41 @@ impl<'a> Views<'a> {
 
     /// Combines every rank's input into the outputs in `self.destinations`.
     fn reduce(&mut self, job: &Job, of: Option<u32>, segment: u64, piece: &Piece) -> Option<u64> {
-        let mut sources = core::mem::take(&mut self.sources);
-        sources.clear();
+        let mut sources = List::new_const();
         for rank in 0..job.shape.ranks {
-            sources.push(self.source(job, (rank, of), segment, piece)?);
+            sources.try_push(self.source(job, (rank, of), segment, piece)?).ok()?;
         }
         let divisor = job.shape.divisor(job.shape.ranks);
         let reduction = job.shape.reduction?;
         let (datatype, to) = (job.shape.datatype, &self.destinations);
         let done = ringway_reduce::reduce_with(self.stores(), datatype, reduction, &sources, to, divisor);
         debug_assert!(done.is_ok(), "{done:?}");
-        let operands = sources.len() + self.destinations.len();
-        self.sources = sources;
-        Some(operands as u64 * piece.length)
+        Some((sources.len() + self.destinations.len()) as u64 * piece.length)
     }
 
     fn scan(&mut self, job: &Job, segment: u64, piece: &Piece) -> Option<u64> {
         let inclusive = job.shape.operation == Operation::Scan;
-        let mut steps = core::mem::take(&mut self.steps);
-        steps.clear();
+        let mut steps: List<ScanStep<'_>> = List::new_const();
         for rank in 0..job.shape.ranks {
             let input = self.source(job, (rank, None), segment, piece)?;
             let at = (rank, Side::Output, None);
             let output = self.at(job, at, segment, (piece.offset, piece.length))?;
-            steps.push(ScanStep { input, output: (inclusive || rank > 0).then_some(output) });
+            steps.try_push(ScanStep { input, output: (inclusive || rank > 0).then_some(output) }).ok()?;
         }
         let reduction = job.shape.reduction?;
         let done = ringway_reduce::scan(job.shape.datatype, reduction, None, &steps, inclusive, 0, None);
         debug_assert!(done.is_ok(), "{done:?}");
-        let operands = 2 * steps.len() as u64;
-        self.steps = steps;
-        Some(operands * piece.length)
+        Some(2 * steps.len() as u64 * piece.length)
     }
 
     /// Adds an output to the destinations, unless it is where the data comes from.
     fn deliver(&mut self, rank: u32, to: Option<Window<'a>>, from: Option<&Window<'a>>) -> Option<()> {
         let to = to?;
         if from.is_none_or(|from| from.as_ptr() != to.as_ptr()) {
-            if self.worker == Some(rank) {
+            if self.worker.rank == Some(rank) {
                 self.own = Some(self.destinations.len());
             }
-            self.destinations.push(to);
+            self.destinations.try_push(to).ok()?;
         }
         Some(())
     }

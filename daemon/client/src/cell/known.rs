@@ -1,9 +1,9 @@
-//! What is known of small calls before they are made: calls are often followed by others like them.
+//! What is known of calls before they are made: calls are often followed by others like them.
 
 use ringway_abi::extent::{Caller, InPlace, in_place_offset};
-use ringway_cell::{INLINE_BYTES, Prepared, Signature};
+use ringway_cell::{Prepared, Signature};
 
-/// A small call whose signature passed all checks.
+/// A call whose signature passed all checks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     pub(crate) prepared: Prepared,
@@ -12,14 +12,14 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// `None` when the call is not small, or not as it must be.
+    /// `None` when the call has counts, or is not as it must be.
     #[cold]
     pub(crate) fn new(signature: &Signature, rank: u32, size: u32) -> Option<Self> {
         let Signature { operation, datatype, reduction, root, count } = *signature;
         let element = datatype.size() as u64;
         let is_of_something = count > 0 || operation == ringway_types::Operation::Barrier;
         let is_defined = reduction.is_none_or(|reduction| datatype.supports(reduction));
-        if count > INLINE_BYTES as u64 || !is_of_something || !is_defined || !operation.is_collective() {
+        if !is_of_something || !is_defined || !operation.is_collective() {
             return None;
         }
         let prepared = Prepared::new(signature, rank, size)?;

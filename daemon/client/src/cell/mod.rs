@@ -135,8 +135,8 @@ impl Calls {
         Some(sequence)
     }
 
-    /// What is known of a small call from the last one like it, or found out now; `None` when it is not small, or not as
-    /// it must be.
+    /// What is known of a call from the last one like it, or found out now; `None` when it has counts, or is not as it must
+    /// be.
     #[inline(always)]
     pub(crate) fn recall(&mut self, signature: &Signature) -> Option<&Known> {
         if !self.known.as_ref().is_some_and(|known| known.prepared.is(signature)) {

@@ -28,7 +28,8 @@ impl Calls {
     #[inline]
     fn exchange_slices(&mut self, call: &Call<'_>, own: &Own<'_>) -> Option<Exchange> {
         let Call { operation, datatype, reduction, root, count, .. } = *call;
-        let known = self.recall(&Signature { operation, datatype, reduction, root, count })?;
+        let signature = Signature { operation, datatype, reduction, root, count };
+        let known = self.recall(&signature).filter(|known| known.prepared.is_small())?;
         let (reads, writes) = known.prepared.bytes();
         let window = |place: Option<Place>, bytes| own.window(self.part.rank, place?, bytes);
         self.exchange(&CallMemory {

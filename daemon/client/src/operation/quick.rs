@@ -1,14 +1,17 @@
-//! Small collectives in a cell which are waited for at once, and with which nothing is unusual: they take about as long
-//! as it takes to check them, so these checks are made for speed. Whatever does not pass goes the ordinary way, which
-//! finds out what is wrong.
+//! Collectives in a cell which are waited for at once, and with which nothing is unusual: small ones take about as long as
+//! it takes to check them, so these checks are made for speed. Whatever does not pass goes the ordinary way, which finds
+//! out what is wrong.
 
-use ringway_cell::{CallMemory, Exchange, Signature};
+use std::sync::Arc;
+
+use ringway_cell::{Call, CallMemory, Exchange, Signature};
 use ringway_mem::Window;
 use ringway_types::Reduction;
 
 use super::{Place, View, Wish};
 use crate::{
     Communicator,
+    arena::Registered,
     cell::{self, Calls, Known},
     pending::Tickets,
 };
@@ -45,11 +48,19 @@ impl Communicator {
         let root = if operation.has_root() { rank } else { 0 };
         let known = calls.recall(&Signature { operation, datatype, reduction, root, count })?;
         let (input, output) = self.parts(known, wish.place)?;
+        let scalar = scalar.filter(|_| reduction == Some(Reduction::PremulSum));
+        if !known.prepared.is_small() {
+            let [input, output] = [input, output].map(|part| part.map(|part| part.place));
+            let (scale, counts, staging) = (scalar, &[][..], None);
+            let call =
+                Call { operation, datatype, reduction, scale, root, count, counts, input, output, staging };
+            return make_large(&mut calls, &call, wish.place);
+        }
         let memory = CallMemory {
             input: input.map(|part| part.window),
             output: output.map(|part| part.window),
             places: [input.map(|part| part.place), output.map(|part| part.place)],
-            scale: scalar.filter(|_| reduction == Some(Reduction::PremulSum)).unwrap_or(0),
+            scale: scalar.unwrap_or(0),
         };
         match calls.exchange(&memory)? {
             Exchange::Done => Some(Tickets::Over),
@@ -83,14 +94,25 @@ impl Communicator {
     }
 }
 
-/// Keeps a call that is not over yet.
-#[cold]
-fn keep(calls: &mut Calls, sequence: u64, place: Place<'_>) -> Tickets {
+/// The registered memory that a call names.
+fn regions<'b>(place: Place<'b>) -> [Option<&'b Arc<Registered>>; 2] {
     let (input, output) = match place {
         Place::Apart(input, output) => (input, output),
         Place::Within(view) => (Some(view), None),
     };
-    let memory = [input, output].map(|view| view.and_then(|view| view.region).cloned());
-    calls.keep(sequence, false, memory);
+    [input, output].map(|view| view.and_then(|view| view.region))
+}
+
+/// Publishes a large call, if there is a slot for it, and works on it for a while.
+#[inline(always)]
+fn make_large(calls: &mut Calls, call: &Call<'_>, place: Place<'_>) -> Option<Tickets> {
+    let sequence = calls.submit(call, regions(place), true)?;
+    Some(Tickets::Cell(cell::Ticket::Call(sequence)))
+}
+
+/// Keeps a call that is not over yet.
+#[cold]
+fn keep(calls: &mut Calls, sequence: u64, place: Place<'_>) -> Tickets {
+    calls.keep(sequence, false, regions(place).map(|region| region.cloned()));
     Tickets::Cell(cell::Ticket::Call(sequence))
 }
