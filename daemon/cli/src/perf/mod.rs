@@ -111,7 +111,8 @@ pub struct PerfArgs {
     #[arg(long, value_enum, default_value_t = Form::No, num_args = 0..=1, default_missing_value = "yes")]
     in_place: Form,
     /// Also run the bare kernel: a thread on each rank's processor that copies and reduces straight between all ranks'
-    /// buffers, between two barriers; and say which share of its rate was reached.
+    /// buffers, between two barriers, with whichever stores are fastest: ordinary ones, streaming ones, or streaming ones
+    /// to others' buffers alone; and say which share of its rate was reached.
     #[arg(long)]
     floor: bool,
     /// Place outputs at these offsets from their inputs in a page (in place: from the page), in bytes, or `all`; ends
