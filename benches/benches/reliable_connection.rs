@@ -106,6 +106,7 @@ fn end(number: u32, path_mtu: PathMtu, bytes: usize, selective: bool) -> Option<
             max_rd_atomic: 4,
             window: WINDOW,
             solicited: false,
+            delay_slack_ns: 20_000,
             line_rate: 12_500_000_000,
         }),
     ];

@@ -123,6 +123,7 @@ impl Side {
                 max_rd_atomic: 2,
                 window,
                 solicited: true,
+                delay_slack_ns: 20_000,
                 line_rate: 1_000_000_000,
             }),
         ];

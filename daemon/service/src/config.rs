@@ -100,6 +100,8 @@ pub enum Isolation {
 /// A kind of device that moves data between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceKind {
+    /// RoCEv2 in user space over AF_XDP, past the kernel.
+    RoceXdp,
     /// RoCEv2 in user space over UDP sockets.
     RoceUdp,
     /// Kernel TCP over io_uring.
@@ -107,13 +109,14 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// Every kind.
-    pub const ALL: [Self; 2] = [Self::RoceUdp, Self::Tcp];
+    /// Every kind, those that go past more of the kernel first.
+    pub const ALL: [Self; 3] = [Self::RoceXdp, Self::RoceUdp, Self::Tcp];
 
     /// The name in settings and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::RoceXdp => "roce-xdp",
             Self::RoceUdp => "roce-udp",
             Self::Tcp => "tcp",
         }
@@ -123,7 +126,7 @@ impl DeviceKind {
     #[must_use]
     pub const fn has_packets(self) -> bool {
         match self {
-            Self::RoceUdp => true,
+            Self::RoceXdp | Self::RoceUdp => true,
             Self::Tcp => false,
         }
     }

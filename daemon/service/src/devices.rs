@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ringway_roce::{Link, RoceConfig, RoceDevice, UdpConfig, UdpLink};
+use ringway_roce::{Link, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink};
 use ringway_tcp::{TcpConfig, TcpDevice};
 use ringway_wrap::{Capture, Faulty};
 
@@ -67,6 +67,11 @@ fn make_kind(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Resu
             tcp.max_regions = u32::from(u16::MAX);
             let (device, acceptor) = TcpDevice::new(tcp).map_err(|error| error.to_string())?;
             Ok(Made { device: Box::new(device), door: Some(Box::new(TcpDoor(acceptor))), name: kind.name() })
+        }
+        DeviceKind::RoceXdp => {
+            let link = XdpLink::new(XdpConfig::new(address(network))).map_err(|error| error.to_string())?;
+            tracing::info!("{}", link.describe());
+            roce(kind, Box::new(link), config)
         }
         DeviceKind::RoceUdp => {
             let link = UdpLink::new(UdpConfig::new(address(network))).map_err(|error| error.to_string())?;

@@ -43,6 +43,9 @@ pub struct RoceConfig {
     pub traffic_class: u8,
     /// Mark packets that complete a receive, for peers that sleep until such a one comes.
     pub solicited: bool,
+    /// How much longer than the shortest round trip one between Ringway ends may take without counting as congestion, in
+    /// nanoseconds: packets wait in the ends themselves, which look after many things in turn.
+    pub delay_slack_ns: u64,
     /// What to begin with when a plain peer says that its packets meet congestion, in bytes per second.
     pub line_rate: u64,
     /// How long connecting to a Ringway end may take, in nanoseconds.
@@ -74,6 +77,7 @@ impl RoceConfig {
             partition: DEFAULT_PARTITION,
             traffic_class: Ecn::Capable0 as u8,
             solicited: false,
+            delay_slack_ns: 500_000,
             line_rate: 12_500_000_000,
             connect_timeout_ns: 5_000_000_000,
             keep_alive_ns: 1_000_000_000,

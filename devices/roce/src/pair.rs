@@ -152,6 +152,7 @@ impl Pair {
             max_rd_atomic: config.max_rd_atomic.min(endpoint.rd_atomic),
             window: config.window,
             solicited: config.solicited,
+            delay_slack_ns: config.delay_slack_ns,
             line_rate: config.line_rate,
         };
         let steps = [Transition::ReadyToReceive(receive), Transition::ReadyToSend(send)];

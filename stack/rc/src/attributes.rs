@@ -85,6 +85,9 @@ pub struct SendAttributes {
     pub window: u32,
     /// Set the solicited-event bit on messages that complete a receive, which wakes a peer that sleeps.
     pub solicited: bool,
+    /// How much longer than the shortest round trip one may take without counting as congestion, where acknowledgement is
+    /// selective: as long as packets may wait in the two ends themselves, in nanoseconds.
+    pub delay_slack_ns: u64,
     /// The rate to begin with, and to return to after a slowdown, in bytes per second. Nothing is held back until the
     /// peer sends a congestion notification.
     pub line_rate: u64,

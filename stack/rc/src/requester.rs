@@ -140,7 +140,7 @@ impl Requester {
         let psn = attributes.send_psn;
         (self.unacknowledged, self.next, self.highest, self.assigned) = (psn, psn, psn, psn);
         if let Some(state) = self.selective.as_mut().filter(|_| selective) {
-            state.start(psn, attributes.window);
+            state.start(psn, attributes.window, attributes.delay_slack_ns);
         }
     }
 

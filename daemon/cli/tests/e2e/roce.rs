@@ -90,3 +90,19 @@ fn the_status_names_the_device() {
     assert_eq!(nodes[0].status()["device"], "roce-udp");
     assert_mentions(&nodes[1].log(), &["roce-udp"]);
 }
+
+/// Between network namespaces, which only root may make.
+#[test]
+fn collectives_over_af_xdp_are_exact() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT TRIED: needs root, to make network namespaces; run the tests as root");
+        return;
+    }
+    let given = ["--ranks", "4", "--nodes", "2", "--network", "namespaces", "--device", "roce-xdp"];
+    let sizes = ["--sizes", "8,1000,100K,1M", "-n", "2", "-w", "0", "--json"];
+    let mut command = ringway(&[&["perf", "allreduce"], &given[..], &sizes[..]].concat());
+    let out = Program::start(&mut command).end_within(5 * LONG).success().out;
+    let rows: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(rows.len(), 4, "{out}");
+    assert!(rows.iter().all(|row| row["errors"] == 0 && row["device"] == "roce-xdp"), "{out}");
+}

@@ -34,7 +34,7 @@ pub struct Settings {
     pub advertise: Option<String>,
     /// The file that holds the cluster's key.
     pub cluster_key_file: Option<String>,
-    /// `auto`, `roce-udp` or `tcp`.
+    /// `auto`, `roce-xdp`, `roce-udp` or `tcp`.
     pub device: Option<String>,
     /// What shall happen to packets that come in, for tests: `loss=0.01,seed=7`.
     pub fault: Option<String>,

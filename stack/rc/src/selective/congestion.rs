@@ -12,8 +12,6 @@ const PACKET: u64 = 256;
 const INITIAL: u64 = 32;
 /// Packets that may always be outstanding.
 const LEAST: u64 = 2;
-/// Delay that is never taken for congestion, in nanoseconds.
-const SLACK_NS: u64 = 20_000;
 /// The shortest round trip is forgotten after so long, in nanoseconds: routes change.
 const SHORTEST_NS: u64 = 1_000_000_000;
 /// The part of marked packets, in which one is this.
@@ -28,6 +26,8 @@ const PROBE_FIRST_NS: u64 = 1_000_000;
 pub(crate) struct Window {
     size: u64,
     most: u64,
+    /// Delay that is never taken for congestion, in nanoseconds.
+    slack_ns: u64,
     /// Doubling every round trip, until the first sign of congestion.
     starting: bool,
     smoothed_ns: u64,
@@ -51,12 +51,13 @@ struct Round {
 const NO_ROUND: Round = Round { ends: Time(0), acknowledged: 0, marked: 0, lost: 0, shortest_ns: u64::MAX };
 
 impl Window {
-    /// Never more than so many packets.
-    pub(crate) const fn new(most: u32) -> Self {
+    /// Never more than so many packets, and no congestion without so much delay.
+    pub(crate) const fn new(most: u32, slack_ns: u64) -> Self {
         let most = most as u64 * PACKET;
         Self {
             size: if INITIAL * PACKET < most { INITIAL * PACKET } else { most },
             most,
+            slack_ns,
             starting: true,
             smoothed_ns: 0,
             variation_ns: 0,
@@ -124,7 +125,7 @@ impl Window {
         let part = round.marked * ONE / round.acknowledged;
         self.marked_part = (15 * self.marked_part + part) / 16;
         let shortest = self.shortest_ns.into_iter().min().unwrap_or(u64::MAX);
-        let target = shortest.saturating_add((shortest / 2).max(SLACK_NS));
+        let target = shortest.saturating_add((shortest / 2).max(self.slack_ns));
         let delayed = round.shortest_ns != u64::MAX && round.shortest_ns > target;
         if round.lost > round.acknowledged / 4 {
             self.shrink(2, 1);
@@ -161,6 +162,8 @@ impl Window {
 mod tests {
     use super::*;
 
+    const SLACK_NS: u64 = 20_000;
+
     /// A round in which all that may be outstanding came back after so long.
     fn round(window: &mut Window, now: &mut u64, round_trip_ns: u64, marked_per_mille: u32) {
         let packets = window.packets();
@@ -173,7 +176,7 @@ mod tests {
 
     #[test]
     fn it_doubles_until_delay_shows_and_then_follows_it() {
-        let (mut window, mut now) = (Window::new(512), 0);
+        let (mut window, mut now) = (Window::new(512, SLACK_NS), 0);
         for _ in 0..3 {
             round(&mut window, &mut now, 20_000, 0);
         }
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     fn marks_shrink_it_by_their_part() {
-        let (mut few, mut many, mut now) = (Window::new(512), Window::new(512), 0);
+        let (mut few, mut many, mut now) = (Window::new(512, SLACK_NS), Window::new(512, SLACK_NS), 0);
         for _ in 0..40 {
             round(&mut few, &mut now, 20_000, 20);
             round(&mut many, &mut now, 20_000, 900);
@@ -203,7 +206,7 @@ mod tests {
 
     #[test]
     fn scattered_loss_shrinks_nothing_and_heavy_loss_does() {
-        let (mut window, mut now) = (Window::new(256), 0);
+        let (mut window, mut now) = (Window::new(256, SLACK_NS), 0);
         for _ in 0..10 {
             window.lost(1);
             round(&mut window, &mut now, 20_000, 0);

@@ -50,7 +50,7 @@ impl Selective {
         Self {
             active: false,
             board: Scoreboard::new(window),
-            window: Window::new(window),
+            window: Window::new(window, 0),
             asked: VecDeque::with_capacity(usize::from(u8::MAX)),
             executed: Psn::ZERO,
             transmissions: 0,
@@ -63,9 +63,9 @@ impl Selective {
         }
     }
 
-    pub(crate) fn start(&mut self, first: Psn, window: u32) {
+    pub(crate) fn start(&mut self, first: Psn, window: u32, slack_ns: u64) {
         self.active = true;
-        self.window = Window::new(window.min(self.board.room()));
+        self.window = Window::new(window.min(self.board.room()), slack_ns);
         self.executed = first;
         // Before the first packet, so that none is taken for older than nothing.
         (self.transmissions, self.newest, self.newest_answer) = (1, 0, (0, first));

@@ -74,6 +74,7 @@ pub(crate) fn send_attributes() -> SendAttributes {
         max_rd_atomic: 2,
         window: 128,
         solicited: true,
+        delay_slack_ns: 20_000,
         line_rate: 1_250_000_000,
     }
 }

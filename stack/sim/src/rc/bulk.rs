@@ -81,6 +81,7 @@ const fn settings(bulk: &Bulk) -> Settings {
             max_rd_atomic: 8,
             window: if bulk.selective { 512 } else { 128 },
             solicited: false,
+            delay_slack_ns: 20_000,
             line_rate: if bulk.faults.rate == 0 { 12_500_000_000 } else { bulk.faults.rate },
         },
     }

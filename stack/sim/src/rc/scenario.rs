@@ -98,6 +98,7 @@ fn settings(random: &mut Random, trouble: Trouble) -> [Settings; 2] {
             max_rd_atomic: reads[end ^ 1],
             window,
             solicited: false,
+            delay_slack_ns: 20_000,
             line_rate: 1_250_000_000,
         },
     })
