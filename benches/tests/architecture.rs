@@ -54,6 +54,7 @@ const CRATES: &[Crate] = &[
         ],
     },
     safe("devices/wrap", &["verbs", "wire", "roce"]),
+    safe("devices/perftest", &["verbs", "mem", "wire", "roce"]),
     safe("collectives/plan", &["types"]),
     Crate { folder: "collectives/reduce", may_use: &["types", "mem"], no_std: false, may_be_unsafe: &["*"] },
     Crate {
@@ -73,7 +74,10 @@ const CRATES: &[Crate] = &[
         ],
     ),
     safe("daemon/client", &["types", "abi", "ring", "mem", "cell"]),
-    safe("daemon/cli", &["types", "abi", "mem", "reduce", "client", "service"]),
+    safe(
+        "daemon/cli",
+        &["types", "abi", "mem", "reduce", "client", "service", "perftest", "roce", "wire", "wrap"],
+    ),
     safe(
         "benches",
         &["types", "abi", "ring", "mem", "reduce", "client", "verbs", "tcp", "engine", "plan", "sim", "wire"],

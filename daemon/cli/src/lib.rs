@@ -6,5 +6,6 @@ pub mod demo;
 pub mod local;
 mod output;
 pub mod perf;
+pub mod perftest;
 pub mod run;
 pub mod status;

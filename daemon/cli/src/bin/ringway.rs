@@ -3,7 +3,7 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use ringway::{daemon, demo, local::process, perf, run, status};
+use ringway::{daemon, demo, local::process, perf, perftest, run, status};
 
 /// Collectives between processes, through one daemon per node.
 #[derive(Debug, Parser)]
@@ -18,6 +18,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Run(run::RunArgs),
     Perf(Box<perf::PerfArgs>),
+    Perftest(Box<perftest::PerftestArgs>),
     Status(status::StatusArgs),
     Daemon(Box<daemon::DaemonArgs>),
 }
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(args),
         Command::Run(args) => run::run(args),
         Command::Perf(args) => perf::perf(&args),
+        Command::Perftest(args) => perftest::perftest(&args),
         Command::Status(args) => status::status(&args),
         Command::Daemon(args) => daemon::daemon(*args),
     };
