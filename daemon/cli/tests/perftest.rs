@@ -1,6 +1,6 @@
 //! `ringway perftest` on both sides, between addresses of this host. That it understands perftest itself is shown by
 //! `devices/perftest/interop`.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test panics when something is wrong")]
+#![expect(clippy::unwrap_used, reason = "a test panics when something is wrong")]
 
 use std::{
     net::TcpListener,

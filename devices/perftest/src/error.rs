@@ -28,8 +28,8 @@ pub enum Failure {
     Connect(#[from] ConnectError),
     /// A request failed.
     #[error(
-        "queue pair {index}: a request ended with {status:?} after {done} of {expected} messages; \
-         are both sides given the same test, -s, -n and -q?"
+        "queue pair {index}: a request ended with {status:?} after {done} of {expected} messages: {reason} \
+         (are both sides given the same test, -s, -n and -q?)"
     )]
     Request {
         /// Which queue pair.
@@ -40,6 +40,8 @@ pub enum Failure {
         done: u64,
         /// Messages in all.
         expected: u64,
+        /// Why the queue pair failed, and what became of its packets.
+        reason: String,
     },
     /// A request was not taken.
     #[error("queue pair {index}: a request was refused: {error}")]

@@ -114,7 +114,7 @@ impl Session {
                 let Some(one) = progress.get_mut(index) else { continue };
                 let (number, status, done) = (one.done, completion.status, times.completed.len() as u64);
                 if status != Status::Success {
-                    return Err(Failure::Request { index, status, done, expected: all });
+                    return Err(self.failure(index, status, done, all));
                 }
                 one.done += 1;
                 times.completed.push(now);
@@ -176,7 +176,7 @@ impl Session {
     fn received(&self, completion: &Completion, bytes: u64, done: u64, expected: u64) -> Result<(), Failure> {
         let (index, status) = (completion.id as usize, completion.status);
         if status != Status::Success {
-            return Err(Failure::Request { index, status, done, expected });
+            return Err(self.failure(index, status, done, expected));
         }
         if completion.length != bytes {
             return Err(Failure::Length { index, found: completion.length, expected: bytes });
@@ -244,7 +244,7 @@ impl Session {
             for completion in completions.iter().take(count) {
                 let status = completion.status;
                 if status != Status::Success {
-                    return Err(Failure::Request { index: 0, status, done, expected: 2 * iterations });
+                    return Err(self.failure(0, status, done, 2 * iterations));
                 }
                 sends.done += 1;
             }
@@ -270,12 +270,7 @@ impl Session {
                 if let Some(completion) = completions.iter().take(count).next() {
                     let status = completion.status;
                     if status != Status::Success {
-                        return Err(Failure::Request {
-                            index: 0,
-                            status,
-                            done: number,
-                            expected: iterations,
-                        });
+                        return Err(self.failure(0, status, number, iterations));
                     }
                     break;
                 }
@@ -287,6 +282,14 @@ impl Session {
 
     fn poll(&mut self, completions: &mut [Completion]) -> usize {
         self.device.poll(self.clock.now(), completions)
+    }
+
+    /// A request ended so, after so many messages.
+    fn failure(&self, index: usize, status: Status, done: u64, expected: u64) -> Failure {
+        let error = self.connections.get(index).and_then(|it| self.device.last_error(it.number));
+        let error = error.map_or_else(|| "no error is known".to_owned(), ToString::to_string);
+        let reason = format!("{error}; {:?}", self.device.counters().transport);
+        Failure::Request { index, status, done, expected, reason }
     }
 
     fn read_byte(&self, at: u64) -> u8 {
