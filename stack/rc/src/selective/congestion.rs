@@ -8,7 +8,7 @@ use crate::timer;
 
 /// The window counts in these parts of a packet.
 const PACKET: u64 = 256;
-/// Packets to begin with.
+/// Packets to begin with, and outstanding whatever the delay.
 const INITIAL: u64 = 32;
 /// Packets that may always be outstanding.
 const LEAST: u64 = 2;
@@ -135,7 +135,10 @@ impl Window {
             self.shrink(2 * ONE, part);
         } else if delayed {
             let excess = round.shortest_ns - target;
+            let before = self.size;
             self.shrink(5 * round.shortest_ns, (4 * excess).min(5 * round.shortest_ns / 2));
+            // It may be the ends that are slow, or not running at all, whatever is outstanding.
+            self.size = self.size.max(before.min(INITIAL * PACKET));
         } else {
             self.size = (self.size + PACKET).min(self.most);
         }
