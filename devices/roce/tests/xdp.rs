@@ -461,6 +461,22 @@ fn an_ordinary_user_is_told() {
 }
 
 #[test]
+fn few_capabilities_are_enough() {
+    let Some(nodes) = network(1500, 1) else { return };
+    let [mut link, mut other] = nodes.each_ref().map(|node| {
+        let enough = CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN | CapabilitySet::BPF;
+        node.inside(|| {
+            let mut sets = capabilities(None).unwrap();
+            // Locked memory has a limit of its own.
+            sets.effective = enough | CapabilitySet::IPC_LOCK;
+            set_capabilities(None, sets).unwrap();
+            XdpLink::new(config(node.address(false))).unwrap_or_else(|error| panic!("{error}"))
+        })
+    });
+    everything_arrives(&nodes[0], &mut link, &mut other);
+}
+
+#[test]
 fn moving_packets_does_not_allocate() {
     let Some(nodes) = network(1500, 2) else { return };
     let [mut from, mut to] = nodes.each_ref().map(|node| open(node, config(node.address(false))));

@@ -182,9 +182,10 @@ fn for_packets<'a>(
         return Err(needs("cluster_key_file", "it is about packets between nodes"));
     }
     match device(s.device.as_deref())? {
-        DeviceChoice::Only(kind) if !kind.has_packets() => {
-            Err(needs("device = \"roce-udp\"", "the kernel keeps the packets of other devices to itself"))
-        }
+        DeviceChoice::Only(kind) if !kind.has_packets() => Err(needs(
+            "device = \"roce-udp\" or \"roce-xdp\"",
+            "the kernel keeps the packets of other devices to itself",
+        )),
         _ => Ok(Some(text)),
     }
 }
