@@ -24,6 +24,11 @@ const QUANTUM: usize = 16;
 /// Packets that one poll or flush sends at most, in about as many rounds as there are queue pairs with something to
 /// send.
 const BUDGET: usize = 64;
+/// Packets that one poll takes at most, or a batch of the link's more. More than it sends: what is sent is answered, and a
+/// side that sends faster than it takes the answers takes them so late that it sends everything again.
+const INTAKE: usize = 4 * BUDGET;
+/// When the link hands over fewer than this, there were no more.
+const INTAKE_BATCH: usize = 16;
 /// Timers that one poll looks at.
 const TIMERS_PER_POLL: usize = 256;
 /// The deepest queue.
@@ -339,7 +344,14 @@ impl<L: Link> Device for RoceDevice<L> {
         self.tell_time(now);
         // What has come is looked at before what has not come in time.
         let Self { link, shared, table, receiving, .. } = self;
-        link.poll(now, &mut |received| receiving.receive(received, table, shared));
+        let mut taken = 0;
+        while taken < INTAKE {
+            let count = link.poll(now, &mut |received| receiving.receive(received, table, shared));
+            taken += count;
+            if count < INTAKE_BATCH {
+                break;
+            }
+        }
         self.expire();
         self.run();
         self.take_completions(completions)
