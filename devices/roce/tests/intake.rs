@@ -1,6 +1,5 @@
 //! A device takes what has come faster than it sends: what it sends is answered.
 #![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "the parts of a test")]
 
 mod common;
 
