@@ -86,6 +86,14 @@ impl<'a> Packet<'a> {
         let too_short = |present| ParseError::TooShort { missing: LENGTH_MIN.saturating_sub(present) };
         let (covered, received) = bytes.split_last_chunk::<ICRC_LENGTH>().ok_or(too_short(bytes.len()))?;
         let (bth_bytes, behind) = take(covered).map_err(|_| too_short(bytes.len()))?;
+        // Before anything is believed: damage may be anywhere, and is to be told from packets that mean nothing.
+        let mut icrc = check.start();
+        icrc.update_bth(bth_bytes);
+        icrc.update(behind);
+        if !check.accepts(icrc, *received, bytes.len()) {
+            return Err(ParseError::Icrc { received: *received, computed: icrc.to_bytes() });
+        }
+
         let (bth, besides) = Bth::parse(bth_bytes);
         if besides.version != 0 {
             return Err(ParseError::Version(besides.version));
@@ -93,13 +101,6 @@ impl<'a> Packet<'a> {
         let opcode = Opcode::from_code(besides.opcode).ok_or(ParseError::Opcode(besides.opcode))?;
         let (header, padded) = Header::parse(opcode, behind)?;
         let payload = without_padding(opcode, padded, usize::from(besides.pad))?;
-
-        let mut icrc = check.start();
-        icrc.update_bth(bth_bytes);
-        icrc.update(behind);
-        if !check.accepts(icrc, *received, bytes.len()) {
-            return Err(ParseError::Icrc { received: *received, computed: icrc.to_bytes() });
-        }
         Ok(Self { bth, header, payload })
     }
 
