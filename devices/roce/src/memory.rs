@@ -88,12 +88,7 @@ impl Memory for Registered {
         let mut old = [0; 8];
         window.read(&mut old);
         let old = u64::from_ne_bytes(old);
-        let new = match operation {
-            AtomicOperation::FetchAdd { add } => old.wrapping_add(add),
-            AtomicOperation::CompareSwap { expected, desired } if old == expected => desired,
-            AtomicOperation::CompareSwap { .. } => old,
-        };
-        window.write(&new.to_ne_bytes());
+        window.write(&operation.apply(old).to_ne_bytes());
         Ok(old)
     }
 }

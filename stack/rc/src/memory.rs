@@ -36,6 +36,18 @@ pub enum AtomicOperation {
     },
 }
 
+impl AtomicOperation {
+    /// What the word is afterwards.
+    #[must_use]
+    pub const fn apply(self, old: u64) -> u64 {
+        match self {
+            Self::FetchAdd { add } => old.wrapping_add(add),
+            Self::CompareSwap { expected, desired } if old == expected => desired,
+            Self::CompareSwap { .. } => old,
+        }
+    }
+}
+
 /// Registered memory. Every call is checked by the implementation: key, range and what the region permits, since a
 /// region may have been deregistered since the request was posted or begun.
 ///

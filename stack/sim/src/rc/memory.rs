@@ -113,12 +113,7 @@ impl Memory for NodeMemory {
         self.remote(key, address, 8, RemoteAccess::Atomic)?;
         let bytes = self.bytes_mut(key.0 & !REMOTE_BIT, address, 8)?;
         let old = u64::from_ne_bytes(bytes.try_into().map_err(|_| Denied)?);
-        let new = match operation {
-            AtomicOperation::FetchAdd { add } => old.wrapping_add(add),
-            AtomicOperation::CompareSwap { expected, desired } if old == expected => desired,
-            AtomicOperation::CompareSwap { .. } => old,
-        };
-        bytes.copy_from_slice(&new.to_ne_bytes());
+        bytes.copy_from_slice(&operation.apply(old).to_ne_bytes());
         Ok(old)
     }
 }
