@@ -4,13 +4,14 @@
 //! [`Device::poll`](ringway_verbs::Device::poll) say it is, delays come from a seed, and so a run repeats exactly.
 //! [`conformance`] holds the rules of `ringway-verbs` as tests over any device.
 //!
-//! [`rc`] is the simulation of the reliable connections of `ringway-rc`, packet by packet.
+//! [`ping_pong`] measures two devices against each other; [`rc`] is the simulation of the reliable connections of `ringway-rc`, packet by packet.
 #![forbid(unsafe_code)]
 
 pub mod conformance;
 mod device;
 mod network;
 mod node;
+pub mod ping_pong;
 mod random;
 pub mod rc;
 

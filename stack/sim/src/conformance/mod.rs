@@ -16,6 +16,7 @@ mod limits;
 mod load;
 mod messages;
 mod order;
+mod traffic;
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub use messages::*;
 pub use order::*;
 use ringway_mem::Mapping;
 use ringway_verbs::{Device, Endpoint, Time};
+pub use traffic::Traffic;
 
 /// Which of the two devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

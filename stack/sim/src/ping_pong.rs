@@ -1,0 +1,185 @@
+//! How fast two devices of this host are: half the round trip of small messages, and the goodput of large WRITEs, with
+//! both ends spinning, each on a thread of its own. For the examples of the devices.
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a measurement ends when something is wrong"
+)]
+#![expect(clippy::disallowed_methods, reason = "real devices are measured in real time")]
+
+use std::{
+    fmt,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use ringway_mem::Mapping;
+use ringway_verbs::{
+    Access, Completion, CompletionKind, Device, Endpoint, LocalSlice, MemoryKeys, Operation, QueuePairConfig,
+    QueuePairNumber, QueuePairState, ReceiveRequest, RemoteSlice, Role, Status, Time, WorkRequest,
+};
+
+/// Round trips of small messages.
+pub const ROUNDS: usize = 50_000;
+/// Bytes of a small message.
+pub const SMALL: u64 = 8;
+/// Bytes of a large one.
+pub const LARGE: u64 = 1 << 20;
+/// Large messages.
+pub const LARGE_COUNT: u64 = 2000;
+/// Large messages under way at a time.
+const WINDOW: u64 = 8;
+
+/// What was measured.
+#[derive(Debug)]
+pub struct PingPong {
+    /// Of each round.
+    pub half_round_trips: Vec<Duration>,
+    /// For [`LARGE_COUNT`] messages of [`LARGE`] bytes.
+    pub writing: Duration,
+}
+
+impl fmt::Display for PingPong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sorted = self.half_round_trips.clone();
+        sorted.sort_unstable();
+        let at = |percent: usize| {
+            sorted.get(sorted.len() * percent / 100).map_or(0.0, |time| time.as_secs_f64() * 1e6)
+        };
+        let goodput = (LARGE * LARGE_COUNT) as f64 / self.writing.as_secs_f64() / 1e9;
+        write!(f, "{SMALL} bytes, half round trip: p50 {:.2} us, p99 {:.2} us; ", at(50), at(99))?;
+        write!(f, "1 MiB writes: {goodput:.2} GB/s")
+    }
+}
+
+/// One side: a device, a queue pair, and memory for both tests.
+struct Node<D> {
+    device: D,
+    queue_pair: QueuePairNumber,
+    keys: MemoryKeys,
+    start: Instant,
+}
+
+impl<D: Device<Region = Arc<Mapping>>> Node<D> {
+    fn new(mut device: D) -> Self {
+        let config = QueuePairConfig { send_depth: 64, receive_depth: 64 };
+        let queue_pair = device.create_queue_pair(config).expect("a queue pair");
+        let mapping = Arc::new(Mapping::private(2 * LARGE as usize).expect("memory"));
+        let keys = device.register(mapping, Access::ALL).expect("registered");
+        Self { device, queue_pair, keys, start: Instant::now() }
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        self.device.endpoint(self.queue_pair).expect("an endpoint")
+    }
+
+    fn connect(&mut self, peer: &Endpoint, role: Role) {
+        self.device.connect(self.queue_pair, peer, role).expect("connecting");
+        while self.device.state(self.queue_pair) != Some(QueuePairState::Ready) {
+            self.poll(|_| ());
+            self.device.flush();
+        }
+    }
+
+    fn poll(&mut self, mut each: impl FnMut(&Completion)) {
+        let mut completions = [Completion::EMPTY; 16];
+        let now = Time(self.start.elapsed().as_nanos() as u64);
+        let count = self.device.poll(now, &mut completions);
+        for completion in &completions[..count] {
+            assert_eq!(completion.status, Status::Success, "{completion:?}");
+            each(completion);
+        }
+    }
+
+    fn post_receive(&mut self) {
+        let local = LocalSlice { key: self.keys.local, offset: 0, length: SMALL };
+        self.device.post_receive(self.queue_pair, &ReceiveRequest { id: 0, local }).expect("posted");
+    }
+
+    fn post(&mut self, operation: Operation, length: u64, signalled: bool) {
+        let local = [LocalSlice { key: self.keys.local, offset: LARGE, length }, LocalSlice::default()];
+        let request = WorkRequest { id: 0, operation, local, signalled, fence: false };
+        self.device.post_send(self.queue_pair, &request).expect("posted");
+    }
+
+    fn send(&mut self) {
+        self.post(Operation::Send { immediate: None }, SMALL, false);
+        self.device.flush();
+    }
+
+    fn wait_receive(&mut self) {
+        let mut seen = false;
+        while !seen {
+            self.poll(|completion| seen |= completion.kind == CompletionKind::Receive);
+            if !seen {
+                self.device.flush();
+            }
+        }
+    }
+
+    /// Answers what the other side sends.
+    fn answer(&mut self, peer: &Endpoint) {
+        self.post_receive();
+        self.connect(peer, Role::Passive);
+        for _ in 0..ROUNDS {
+            self.wait_receive();
+            self.post_receive();
+            self.send();
+        }
+        // All was written.
+        self.wait_receive();
+    }
+
+    fn round_trips(&mut self) -> Vec<Duration> {
+        let mut times = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            self.post_receive();
+            self.send();
+            self.wait_receive();
+            times.push(start.elapsed() / 2);
+        }
+        times
+    }
+
+    fn write(&mut self, remote: RemoteSlice) -> Duration {
+        let start = Instant::now();
+        let (mut posted, mut done) = (0, 0);
+        while done < LARGE_COUNT {
+            while posted < LARGE_COUNT && posted < done + WINDOW {
+                self.post(Operation::Write { remote }, LARGE, true);
+                posted += 1;
+            }
+            self.device.flush();
+            self.poll(|_| done += 1);
+        }
+        start.elapsed()
+    }
+}
+
+/// Measures two devices against each other; gives them back with what was found.
+pub fn ping_pong<D: Device<Region = Arc<Mapping>> + Send>(devices: [D; 2]) -> (PingPong, [D; 2]) {
+    let [mut one, mut two] = devices.map(Node::new);
+    let (here, there) = (one.endpoint(), two.endpoint());
+    let remote = RemoteSlice { key: two.keys.remote, offset: 0 };
+    thread::scope(|scope| {
+        let other = scope.spawn(move || {
+            two.answer(&here);
+            two.device
+        });
+        one.connect(&there, Role::Active);
+        let half_round_trips = one.round_trips();
+        let writing = one.write(remote);
+        one.send();
+        let two = loop {
+            // The other side may still miss what was said last.
+            if other.is_finished() {
+                break other.join().expect("no panic");
+            }
+            one.poll(|_| ());
+            one.device.flush();
+        };
+        (PingPong { half_round_trips, writing }, [one.device, two])
+    })
+}
