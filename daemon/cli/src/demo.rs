@@ -9,7 +9,7 @@ use ringway_types::{DataType, Reduction};
 use crate::{
     local::cluster::{Cluster, ClusterOptions, Network},
     output,
-    perf::{Campaign, Measured, Mode, Row, SECONDS, Spec, header, line, measure, sizes},
+    perf::{Campaign, Columns, Measured, Mode, Row, SECONDS, Spec, header, line, measure, sizes},
 };
 
 /// Show that Ringway works on this machine.
@@ -81,6 +81,7 @@ fn spec(operations: Vec<Measured>, datatypes: Vec<DataType>, list: Vec<u64>) -> 
         seconds: SECONDS,
         pin: false,
         floor: false,
+        round_trip: false,
         mode: Mode::Time,
         offsets: Vec::new(),
     }
@@ -121,7 +122,7 @@ fn check_everything(cluster: &Cluster) -> Result<(u64, u64), String> {
 
 fn sweep(cluster: &Cluster) -> Result<u64, String> {
     output::line(&format!("allreduce f32 sum, {RANKS} ranks on {NODES} nodes:"));
-    output::line(&header(false, false));
+    output::line(&header(Columns::default()));
     let spec = Spec {
         iterations: 0,
         warmup: 5,

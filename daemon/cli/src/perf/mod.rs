@@ -10,6 +10,7 @@ mod pattern;
 mod place;
 mod rank;
 mod report;
+mod round_trip;
 mod spec;
 mod tenants;
 
@@ -24,7 +25,7 @@ pub use rank::{RANK, run_rank};
 pub use spec::Measured;
 
 pub(crate) use parent::{Campaign, measure};
-pub(crate) use report::{Row, header, line};
+pub(crate) use report::{Columns, Row, header, line};
 pub(crate) use spec::{Mode, SECONDS, Spec, sizes};
 
 use spec::parse_bytes;
@@ -115,6 +116,11 @@ pub struct PerfArgs {
     /// to others' buffers alone; and say which share of its rate was reached.
     #[arg(long)]
     floor: bool,
+    /// Also tell how long a cache line takes from the first processor to the second and back, before and after each size
+    /// and after its floor. On virtual machines that changes as the host moves processors about, and only times with the
+    /// same round trip compare.
+    #[arg(long, conflicts_with_all = ["overlap", "tenants", "nodes"])]
+    round_trip: bool,
     /// Place outputs at these offsets from their inputs in a page (in place: from the page), in bytes, or `all`; ends
     /// with how much slower the slowest is.
     #[arg(long, value_name = "LIST", value_parser = parse_offsets, action = ArgAction::Set, conflicts_with = "blocking")]

@@ -15,7 +15,7 @@ use super::{
     floor::Floor,
     overlap::{self, Overlap},
     rank,
-    report::{Row, header, line},
+    report::{Columns, Row, header, line},
     spec::{Measured, Mode, SECONDS, Spec, sizes},
     tenants,
 };
@@ -54,13 +54,15 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     }
     let mut printer = Printer { json: args.json, ..Printer::default() };
     if !args.json {
+        let columns =
+            Columns { offset: args.offsets.is_some(), floor: args.floor, round_trip: args.round_trip };
         output::line(&format!(
             "# ringway perf {}, {} ranks, {}",
             args.operation.name(),
             args.ranks,
             cluster.description
         ));
-        output::line(&header(args.floor, args.offsets.is_some()));
+        output::line(&header(columns));
     }
     let campaign = Campaign { ranks: usize::from(args.ranks), spec, show_progress: !args.json };
     measure(&cluster, &campaign, |row: &Row| printer.print(row))?;
@@ -169,6 +171,7 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
         seconds: args.seconds.unwrap_or(if args.tenants { TENANTS_SECONDS } else { SECONDS }),
         pin: args.pin,
         floor: args.floor,
+        round_trip: args.round_trip,
         mode: Mode::Time,
         offsets: args.offsets.as_ref().map(|offsets| offsets.0.clone()).unwrap_or_default(),
     })

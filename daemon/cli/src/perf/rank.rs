@@ -16,6 +16,7 @@ use super::{
     pattern::{Case, Sample},
     place,
     report::{Row, Times, round},
+    round_trip::round_trip_ns,
     spec::{Measured, Mode, Spec},
     tenants,
 };
@@ -51,10 +52,11 @@ pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
             return tenants::run_rank(&spec, &world, &arena).map(|()| ExitCode::SUCCESS);
         }
     }
+    let processors = place::processors();
     if spec.pin {
-        place::pin(world.rank() as usize, &place::processors());
+        place::pin(world.rank() as usize, &processors);
     }
-    let bench = Bench { spec: &spec, world: &world, arena: &arena, floor };
+    let bench = Bench { spec: &spec, world: &world, arena: &arena, floor, processors };
     for point in bench.points() {
         bench.run(point)?;
     }
@@ -68,6 +70,7 @@ struct Bench<'a> {
     arena: &'a Arena,
     /// Rank 0 measures it, when it is to be measured.
     floor: Option<Floor>,
+    processors: Vec<usize>,
 }
 
 /// One row to be.
@@ -154,16 +157,20 @@ impl Bench<'_> {
         call.offset = point.offset;
         let wrong =
             if self.spec.check { Some(self.total(wrong_elements::<T>(&call, self.arena)?)?) } else { None };
+        let mut trips = self.round_trip();
         let (iterations, nanoseconds) = self.time::<T>(&call, bytes)?;
+        trips.extend(self.round_trip());
         let slowest = agree_slowest(self.world, self.arena, &nanoseconds)?;
         let floor = self.floor_us(point, &case, bytes);
         if self.spec.floor {
+            trips.extend(self.round_trip());
             // The others sleep here while the first one measures.
             barrier(self.world)?;
         }
         if self.world.rank() == 0 {
             let mut row = self.row(point, &case, bytes, slowest, wrong);
             row.iterations = iterations;
+            row.round_trip_ns = trips;
             row.floor_us = floor;
             row.of_floor = floor.map(|floor| round(floor / row.time_us.p50.max(0.001), 3));
             output::line(&serde_json::to_string(&row).map_err(|e| e.to_string())?);
@@ -199,7 +206,15 @@ impl Bench<'_> {
             offset: point.offset,
             floor_us: None,
             of_floor: None,
+            round_trip_ns: Vec::new(),
         }
+    }
+
+    /// How far the first two processors are apart now, when this rank is to measure it: one value or none.
+    fn round_trip(&self) -> Vec<f64> {
+        let measures = self.spec.round_trip && self.world.rank() == 0;
+        let found = if measures { round_trip_ns(&self.processors) } else { None };
+        found.map(|ns| round(ns, 1)).into_iter().collect()
     }
 
     /// What the bare kernel takes, when this rank is to measure it.

@@ -38,6 +38,10 @@ pub(crate) struct Row {
     /// The share of the floor's rate that was reached: `floor_us / time_us.p50`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) of_floor: Option<f64>,
+    /// Nanoseconds that a cache line takes from the first processor to the second and back: before the calls, after them,
+    /// and after the floor's, when they were measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) round_trip_ns: Vec<f64>,
 }
 
 /// Microseconds of one operation: over iterations, each the slowest rank's.
@@ -72,9 +76,17 @@ pub(crate) fn round(value: f64, digits: i32) -> f64 {
     (value * scale).round() / scale
 }
 
-/// The table's head: the columns of nccl-tests and the percentiles; the offset with `offset`; with `floor`, the bare
-/// kernel's time and the share of it that was reached.
-pub(crate) fn header(floor: bool, offset: bool) -> String {
+/// What a table shows besides the columns of nccl-tests and the percentiles.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Columns {
+    pub(crate) offset: bool,
+    /// The bare kernel's time and the share of it that was reached.
+    pub(crate) floor: bool,
+    pub(crate) round_trip: bool,
+}
+
+/// The table's head.
+pub(crate) fn header(columns: Columns) -> String {
     let names = format!(
         "{:>12} {:>12} {:>6} {:>9} {:>5} {:>3} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8} {:>7}",
         "size",
@@ -96,13 +108,17 @@ pub(crate) fn header(floor: bool, offset: bool) -> String {
         "(B)", "(elements)", "", "", "", "", "(us)", "(us, p50)", "(us)", "(us)", "(GB/s)", "(GB/s)", ""
     );
     let (mut names, mut units) = (format!("# {names}"), format!("# {units}"));
-    if offset {
+    if columns.offset {
         names += &format!(" {:>7}", "offset");
         units += &format!(" {:>7}", "(B)");
     }
-    if floor {
+    if columns.floor {
         names += &format!(" {:>11} {:>8}", "floor", "of_floor");
         units += &format!(" {:>11} {:>8}", "(us)", "(%)");
+    }
+    if columns.round_trip {
+        names += &format!(" {:>11}", "round trip");
+        units += &format!(" {:>11}", "(ns)");
     }
     format!("{names}\n{units}")
 }
@@ -132,6 +148,10 @@ pub(crate) fn line(row: &Row) -> String {
     }
     if let (Some(floor), Some(share)) = (row.floor_us, row.of_floor) {
         text += &format!(" {:>11} {:>8}", significant(floor), format!("{:.0}", share * 100.0));
+    }
+    if !row.round_trip_ns.is_empty() {
+        let trips: Vec<String> = row.round_trip_ns.iter().map(|ns| format!("{ns:.0}")).collect();
+        text += &format!(" {:>11}", trips.join("/"));
     }
     text
 }

@@ -25,6 +25,8 @@ pub(crate) struct Spec {
     pub(crate) pin: bool,
     /// Measure the bare kernel as well.
     pub(crate) floor: bool,
+    /// Measure how far the first two processors are apart, too.
+    pub(crate) round_trip: bool,
     pub(crate) mode: Mode,
     /// Bytes from the input's place in a page to the output's; in place, from the page. None for what the arena gives.
     pub(crate) offsets: Vec<u64>,
