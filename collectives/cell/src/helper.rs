@@ -1,7 +1,7 @@
 //! The daemon's part in a cell: work on calls for which a rank wants help.
 
 use crate::{
-    Regions, SLOTS,
+    Clock, Regions, SLOTS,
     cell::Cell,
     job::Job,
     shape::Shape,
@@ -44,6 +44,13 @@ impl Helper {
         Self { cell, through: 0, spent, job, worker: Worker::new(None, ranks) }
     }
 
+    /// Lets it learn by this clock how to write outputs: which way costs less depends on the machine.
+    #[must_use]
+    pub fn learning_by(mut self, clock: Clock) -> Self {
+        self.worker.learn_by(clock);
+        self
+    }
+
     /// The cell.
     #[must_use]
     pub const fn cell(&self) -> &Cell {
@@ -66,7 +73,7 @@ impl Helper {
     pub fn work(&mut self, regions: &impl Regions, bytes_max: u64) -> u64 {
         let Some(sequence) = self.next() else { return 0 };
         let mut bytes = 0;
-        let mut views = Views::new(self.worker);
+        let mut views = Views::new(None);
         if views.resolve(&self.job, regions).is_ok() {
             let slot = (sequence % SLOTS) as usize;
             let spent =
@@ -75,7 +82,7 @@ impl Helper {
             let left = total.saturating_sub(spent);
             // From the other end than the first rank, which comes first as often as not.
             let lanes = (0..self.cell.ranks()).rev();
-            let worked = self.job.work(&self.cell, &mut views, lanes, (left, bytes_max));
+            let worked = self.worker.work((&self.cell, &self.job), &mut views, lanes, (left, bytes_max));
             if let Some(entry) = self.spent.get_mut(slot) {
                 *entry = (sequence, spent + worked.blocks);
             }

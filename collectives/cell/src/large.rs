@@ -120,14 +120,14 @@ impl Member {
         if !self.job.is_claimable(&self.cell, self.rank) {
             return Ok((false, false));
         }
-        let mut views = Views::new(self.worker);
+        self.learn_nodes();
+        let mut views = Views::new(self.worker.rank);
         views.resolve(&self.job, regions)?;
         let inside = self.cell.layout.rank(self.rank, RankWord::Inside);
         self.cell.words.store(inside, self.job.sequence);
         // Either this rank sees the verdict, or whoever gave it sees this rank at work.
         full_fence();
         reach(Step::Entered);
-        self.learn_nodes();
         let mut worked = false;
         let failed = loop {
             if self.cell.verdict().is_some() {
@@ -135,7 +135,8 @@ impl Member {
             }
             let lanes = lanes(self.rank, &self.nodes);
             let blocks_max = if self.is_brief { 1 } else { u64::MAX };
-            let done = self.job.work(&self.cell, &mut views, lanes, (blocks_max, BYTES_PER_ROUND));
+            let limits = (blocks_max, BYTES_PER_ROUND);
+            let done = self.worker.work((&self.cell, &self.job), &mut views, lanes, limits);
             worked |= done.blocks > 0;
             if done.bytes < BYTES_PER_ROUND || self.is_brief {
                 break false;

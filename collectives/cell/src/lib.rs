@@ -25,6 +25,7 @@
 pub mod board;
 mod cell;
 mod claim;
+mod clock;
 mod exchange;
 mod extent;
 #[cfg(all(test, not(loom)))]
@@ -45,12 +46,14 @@ mod sleep;
 mod small;
 mod staged;
 pub mod step;
+mod ways;
 mod work;
 
 use ringway_mem::Window;
 use ringway_types::{DataType, Operation, Reduction};
 
 pub use cell::{AttachError, Cell, Contradiction, Verdict, bytes};
+pub use clock::{Clock, monotonic_ns};
 pub use exchange::{CallMemory, Exchange};
 pub use helper::Helper;
 pub use member::{Member, Poll, Refusal, StandIn};

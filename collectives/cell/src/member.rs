@@ -8,7 +8,7 @@ use core::time::Duration;
 use ringway_mem::Window;
 
 use crate::{
-    Call, OWN_INPUT, OWN_OUTPUT, Place, Regions, SLOTS,
+    Call, Clock, OWN_INPUT, OWN_OUTPUT, Place, Regions, SLOTS,
     cell::{Cell, Verdict},
     job::Job,
     large::Large,
@@ -138,6 +138,13 @@ impl Member {
             nodes: vec![0; ranks as usize],
             cell,
         }
+    }
+
+    /// Lets it learn by this clock how to write others' outputs: which way costs less depends on the machine.
+    #[must_use]
+    pub fn learning_by(mut self, clock: Clock) -> Self {
+        self.worker.learn_by(clock);
+        self
     }
 
     /// The cell.

@@ -6,43 +6,76 @@ use ringway_reduce::{Scalar, ScanStep, Source, Stores};
 use ringway_types::{Operation, Reduction};
 
 use crate::{
-    Regions,
+    Clock, Regions,
     cell::Cell,
     job::{Job, Piece},
     layout::SEGMENTS_AHEAD,
     staged,
     step::{Step, reach},
+    ways::Ways,
 };
 
 /// One entry for each rank.
 type List<T> = ArrayVec<T, { crate::RANKS_MAX as usize }>;
 
 /// Who works.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Worker {
     /// `None` for the daemon.
     pub(crate) rank: Option<u32>,
     /// Every rank can have a processor of its own, with caches of its own.
-    pub(crate) roomy: bool,
+    roomy: bool,
+    /// What it has learnt about writing others' outputs; without a clock it goes by a rule.
+    ways: Option<Ways>,
 }
 
 impl Worker {
     /// For a cell of so many ranks.
     pub(crate) fn new(rank: Option<u32>, ranks: u32) -> Self {
-        Self { rank, roomy: crate::online_processors().is_some_and(|online| online >= ranks) }
+        let roomy = crate::online_processors().is_some_and(|online| online >= ranks);
+        Self { rank, roomy, ways: None }
+    }
+
+    /// Lets it learn from what calls take.
+    pub(crate) fn learn_by(&mut self, clock: Clock) {
+        self.ways = Some(Ways::new(clock));
+    }
+
+    /// As [`Job::work`], with the stores that suit the call.
+    pub(crate) fn work(
+        &mut self,
+        (cell, job): (&Cell, &Job),
+        views: &mut Views<'_>,
+        lanes: impl Iterator<Item = u32>,
+        limits: (u64, u64),
+    ) -> Worked {
+        let Some(bytes) = views.bytes_to_others(job) else { return job.work(cell, views, lanes, limits) };
+        let guess = self.roomy && ringway_reduce::streaming_to_others_pays(bytes, job.shape.ranks);
+        let Some(ways) = &mut self.ways else {
+            views.streams_to_others = guess;
+            return job.work(cell, views, lanes, limits);
+        };
+        views.streams_to_others = ways.go_past(job.sequence, job.shape.operation, bytes, guess);
+        let begun = ways.begin();
+        let worked = job.work(cell, views, lanes, limits);
+        ways.end(begun, worked.bytes);
+        worked
     }
 }
 
 /// The memory of a job's ranks while it is worked on, and lists that kernels take.
 #[derive(Debug)]
 pub(crate) struct Views<'a> {
-    worker: Worker,
+    /// The rank that works; `None` for the daemon.
+    worker: Option<u32>,
     inputs: List<Option<Window<'a>>>,
     outputs: List<Option<Window<'a>>>,
     destinations: List<Window<'a>>,
     /// Which of the destinations is the worker's own output.
     own: Option<usize>,
     stores: Stores,
+    /// Bytes of memory that the whole call touches.
+    bytes: u64,
     /// Others' outputs are written past the caches, whatever `stores` says of the worker's own.
     streams_to_others: bool,
 }
@@ -77,7 +110,7 @@ const fn spreads(operation: Operation) -> bool {
 impl<'a> Views<'a> {
     /// Without any rank's memory. The lists are long: whoever gives this value on copies them.
     #[inline(always)]
-    pub(crate) fn new(worker: Worker) -> Self {
+    pub(crate) fn new(worker: Option<u32>) -> Self {
         Self {
             worker,
             inputs: List::new_const(),
@@ -85,6 +118,7 @@ impl<'a> Views<'a> {
             destinations: List::new_const(),
             own: None,
             stores: Stores::default(),
+            bytes: 0,
             streams_to_others: false,
         }
     }
@@ -111,17 +145,24 @@ impl<'a> Views<'a> {
         Ok(())
     }
 
-    /// Streaming stores pay where the call's memory does not fit the caches, and for others' outputs also where it fits
-    /// their own. Outputs that are inputs as well are written through the caches in any case.
+    /// Streaming stores pay where the call's memory does not fit the caches.
     fn choose_stores(&mut self, job: &Job) {
         let length = |window: &Option<Window<'_>>| window.map_or(0, |w| w.length() as u64);
-        let bytes = self.inputs.iter().chain(&self.outputs).map(length).sum();
-        let streams = !job.staged && ringway_reduce::streaming_pays(bytes, false);
+        self.bytes = self.inputs.iter().chain(&self.outputs).map(length).sum();
+        let streams = !job.staged && ringway_reduce::streaming_pays(self.bytes, false);
         self.stores = if streams { Stores::Streaming } else { Stores::Cached };
-        self.streams_to_others = !(streams || job.staged || job.pulls)
-            && self.worker.roomy
+    }
+
+    /// Bytes of memory that the whole call touches, when it is a question how others' outputs are written. Outputs that
+    /// are inputs as well are written through the caches in any case.
+    fn bytes_to_others(&self, job: &Job) -> Option<u64> {
+        let in_place = || job.parts.iter().all(|part| part.input == part.output);
+        let asks = self.stores == Stores::Cached
+            && ringway_reduce::streaming_to_others_matters(self.bytes)
+            && !(job.staged || job.pulls)
             && spreads(job.shape.operation)
-            && ringway_reduce::streaming_to_others_pays(bytes, job.shape.ranks);
+            && !in_place();
+        asks.then_some(self.bytes)
     }
 
     /// For the destinations as they are now.
@@ -202,7 +243,7 @@ impl<'a> Views<'a> {
     fn deliver(&mut self, rank: u32, to: Option<Window<'a>>, from: Option<&Window<'a>>) -> Option<()> {
         let to = to?;
         if from.is_none_or(|from| from.as_ptr() != to.as_ptr()) {
-            if self.worker.rank == Some(rank) {
+            if self.worker == Some(rank) {
                 self.own = Some(self.destinations.len());
             }
             self.destinations.try_push(to).ok()?;

@@ -32,7 +32,7 @@ use ringway_types::{DataType, Reduction};
 pub use copy::{copy, copy_with, swap};
 pub use error::{CopyError, ReduceError};
 pub use scalar::Scalar;
-pub use stores::{Stores, streaming_pays, streaming_to_others_pays};
+pub use stores::{Stores, streaming_pays, streaming_to_others_matters, streaming_to_others_pays};
 
 use kernel::level::{self, Level};
 

@@ -53,8 +53,8 @@ pub fn streaming_pays(total_bytes_touched: u64, in_place: bool) -> bool {
 /// That is so while the whole operation's `total_bytes_touched` stay in the caches that processors have for themselves:
 /// then a line of another one's memory is in its cache, and has to be fetched from there before it can be written
 /// through this one's, only to be fetched back. (For two processors, 64 KiB and f32: 6.1 us through the caches, 2.6 past
-/// them, and counting what touching the results costs afterwards 17.2 and 14.2; at 1 MiB they are even.) Little is not
-/// worth it.
+/// them, and counting what touching the results costs afterwards 17.2 and 14.2; at 1 MiB they are even.) It is so too,
+/// and for much more, where processors have no cache in common, which this does not know.
 ///
 /// The first call reads the size of the second level cache from the system.
 #[must_use]
@@ -63,8 +63,15 @@ pub fn streaming_to_others_pays(total_bytes_touched: u64, processors: u32) -> bo
     let private = || *CACHE.get_or_init(|| second_level(Path::new(CACHES)).unwrap_or(ASSUMED_PRIVATE_BYTES));
     cfg!(target_arch = "x86_64")
         && processors > 1
-        && total_bytes_touched >= LEAST_TO_OTHERS
+        && streaming_to_others_matters(total_bytes_touched)
         && total_bytes_touched <= private().saturating_mul(u64::from(processors))
+}
+
+/// Whether an operation that touches so many bytes in all is large enough for [`Stores::StreamingBut`] to make a
+/// difference worth a thought.
+#[must_use]
+pub const fn streaming_to_others_matters(total_bytes_touched: u64) -> bool {
+    cfg!(target_arch = "x86_64") && total_bytes_touched >= LEAST_TO_OTHERS
 }
 
 /// Bytes of the second level cache described in a folder.

@@ -88,7 +88,7 @@ pub(crate) struct Calls {
 impl Calls {
     pub(crate) fn new(cell: ringway_cell::Cell, part: Part, group_max: usize) -> Self {
         let ranks = cell.ranks();
-        let mut member = Member::new(cell, part.rank);
+        let mut member = Member::new(cell, part.rank).learning_by(ringway_cell::monotonic_ns);
         if let Some(node) = numa_node() {
             member.set_node(node);
         }

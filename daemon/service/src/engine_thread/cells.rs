@@ -138,7 +138,7 @@ impl GroupCell {
         let CellMemory { cell, mapping } = memory;
         Self {
             group,
-            helper: Some(Helper::new(cell.clone())),
+            helper: Some(Helper::new(cell.clone()).learning_by(ringway_cell::monotonic_ns)),
             seats: vec![Seat::default(); cell.ranks() as usize],
             cell,
             mapping,
