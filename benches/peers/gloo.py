@@ -92,6 +92,8 @@ def rank_main(rank, ranks, operation, seconds, sizes):
             begun = time.perf_counter()
             call()
             times.append((time.perf_counter() - begun) * 1e6)
+            if size >= ALIGN_FROM_BYTES:
+                dist.barrier()
         times = sorted(slowest(times))
         if rank == 0:
             quantile = {"min": times[0], "p50": statistics.median_low(times),

@@ -11,6 +11,9 @@
  */
 #define _GNU_SOURCE
 #include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +91,58 @@ static void run(const struct call *c) {
     default:
         break;
     }
+}
+
+/* How far two processors are apart: nanoseconds that a cache line takes from one to the other and back. A virtual machine's
+ * processors move about, and only times with the same distance compare. PEER_CPUS names the two: `0,1`. */
+#define TRIPS 100
+#define BATCHES 16
+
+static _Alignas(128) _Atomic unsigned long line;
+
+static void answer(unsigned long awaited) {
+    while (atomic_load_explicit(&line, memory_order_acquire) != awaited) __builtin_ia32_pause();
+    atomic_store_explicit(&line, awaited + 1, memory_order_release);
+}
+
+static void pin(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+static void *there(void *cpu) {
+    pin(*(int *)cpu);
+    for (unsigned long i = 0; i < TRIPS * BATCHES; i++) answer(2 * i);
+    return NULL;
+}
+
+static double fastest_ns;
+
+static void *here(void *cpu) {
+    pin(*(int *)cpu);
+    fastest_ns = 1e9;
+    for (unsigned long i = 0; i < BATCHES; i++) {
+        double begun = now_us();
+        for (unsigned long j = 0; j < TRIPS; j++) answer(2 * (i * TRIPS + j) + 1);
+        double ns = (now_us() - begun) * 1e3 / TRIPS;
+        fastest_ns = ns < fastest_ns ? ns : fastest_ns;
+    }
+    return NULL;
+}
+
+/* On rank 0; zero where it is not to be measured. */
+static double round_trip_ns(void) {
+    int cpus[2];
+    const char *named = getenv("PEER_CPUS");
+    if (rank != 0 || !named || sscanf(named, "%d,%d", &cpus[0], &cpus[1]) != 2) return 0;
+    pthread_t threads[2];
+    atomic_store(&line, 0);
+    pthread_create(&threads[0], NULL, there, &cpus[1]);
+    pthread_create(&threads[1], NULL, here, &cpus[0]);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    return fastest_ns;
 }
 
 /* What an application does between calls: it reads what it got and writes what it sends. */
@@ -191,6 +246,8 @@ static double *time_calls(const struct call *c, size_t bytes, double seconds, si
             }
         }
         mine[sample] = (now_us() - begun) / (double)loop;
+        /* Whoever touches its buffers first would take the processor from others that are about to read the clock. */
+        if (align) MPI_Barrier(MPI_COMM_WORLD);
         /* A machine where others work makes calls take much longer than the first ones said. */
         if ((sample + 1) % part == 0 && sample + 1 >= SAMPLES_MIN) {
             double spent = now_us() - started, most;
@@ -224,14 +281,18 @@ static unsigned long measure(enum operation operation, int in_place, size_t byte
     prepare(&c, operation, in_place, bytes / sizeof(float), a, b);
     size_t real = c.block * sizeof(float) * (operation >= ALL_GATHER ? (size_t)ranks : 1), count = 0;
     unsigned long wrong = check(&c);
+    double before = round_trip_ns();
     double *t = time_calls(&c, real, seconds, &count);
+    double after = round_trip_ns();
     if (rank == 0) {
         char name[MPI_MAX_LIBRARY_VERSION_STRING];
         library(name);
         printf("{\"library\":\"%s\",\"operation\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"in_place\":%s,\"samples\":%zu,"
-               "\"time_us\":{\"min\":%.4f,\"p50\":%.4f,\"p99\":%.4f,\"max\":%.4f},\"errors\":%lu}\n",
+               "\"time_us\":{\"min\":%.4f,\"p50\":%.4f,\"p99\":%.4f,\"max\":%.4f},\"errors\":%lu",
                name, NAMES[operation], real, ranks, in_place ? "true" : "false", count, quantile(t, count, 0),
                quantile(t, count, 0.5), quantile(t, count, 0.99), quantile(t, count, 1), wrong);
+        if (before > 0) printf(",\"round_trip_ns\":[%.1f,%.1f]", before, after);
+        printf("}\n");
         fflush(stdout);
     }
     free(t);

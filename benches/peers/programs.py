@@ -82,11 +82,16 @@ def build(name, folder):
     folder.mkdir(parents=True, exist_ok=True)
     program, source = folder / f"peer.{name}", HERE / "peer.c"
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
-        command = [PACKAGES[name][0], "-O3", "-march=native", "-Wall", "-o", str(program), str(source)]
+        command = [PACKAGES[name][0], "-O3", "-march=native", "-Wall", "-pthread", "-o", str(program), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Failed(f"peer.c does not compile: {' '.join(command)}\n{done.stderr}")
     return program
+
+
+def _processors():
+    """The two whose distance peer.c measures, where there are two."""
+    return {"PEER_CPUS": ",".join(map(str, cpus()[:2]))} if len(cpus()) > 1 else {}
 
 
 def _mpi_arguments(program, work):
@@ -123,7 +128,7 @@ def openmpi(folder, huge_pages):
         if work.ranks > len(cpus()):
             arguments += ["--mca", "mpi_yield_when_idle", "1"]
         arguments += ["--mca", "pml", "ob1", "--mca", "btl", "self,vader", *chosen[setting]]
-        return arguments + _mpi_arguments(program, work), {"PEER_HUGE": "1"} if huge_pages else {}
+        return arguments + _mpi_arguments(program, work), _processors() | ({"PEER_HUGE": "1"} if huge_pages else {})
 
     return Program("openmpi", settings, command)
 
@@ -134,7 +139,7 @@ def mpich(folder, huge_pages):
 
     def command(work, setting):
         environment = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"} if work.ranks > len(cpus()) else {}
-        environment |= {"PEER_HUGE": "1"} if huge_pages else {}
+        environment |= _processors() | ({"PEER_HUGE": "1"} if huge_pages else {})
         environment["UCX_TLS"] = {"cma": "sm,self", "posix": "posix,self"}[setting]
         binding = ["-bind-to", "core"] if work.ranks <= len(cpus()) else []
         return ["mpirun.mpich", "-n", str(work.ranks), *binding, *_mpi_arguments(program, work)], environment
@@ -168,7 +173,7 @@ def ringway(program, extra):
         how = "--floor" if setting == "registered" else "--unregistered"
         return [program, "perf", work.operation, "--ranks", str(work.ranks), "--sizes", ",".join(map(str, work.sizes)),
                 "--in-place", {"out": "no", "in": "yes", "both": "both"}[work.forms], "--seconds", str(work.seconds),
-                how, "--json", *extra], {}
+                how, "--round-trip", "--json", *extra], {}
 
     return Program("ringway", lambda work: ["registered"] + ["unregistered"] * (work.operation == "allreduce"), command)
 

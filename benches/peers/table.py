@@ -26,6 +26,43 @@ def required(operation, size, oversubscribed):
     return (1.1 if oversubscribed and size <= 64 else 1.0), None
 
 
+# Two processors are as far apart as at another time when a cache line's round trip takes at most so many times as long:
+# hardware threads of one core, cores with a common cache and cores without one differ by more.
+ALIKE = 1.5
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One program's median time in one round."""
+
+    turn: int
+    time_us: float
+    apart_ns: object  # how far the processors were apart; None when it was not measured
+
+    @staticmethod
+    def of(turn, time_us, trips):
+        """None when the processors moved meanwhile: such a time is of no place."""
+        if trips and max(trips) > ALIKE * min(trips):
+            return None
+        return Sample(turn, time_us, statistics.mean(trips) if trips else None)
+
+    def is_like(self, other):
+        if self.apart_ns is None or other.apart_ns is None:
+            return True
+        return max(self.apart_ns, other.apart_ns) <= ALIKE * min(self.apart_ns, other.apart_ns)
+
+
+def ratios(samples, others):
+    """Of each sample's time to that of the other program in the nearest round in which processors were as far apart."""
+    found = []
+    for sample in samples:
+        like = [other for other in others if sample.is_like(other) and other.time_us > 0]
+        if like:
+            nearest = min(like, key=lambda other: abs(other.turn - sample.turn))
+            found.append(sample.time_us / nearest.time_us)
+    return found
+
+
 @dataclass
 class Spread:
     """A median and the range of the middle half of the values."""
@@ -53,6 +90,7 @@ class Cell:
     bytes: int
     path: str
     ours_us: float
+    apart_ns: object  # how far the processors were apart, in the median
     peers: dict  # program -> its best setting, time, ratio of ours to it, ratio to its first setting
     floor_us: float
     of_floor: Spread
@@ -71,41 +109,43 @@ def key(operation, row):
 
 def cells(records, oversubscribed):
     """Records are (round, program, setting, row); one cell for everything that ringway was measured at."""
-    times, ours = {}, {}
+    samples, floors, paths = {}, {}, {}
     for turn, program, setting, row in records:
-        where = key(row["operation"], row)
-        times.setdefault((where, program), {}).setdefault(setting, {})[turn] = row["time_us"]["p50"]
+        where, trips = key(row["operation"], row), row.get("round_trip_ns") or []
+        sample = Sample.of(turn, row["time_us"]["p50"], trips[:2])
+        samples.setdefault((where, program), {}).setdefault(setting, []).extend([sample] if sample else [])
         if program == "ringway" and setting == "registered":
-            ours.setdefault(where, {})[turn] = row
+            paths[where] = row["path"]
+            floor = Sample.of(turn, row["floor_us"], trips[1:]) if row.get("floor_us") is not None else None
+            floors.setdefault(where, []).extend([floor] if floor else [])
     found = []
-    for where, rows in sorted(ours.items()):
+    for where, path in sorted(paths.items()):
         operation, ranks, in_place, size = where
-        own = times[where, "ringway"]["registered"]
-        peers = {}
-        for program in ("openmpi", "mpich", "gloo"):
-            settings = times.get((where, program), {})
-            if settings:
-                peers[program] = against(own, settings)
-        floors = [row["floor_us"] for row in rows.values() if row.get("floor_us") is not None]
-        shares = Spread.of([row["of_floor"] for row in rows.values() if row.get("of_floor") is not None])
+        own = samples[where, "ringway"]["registered"]
+        peers = {program: against(own, samples[where, program])
+                 for program in ("openmpi", "mpich", "gloo") if (where, program) in samples}
+        shares = Spread.of([1 / ratio for ratio in ratios(own, floors[where])])
         ratio, share = required(operation, size, oversubscribed(ranks))
-        slices = times[where, "ringway"].get("unregistered", {})
-        unregistered = Spread.of([time / own[turn] for turn, time in slices.items() if turn in own])
-        first = next(iter(rows.values()))
-        found.append(Cell(operation, ranks, in_place, size, first["path"], statistics.median(own.values()), peers,
-                          statistics.median(floors) if floors else None, shares, unregistered, ratio, share,
+        unregistered = Spread.of([1 / ratio for ratio in ratios(own, samples[where, "ringway"].get("unregistered", []))])
+        found.append(Cell(operation, ranks, in_place, size, path, median([sample.time_us for sample in own]),
+                          median([sample.apart_ns for sample in own if sample.apart_ns is not None]), peers,
+                          median([floor.time_us for floor in floors[where]]), shares, unregistered, ratio, share,
                           verdict(peers.get("openmpi"), shares, unregistered if size == UNREGISTERED_AT else None,
                                   ratio, share)))
     return found
 
 
+def median(values):
+    return statistics.median(values) if values else None
+
+
 def against(own, settings):
-    """Ours against the peer's best setting, and against its first, the one that it has by itself."""
-    best = min(settings, key=lambda name: statistics.median(settings[name].values()))
-    ratio = {name: Spread.of([own[turn] / time for turn, time in turns.items() if turn in own and time > 0])
-             for name, turns in settings.items()}
-    return {"setting": best, "time_us": statistics.median(settings[best].values()), "ratio": ratio[best],
-            "default_ratio": ratio[next(iter(settings))]}
+    """Ours against the setting that is best beside it, and against the first, the one that the peer has by itself."""
+    spreads = {name: Spread.of(ratios(own, samples)) for name, samples in settings.items()}
+    compared = [name for name in spreads if spreads[name]]
+    best = max(compared, key=lambda name: spreads[name].median, default=next(iter(spreads)))
+    return {"setting": best, "time_us": median([sample.time_us for sample in settings[best]]), "ratio": spreads[best],
+            "default_ratio": spreads[next(iter(spreads))]}
 
 
 def verdict(openmpi, shares, unregistered, ratio, share):
@@ -134,7 +174,7 @@ def ratio_text(spread):
     return "-" if spread is None else f"{spread.median:.2f} [{spread.low:.2f}-{spread.high:.2f}]"
 
 
-HEAD = ["operation", "ranks", "place", "size", "path", "ours us", "Open MPI us", "its setting", "ours/best", "allowed",
+HEAD = ["operation", "ranks", "place", "size", "path", "apart ns", "ours us", "Open MPI us", "its setting", "ours/best", "allowed",
         "ours/default", "MPICH us", "ours/MPICH", "Gloo us", "ours/Gloo", "floor us", "of floor", "required",
         "unreg/reg", "verdict"]
 
@@ -145,7 +185,7 @@ def columns(cell):
     time = lambda peer: number(peer["time_us"]) if peer else "-"
     share = "-" if cell.of_floor is None else f"{100 * cell.of_floor.median:.0f}%"
     return [cell.operation, str(cell.ranks), "in" if cell.in_place else "out", size_text(cell.bytes), cell.path,
-            number(cell.ours_us), time(openmpi), openmpi["setting"] if openmpi else "-", ours_to(openmpi),
+            "-" if cell.apart_ns is None else f"{cell.apart_ns:.0f}", number(cell.ours_us), time(openmpi), openmpi["setting"] if openmpi else "-", ours_to(openmpi),
             f"{cell.required_ratio:.2f}", ratio_text(openmpi["default_ratio"]) if openmpi else "-", time(mpich),
             ours_to(mpich), time(gloo), ours_to(gloo), number(cell.floor_us), share,
                 "-" if cell.required_floor is None else f"{100 * cell.required_floor:.0f}%",
