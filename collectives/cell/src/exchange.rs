@@ -18,6 +18,8 @@ const PAUSES: u32 = 8;
 
 /// How many calls before they are read.
 const READ_AHEAD: u64 = 8;
+/// Calls between two looks at how far others are.
+const LOOK_AHEAD_EVERY: u64 = 8;
 
 /// Of a small call, what differs from one to the next.
 #[derive(Debug, Clone, Copy)]
@@ -93,8 +95,10 @@ impl Member {
         let next = sequence + READ_AHEAD;
         let needed = |rank: &u32| *rank != self.rank && call.need.is_for(*rank);
         let needed = (0..self.cell.ranks()).filter(needed);
-        if self.ahead < next {
-            // Records that are not there yet are left to those who write them.
+        if self.ahead < next && sequence >= self.look_ahead_at {
+            // Records that are not there yet are left to those who write them. So is, mostly, the word that says how many
+            // are: its writer would have to fetch it back for every call.
+            self.look_ahead_at = sequence + LOOK_AHEAD_EVERY;
             self.ahead = needed.clone().map(|rank| self.cell.called(rank)).min().unwrap_or(0);
         }
         if self.ahead >= next {

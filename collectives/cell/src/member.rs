@@ -86,6 +86,8 @@ pub struct Member {
     free_until: u64,
     /// A call that those for whom this rank waits have published, when it was last looked.
     pub(crate) ahead: u64,
+    /// The first call at which it is looked again.
+    pub(crate) look_ahead_at: u64,
     /// Somebody else acts for this rank.
     away: bool,
     /// A poll does one block of work at most.
@@ -127,6 +129,7 @@ impl Member {
             consumed: 0,
             free_until: SLOTS,
             ahead: 0,
+            look_ahead_at: 0,
             away: false,
             is_brief: false,
             epoch: 0,
