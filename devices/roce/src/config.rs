@@ -54,6 +54,8 @@ pub struct RoceConfig {
     pub keep_alive_ns: u64,
     /// After how long without one it is lost, in nanoseconds.
     pub patience_ns: u64,
+    /// After how long without one it is lost when its host has said that nobody takes packets there, in nanoseconds.
+    pub refused_patience_ns: u64,
 }
 
 impl RoceConfig {
@@ -82,11 +84,12 @@ impl RoceConfig {
             connect_timeout_ns: 5_000_000_000,
             keep_alive_ns: 1_000_000_000,
             patience_ns: 10_000_000_000,
+            refused_patience_ns: 100_000_000,
         }
     }
 
     pub(crate) fn check(&self) -> Result<(), RoceError> {
-        let limits: [(&'static str, u64, u64, u64); 9] = [
+        let limits: [(&'static str, u64, u64, u64); 10] = [
             ("max_queue_pairs", self.max_queue_pairs.into(), 1, TABLE_MAX.into()),
             ("max_regions", self.max_regions.into(), 1, u16::MAX.into()),
             ("window", self.window.into(), 1, MAX_SELECTIVE_WINDOW.into()),
@@ -95,6 +98,7 @@ impl RoceConfig {
             ("rnr_retry_count", self.rnr_retry_count.into(), 0, 7),
             ("keep_alive_ns", self.keep_alive_ns, 1_000_000, 3_600_000_000_000),
             ("patience_ns", self.patience_ns, self.keep_alive_ns, u64::MAX / 2),
+            ("refused_patience_ns", self.refused_patience_ns, 1_000_000, u64::MAX / 2),
             ("connect_timeout_ns", self.connect_timeout_ns, 1_000_000, u64::MAX / 2),
         ];
         for (name, value, least, most) in limits {

@@ -19,6 +19,10 @@ pub struct RoceCounters {
     pub early: u64,
     /// Packets from another address than the peer's: dropped.
     pub strangers: u64,
+    /// Times the network said, of packets that queue pairs here have sent, that nobody takes them there.
+    pub refused: u64,
+    /// The same of packets that none here has sent: not believed.
+    pub refused_unknown: u64,
     /// Queue pairs that failed, but not by their owner's wish.
     pub failures: u64,
 }

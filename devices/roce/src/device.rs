@@ -8,11 +8,11 @@ use ringway_verbs::{
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, Role, Time, WorkRequest,
 };
-use ringway_wire::{Ecn, Header, Packet, ParseError, PathMtu, Psn, QueuePair as Number};
+use ringway_wire::{Bth, Ecn, Header, Packet, ParseError, PathMtu, Psn, QueuePair as Number};
 
 use crate::{
     PeerKind, RoceConfig, RoceCounters, RoceEndpoint, RoceError, RoceFailure,
-    link::{Link, Received},
+    link::{Link, Received, Refusal},
     pair::{Pair, Peer, Phase},
     shared::Shared,
     table::{Table, random},
@@ -61,6 +61,8 @@ struct Receiving {
     unknown_queue_pair: u64,
     early: u64,
     strangers: u64,
+    refused: u64,
+    refused_unknown: u64,
 }
 
 impl Receiving {
@@ -94,6 +96,32 @@ impl Receiving {
         pair.become_ready(shared);
         pair.settle(shared);
         pair.activate(shared);
+    }
+}
+
+impl Receiving {
+    /// The network says that nobody took a packet.
+    ///
+    /// That can be forged by whoever can send packets at all, and it comes late of a peer that has just begun to listen. So
+    /// first the packet that is quoted must be one that a queue pair here sends: between these addresses and ports, and to
+    /// the 24 random bits of its peer's number, which few can know who do not see the packets. And then nothing fails for
+    /// it: the peer is asked at once and loses only its patience, as one that is there answers in much less than that. What
+    /// is said of one queue pair is asked of all with that peer, as a process takes all its packets on one port, and hosts
+    /// limit how often they say so.
+    fn refuse(&mut self, refusal: &Refusal<'_>, table: &mut Table, shared: &mut Shared) {
+        let quoted = refusal.transport.first_chunk().map(|bytes| Bth::parse(bytes).0.destination);
+        let sent = |peer: &Peer| peer.path.flow == refusal.flow && Some(peer.endpoint.queue_pair) == quoted;
+        if !table.iter().any(|pair| pair.ringway_peer().is_some_and(sent)) {
+            self.refused_unknown += 1;
+            return;
+        }
+        self.refused += 1;
+        let address = refusal.flow.addresses.destination();
+        for pair in table.iter_mut() {
+            if pair.ringway_peer().is_some_and(|peer| peer.endpoint.address == address) {
+                pair.doubt_peer(shared);
+            }
+        }
     }
 }
 
@@ -145,11 +173,23 @@ impl<L: Link> RoceDevice<L> {
     /// What was counted since it was made. Looks at every queue pair.
     #[must_use]
     pub fn counters(&self) -> RoceCounters {
-        let Receiving { bad_icrc, malformed, unknown_queue_pair, early, strangers } = self.receiving;
+        let Receiving { bad_icrc, malformed, unknown_queue_pair, early, strangers, refused, refused_unknown } =
+            self.receiving;
         let mut transport = self.ended;
         self.table.iter().for_each(|pair| transport.add(&pair.transport.counters()));
         let (link, failures) = (self.link.counters(), self.shared.failures);
-        RoceCounters { transport, link, bad_icrc, malformed, unknown_queue_pair, early, strangers, failures }
+        RoceCounters {
+            transport,
+            link,
+            bad_icrc,
+            malformed,
+            unknown_queue_pair,
+            early,
+            strangers,
+            refused,
+            refused_unknown,
+            failures,
+        }
     }
 
     /// Sends for queue pairs that have something to send, in turn.
@@ -352,6 +392,7 @@ impl<L: Link> Device for RoceDevice<L> {
                 break;
             }
         }
+        link.refusals(&mut |refusal| receiving.refuse(refusal, table, shared));
         self.expire();
         self.run();
         self.take_completions(completions)

@@ -30,6 +30,12 @@ pub enum RoceFailure {
     /// Nothing has been heard of the peer.
     #[error("nothing has been heard of the peer for {0} ms")]
     Silent(u64),
+    /// The peer's host says that nobody listens there, and the peer, asked, says nothing.
+    #[error(
+        "the peer's host says that nobody takes packets on its RoCE port, and the peer has not answered for {0} ms since: \
+         its process has ended, or a firewall there rejects UDP port 4791"
+    )]
+    Refused(u64),
     /// The peer's queue pair has failed or was destroyed.
     #[error("the peer's queue pair has failed or was destroyed")]
     Gone,

@@ -42,7 +42,7 @@ pub use device::RoceDevice;
 pub use endpoint::{PeerKind, RoceEndpoint};
 pub use failure::RoceFailure;
 pub use link::{
-    Counters, Link, LinkError, Path, Received, SendError,
+    Counters, Link, LinkError, Path, Received, Refusal, SendError,
     udp::{UdpConfig, UdpLink},
     xdp::{XdpConfig, XdpLink, XdpMode},
 };

@@ -14,6 +14,9 @@ const ASK_FIRST_NS: u64 = 1_000_000;
 /// The same at most.
 const ASK_MOST_NS: u64 = 50_000_000;
 
+/// Between questions to a peer whose host says that it is gone.
+const ASK_DOUBTED_NS: u64 = 5_000_000;
+
 /// What is known of a peer's life.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Liveness {
@@ -21,6 +24,8 @@ pub(crate) struct Liveness {
     heard: Time,
     /// Since when it is asked and does not answer; while connecting, since when that goes on.
     asked: Option<Time>,
+    /// Since when it is asked because its host said that nobody takes packets there.
+    doubted: Option<Time>,
     /// When to ask next.
     ask_at: Time,
     interval_ns: u64,
@@ -29,7 +34,7 @@ pub(crate) struct Liveness {
 impl Liveness {
     /// Something came.
     pub(crate) const fn hear(&mut self, now: Time) {
-        (self.heard, self.asked) = (now, None);
+        (self.heard, self.asked, self.doubted) = (now, None, None);
     }
 }
 
@@ -48,6 +53,18 @@ impl Pair {
             Phase::Ready => Some(after(heard, shared.config.keep_alive_ns)),
             Phase::Init | Phase::Failed => None,
         }
+    }
+
+    /// The peer's host says that nobody takes packets there: it is asked at once, and often, and given up soon.
+    pub(crate) fn doubt_peer(&mut self, shared: &mut Shared) {
+        if !matches!(self.phase, Phase::Connecting | Phase::Ready) || self.liveness.doubted.is_some() {
+            return;
+        }
+        let now = shared.now;
+        self.liveness.doubted = Some(now);
+        self.liveness.asked.get_or_insert(now);
+        self.liveness.ask_at = now;
+        shared.timers.at_latest(self.index, now);
     }
 
     /// Asks the peer for a sign of life when that is due, and gives it up when none comes.
@@ -70,8 +87,15 @@ impl Pair {
                 if connecting { RoceFailure::NoAnswer } else { RoceFailure::Silent(silence / 1_000_000) };
             return self.fail(failure, shared);
         }
+        let unanswered = |since: Time| now.0.saturating_sub(since.max(shared.resumed).0);
+        let doubted = self.liveness.doubted.map(unanswered);
+        if let Some(waited) = doubted.filter(|waited| *waited > shared.config.refused_patience_ns) {
+            return self.fail(RoceFailure::Refused(waited / 1_000_000), shared);
+        }
         let liveness = &mut self.liveness;
-        if liveness.asked.is_none() {
+        if doubted.is_some() {
+            liveness.interval_ns = ASK_DOUBTED_NS;
+        } else if liveness.asked.is_none() {
             liveness.asked = Some(now);
             liveness.interval_ns =
                 if connecting { ASK_FIRST_NS } else { (shared.config.keep_alive_ns / 4).max(ASK_FIRST_NS) };

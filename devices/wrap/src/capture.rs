@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use ringway_roce::{Counters, Link, LinkError, Path, Received, SendError};
+use ringway_roce::{Counters, Link, LinkError, Path, Received, Refusal, SendError};
 use ringway_verbs::Time;
 use ringway_wire::{Flow, Options, PathMtu};
 
@@ -125,6 +125,10 @@ impl<L: Link, W: Write + Send + core::fmt::Debug> Link for Capture<L, W> {
             log.packet(&received.flow, received.ecn as u8, received.identification, received.transport);
             receive(received);
         })
+    }
+
+    fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>)) {
+        self.link.refusals(report);
     }
 
     fn deadline(&self) -> Option<Time> {

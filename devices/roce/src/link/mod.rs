@@ -39,6 +39,16 @@ pub struct Received<'a> {
     pub transport: &'a [u8],
 }
 
+/// A packet that went out and was not taken: the network says that nobody listens where it went. Anybody can say so who
+/// can send packets; whether to believe it is the receiver's to judge.
+#[derive(Debug, Clone, Copy)]
+pub struct Refusal<'a> {
+    /// Who sent it to whom.
+    pub flow: Flow,
+    /// What is quoted of what UDP carried: its beginning.
+    pub transport: &'a [u8],
+}
+
 /// Why a packet cannot be sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SendError {
@@ -99,6 +109,10 @@ pub trait Link: fmt::Debug + Send {
     /// Takes packets that have come in, a bounded number, and hands over each. Returns how many.
     fn poll(&mut self, now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize;
 
+    /// Hands over what the network has said, since the last call, of packets that nobody took; a bounded number. Costs
+    /// nothing while there is nothing. A link that hears no such news has none.
+    fn refusals(&mut self, _report: &mut dyn FnMut(&Refusal<'_>)) {}
+
     /// When to poll even if nothing comes in.
     fn deadline(&self) -> Option<Time> {
         None
@@ -140,6 +154,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn poll(&mut self, now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize {
         (**self).poll(now, receive)
+    }
+
+    fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>)) {
+        (**self).refusals(report);
     }
 
     fn deadline(&self) -> Option<Time> {

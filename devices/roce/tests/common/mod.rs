@@ -13,8 +13,8 @@ use std::{
 };
 
 use ringway_roce::{
-    Counters, Link, LinkError, Path, PeerKind, Received, RoceConfig, RoceDevice, RoceEndpoint, SendError,
-    UdpConfig, UdpLink,
+    Counters, Link, LinkError, Path, PeerKind, Received, Refusal, RoceConfig, RoceDevice, RoceEndpoint,
+    SendError, UdpConfig, UdpLink,
 };
 use ringway_sim::conformance::Side;
 use ringway_verbs::{Endpoint, Time};
@@ -87,6 +87,10 @@ impl Link for Cuttable {
 
     fn poll(&mut self, now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize {
         self.link.poll(now, receive)
+    }
+
+    fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>)) {
+        self.link.refusals(report);
     }
 
     fn deadline(&self) -> Option<Time> {

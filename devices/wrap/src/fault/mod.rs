@@ -6,7 +6,7 @@ use core::{cmp::Reverse, net::IpAddr};
 use std::collections::BinaryHeap;
 
 use fastrand::Rng;
-use ringway_roce::{Counters, Link, LinkError, Path, Received, SendError};
+use ringway_roce::{Counters, Link, LinkError, Path, Received, Refusal, SendError};
 use ringway_verbs::Time;
 use ringway_wire::{Check, Ecn, Flow, PathMtu, TRANSPORT_LENGTH_MAX};
 
@@ -251,6 +251,10 @@ impl<L: Link> Link for Faulty<L> {
         let mut handed = network.release(now, receive);
         self.link.poll(now, &mut |received| handed += network.arrive(now, received, receive));
         handed
+    }
+
+    fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>)) {
+        self.link.refusals(report);
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -6,6 +6,7 @@
 //! a connected one would make unpredictable. UDP checksums stay on: the kernel joins (GRO) and cuts (GSO) only packets
 //! that have them.
 
+mod errors;
 mod runs;
 mod socket;
 
@@ -26,11 +27,12 @@ use rustix::net::{
 };
 
 use self::{
+    errors::{Errors, keep_errors},
     runs::Runs,
     socket::{Outgoing, ReceiveBatch, SendBatch},
 };
 use super::{
-    Counters, Link, LinkError, Path, Received, SendError,
+    Counters, Link, LinkError, Path, Received, Refusal, SendError,
     local::{LocalAddress, is_link_local, open, path_mtu, refused, socket_address},
     system::{errno, option, set_option},
 };
@@ -43,6 +45,10 @@ const SEND_BATCH: usize = 64;
 const SEND_BYTES: usize = 1 << 20;
 /// The most sockets that send.
 const SENDERS_MAX: usize = 256;
+/// How often one flush tries again after a send failed for news of packets sent earlier.
+const RETRIES_PER_FLUSH: usize = 16;
+/// What a sending socket may keep of such news.
+const NEWS_BYTES: usize = 64 << 10;
 /// The option to receive packets without a UDP checksum over IPv6 (`linux/udp.h`).
 const UDP_NO_CHECK6_RX: i32 = 102;
 
@@ -91,6 +97,7 @@ pub struct UdpLink {
     runs: Runs,
     sending: SendBatch,
     receiving: ReceiveBatch,
+    errors: Errors,
     counters: Counters,
 }
 
@@ -142,6 +149,7 @@ impl UdpLink {
             runs: Runs::new(SEND_BYTES, SEND_BATCH, config.segmentation && can_cut),
             sending: SendBatch::new(SEND_BATCH),
             receiving: ReceiveBatch::new(RECEIVE_BATCH),
+            errors: Errors::new(),
             counters: Counters::default(),
             config,
         })
@@ -202,6 +210,20 @@ impl UdpLink {
         Some(self.sending.send(sender.socket.as_fd(), self.runs.bytes()))
     }
 
+    /// A send failed: finds out whether for what was sent now, or for news about packets that the socket sent earlier. In
+    /// that case nothing is wrong with what waits, and it can be sent.
+    fn is_old_news(&mut self, reason: i32) -> bool {
+        let Some(via) = self.runs.waiting().first().map(|run| run.path.via) else { return false };
+        let Some(sender) = self.senders.get(usize::try_from(via).unwrap_or(usize::MAX)) else { return false };
+        let (local, source_port) = (self.config.address, sender.port);
+        let heard = self.errors.read(&sender.socket, |to| {
+            let addresses = Addresses::new(local, to.ip())?;
+            Some(Flow { addresses, source_port, destination_port: to.port() })
+        });
+        // No socket that is not connected is refused a connection: the news was lost, or read before.
+        heard > 0 || reason == libc::ECONNREFUSED
+    }
+
     /// The kernel refused the first run that waits: its packets are lost, which transports live with.
     fn lose_one(&mut self, reason: i32) {
         if let Some(run) = self.runs.waiting().first() {
@@ -248,6 +270,7 @@ impl Link for UdpLink {
     }
 
     fn flush(&mut self) -> bool {
+        let mut retries = RETRIES_PER_FLUSH;
         while let Some(sent) = self.send_some() {
             match sent {
                 Ok(runs) => {
@@ -259,6 +282,7 @@ impl Link for UdpLink {
                 Err(error) => match errno(&error) {
                     libc::EAGAIN => return false,
                     libc::EINTR => {}
+                    reason if retries > 0 && self.is_old_news(reason) => retries -= 1,
                     reason => self.lose_one(reason),
                 },
             }
@@ -289,6 +313,12 @@ impl Link for UdpLink {
         packets
     }
 
+    fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>)) {
+        if !self.errors.is_empty() {
+            self.errors.take(report);
+        }
+    }
+
     fn event_descriptor(&self) -> Option<i32> {
         Some(self.receiver.as_raw_fd())
     }
@@ -303,8 +333,10 @@ fn sender(config: &UdpConfig, scope: u32) -> Result<Sender, LinkError> {
     let socket = open(config.address)?;
     let _ = set_socket_send_buffer_size_force(&socket, config.buffer_bytes)
         .or_else(|_| set_socket_send_buffer_size(&socket, config.buffer_bytes));
-    // Nobody reads what strangers send here: as little of it as possible is kept.
-    let _ = set_socket_recv_buffer_size(&socket, 0);
+    // Nobody reads what strangers send here, and little of it is kept: the room is for news of what was sent. Without
+    // that only timeouts tell that a peer is gone.
+    let _ = set_socket_recv_buffer_size(&socket, NEWS_BYTES);
+    let _ = keep_errors(socket.as_fd(), config.address.is_ipv4());
     bind(&socket, &socket_address(config.address, 0, scope)).map_err(failed)?;
     let name = SocketAddr::try_from(getsockname(&socket).map_err(failed)?).map_err(failed)?;
     Ok(Sender { socket, port: name.port() })

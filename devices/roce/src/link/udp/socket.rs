@@ -256,3 +256,76 @@ impl ReceiveBatch {
         Some(Incoming { source: self.names.get(at)?.address()?, bytes, segment, traffic_class })
     }
 }
+
+/// What is in a socket's error queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Notice<'a> {
+    /// Where the packet went that it is about.
+    pub(super) destination: SocketAddr,
+    /// It came in an ICMP message; otherwise this host says it of itself.
+    pub(super) from_network: bool,
+    /// ICMP's type and code.
+    pub(super) kind: u8,
+    pub(super) code: u8,
+    /// The beginning of what the packet carried.
+    pub(super) quoted: &'a [u8],
+}
+
+/// Bytes that are wanted of a packet that is quoted.
+const QUOTED_BYTES: usize = 64;
+
+/// Memory to read error queues with.
+#[derive(Debug)]
+pub(super) struct ErrorMemory {
+    name: Name,
+    control: Control,
+    quoted: [u8; QUOTED_BYTES],
+}
+
+impl ErrorMemory {
+    pub(super) const fn new() -> Self {
+        Self { name: Name::EMPTY, control: Control::EMPTY, quoted: [0; QUOTED_BYTES] }
+    }
+
+    /// Takes the next notice out of a socket's error queue; `None` when it makes no sense.
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<Option<Notice<'_>>> {
+        self.name = Name::EMPTY;
+        let mut vector = libc::iovec { iov_base: self.quoted.as_mut_ptr().cast(), iov_len: QUOTED_BYTES };
+        // SAFETY: a header of zero bytes is a valid one, which names nothing.
+        let mut header: libc::msghdr = unsafe { zeroed() };
+        header.msg_name = self.name.bytes.as_mut_ptr().cast();
+        header.msg_namelen = u32::try_from(Name::LENGTH).unwrap_or_default();
+        header.msg_iov = &raw mut vector;
+        header.msg_iovlen = 1;
+        header.msg_control = self.control.bytes.as_mut_ptr().cast();
+        header.msg_controllen = CONTROL_BYTES;
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        // SAFETY: the header was just filled with pointers to a name, a vector, control data and memory that are
+        // exclusively borrowed until this call returns, and with their lengths.
+        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
+        let length = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+        Ok(self.notice(header.msg_controllen, length))
+    }
+
+    fn notice(&self, control_bytes: usize, length: usize) -> Option<Notice<'_>> {
+        let control = self.control.bytes.get(..control_bytes)?;
+        let mut all = values(control);
+        let (_, _, value) = all.find(|(level, kind, _)| {
+            matches!(
+                (*level, *kind),
+                (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+            )
+        })?;
+        // `struct sock_extended_err` (`linux/errqueue.h`): the error number, then origin, type and code.
+        let (_, [origin, kind, code, ..]) = value.split_first_chunk::<4>()? else { return None };
+        let from_network = matches!(*origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6);
+        let destination = self.name.address()?;
+        Some(Notice {
+            destination,
+            from_network,
+            kind: *kind,
+            code: *code,
+            quoted: self.quoted.get(..length)?,
+        })
+    }
+}
