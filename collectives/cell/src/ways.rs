@@ -31,8 +31,10 @@ const WORTH: f64 = 0.94;
 const SLOWER: f64 = 1.5;
 /// ... so many times in a row that were timed.
 const SLOWER_TIMES: u32 = 3;
-/// Kinds of calls that are told apart, as far as they do not have the same place here.
-const KINDS: usize = 64;
+/// Magnitudes that have places of their own: from the least calls that matter, 2^15 bytes, to more than caches hold.
+const MAGNITUDES: usize = 16;
+/// Places for kinds of calls: one for each operation and magnitude.
+const PLACES: usize = 16 * MAGNITUDES;
 
 /// The calls that are alike: an operation, and the bytes it touches to the next lower power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +49,7 @@ impl Kind {
     }
 
     const fn place(self) -> usize {
-        (self.operation.code() as usize * 16 + self.magnitude as usize) % KINDS
+        (self.operation.code() as usize * MAGNITUDES + self.magnitude as usize % MAGNITUDES) % PLACES
     }
 }
 
@@ -164,7 +166,7 @@ pub(crate) struct Ways {
 
 impl Ways {
     pub(crate) fn new(clock: Clock) -> Self {
-        Self { clock, trials: vec![None; KINDS].into_boxed_slice(), current: None }
+        Self { clock, trials: vec![None; PLACES].into_boxed_slice(), current: None }
     }
 
     /// Whether to write past the caches in a call that reads and writes so many `bytes` in all. `guess` is the answer for
