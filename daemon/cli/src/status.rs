@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use ringway_client::Client;
-use ringway_service::status::{CommunicatorStatus, DaemonStatus};
+use ringway_service::status::{CommunicatorStatus, DaemonStatus, DeviceStatus};
 
 use crate::output;
 
@@ -99,6 +99,20 @@ fn print(status: &DaemonStatus) {
         counters.refused,
         counters.faults
     ));
+    status.devices.iter().for_each(device);
+}
+
+/// What a device has counted, without what never happened.
+fn device(status: &DeviceStatus) {
+    if !status.refused.is_empty() {
+        return output::line(&format!("device {} is not used: {}", status.name, status.refused));
+    }
+    let happened = status.counters.iter().filter(|(_, value)| **value > 0);
+    let counts: Vec<String> =
+        happened.map(|(name, value)| format!("{} {value}", name.replace('_', " "))).collect();
+    if !counts.is_empty() {
+        output::line(&format!("device {}: {}", status.name, counts.join(", ")));
+    }
 }
 
 fn communicator(status: &CommunicatorStatus) {

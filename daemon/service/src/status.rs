@@ -1,5 +1,7 @@
 //! The daemon's state as `ringway status` shows it: the shape of the JSON text that a status request returns.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// Everything.
@@ -19,6 +21,8 @@ pub struct DaemonStatus {
     pub spin_us: f64,
     /// The device between nodes, or `none`.
     pub device: String,
+    /// The devices that are open, the best first, then those that were tried and do not work here.
+    pub devices: Vec<DeviceStatus>,
     /// Where other daemons reach it; empty when it serves one node only.
     pub address: String,
     /// Its clients.
@@ -35,6 +39,17 @@ pub struct DaemonStatus {
     pub peers: u32,
     /// What happened since it started.
     pub counters: Counters,
+}
+
+/// A device between nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStatus {
+    /// Its kind.
+    pub name: String,
+    /// Why it is not used; empty when it is open.
+    pub refused: String,
+    /// What it has counted since the daemon started, by name; empty when it counts nothing.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// One client.
@@ -156,5 +171,6 @@ pub(crate) struct EngineStatus {
     pub(crate) communicators: Vec<CommunicatorStatus>,
     pub(crate) counters: Counters,
     pub(crate) device: &'static str,
+    pub(crate) devices: Vec<DeviceStatus>,
     pub(crate) spin_us: f64,
 }

@@ -26,3 +26,37 @@ pub struct RoceCounters {
     /// Queue pairs that failed, but not by their owner's wish.
     pub failures: u64,
 }
+
+impl RoceCounters {
+    /// Hands over each count with its name.
+    pub fn for_each(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        let Self { transport: rc, link, .. } = self;
+        for (name, value) in [
+            ("packets_sent", link.sent),
+            ("packets_received", link.received),
+            ("retransmitted", rc.retransmitted),
+            ("timeouts", rc.timeouts),
+            ("failures", self.failures),
+            ("bad_icrc", self.bad_icrc),
+            ("malformed", self.malformed),
+            ("unknown_queue_pair", self.unknown_queue_pair),
+            ("early", self.early),
+            ("strangers", self.strangers),
+            ("sequence_naks_sent", rc.sequence_naks_sent),
+            ("sequence_naks_received", rc.sequence_naks_received),
+            ("rnr_naks_sent", rc.rnr_naks_sent),
+            ("rnr_naks_received", rc.rnr_naks_received),
+            ("refusals_sent", rc.refusals_sent),
+            ("refusals_received", rc.refusals_received),
+            ("marked", rc.marked),
+            ("notifications_sent", rc.notifications_sent),
+            ("notifications_received", rc.notifications_received),
+            ("port_unreachable", self.refused),
+            ("port_unreachable_unknown", self.refused_unknown),
+            ("send_refused", link.refused),
+            ("system_calls", link.calls),
+        ] {
+            each(name, value);
+        }
+    }
+}

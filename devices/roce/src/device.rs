@@ -274,6 +274,10 @@ impl<L: Link> Device for RoceDevice<L> {
         capabilities
     }
 
+    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        self.counters().for_each(each);
+    }
+
     fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
         self.shared.memory.0.register(region, access)
     }

@@ -123,6 +123,10 @@ pub trait Device: core::fmt::Debug {
     /// What this device can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// Hands over what the device has counted since it was made, each count with a name of lower-case words joined by
+    /// underscores, always the same ones in the same order. May look at every queue pair: it is for people who ask.
+    fn for_each_counter(&self, _each: &mut dyn FnMut(&'static str, u64)) {}
+
     /// Makes a region known; local keys name it in requests posted here, remote keys in requests a peer posts.
     ///
     /// # Errors

@@ -5,8 +5,8 @@ use std::{fs, net::UdpSocket};
 use serde_json::Value;
 
 use crate::harness::{
-    Folder, KEY, LONG, Program, assert_mentions, configuration, free_address, ringway, spawn_daemon,
-    two_nodes,
+    Folder, KEY, LONG, Program, assert_mentions, configuration, form, free_address, ringway, spawn_daemon,
+    tell_all, two_nodes,
 };
 
 const PORT: u16 = 4791;
@@ -89,6 +89,34 @@ fn the_status_names_the_device() {
     let nodes = two_nodes("device = \"roce-udp\"");
     assert_eq!(nodes[0].status()["device"], "roce-udp");
     assert_mentions(&nodes[1].log(), &["roce-udp"]);
+}
+
+#[test]
+fn the_status_counts_what_a_bad_network_costs() {
+    let nodes = two_nodes("device = \"roce-udp\"\nfault = \"loss=0.01,corrupt=0.01,seed=7\"");
+    let mut ranks = form(&nodes, 1, "");
+    for _ in 0..10 {
+        tell_all(&mut ranks, "call allreduce f32 sum 400000 0");
+        assert!(ranks.iter_mut().all(|rank| rank.answer().as_deref() == Ok("3.0")));
+    }
+    let mut retransmitted = 0;
+    for node in &nodes {
+        let status = node.status();
+        let device = &status["devices"][0];
+        assert_eq!((&device["name"], &device["refused"]), (&"roce-udp".into(), &"".into()), "{device}");
+        let count =
+            |name: &str| device["counters"][name].as_u64().unwrap_or_else(|| panic!("{name}: {device}"));
+        assert!(count("packets_sent") > 100 && count("packets_received") > 100, "{device}");
+        assert!(count("bad_icrc") + count("malformed") > 0, "{device}");
+        assert_eq!(count("failures"), 0, "{device}");
+        retransmitted += count("retransmitted");
+        let shown = Program::start(&mut ringway(&["status", "--socket", &node.socket.display().to_string()]))
+            .end()
+            .success()
+            .out;
+        assert_mentions(&shown, &["device roce-udp: ", "packets sent", "retransmitted"]);
+    }
+    assert!(retransmitted > 0);
 }
 
 /// Between network namespaces, which only root may make.

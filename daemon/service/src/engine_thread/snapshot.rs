@@ -3,7 +3,7 @@
 use super::{EngineThread, Group, cells::GroupCell, inspection::signature};
 use crate::{
     membership::GroupKey,
-    status::{CommunicatorStatus, Counters, EngineStatus, RankStatus},
+    status::{CommunicatorStatus, Counters, DeviceStatus, EngineStatus, RankStatus},
 };
 
 impl EngineThread {
@@ -17,8 +17,18 @@ impl EngineThread {
                 ..self.counters
             },
             device: self.device.capabilities().name,
+            devices: vec![self.describe_device()],
             spin_us: self.polling.budget().as_secs_f64() * 1e6,
         }
+    }
+
+    fn describe_device(&self) -> DeviceStatus {
+        let name = self.device.capabilities().name.to_owned();
+        let mut status = DeviceStatus { name, ..DeviceStatus::default() };
+        self.device.for_each_counter(&mut |name, value| {
+            status.counters.insert(name.to_owned(), value);
+        });
+        status
     }
 
     fn describe(&self, key: GroupKey, group: &Group) -> CommunicatorStatus {
