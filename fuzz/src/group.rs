@@ -33,13 +33,17 @@ fn endpoints() -> Vec<PeerEndpoint> {
         .collect()
 }
 
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
 /// Every message, cut short, and with lengths that lie.
 #[must_use]
 pub fn message_samples() -> Vec<Vec<u8>> {
     let key = Key { secret: *b"0123456789abcdef", uid: 1000 };
     let failure = || Failure::new(FailureKind::JoinTimeout, "rank 3 did not come\u{7}");
     let requests = [
-        Request::Join { rank: 1, size: 4, timeout_ms: 1000, device: "tcp".to_owned() },
+        Request::Join { rank: 1, size: 4, timeout_ms: 1000, devices: names(&["roce", "tcp"]) },
         Request::Endpoints(endpoints()),
         Request::Ready,
         Request::Fail(failure()),
@@ -47,7 +51,7 @@ pub fn message_samples() -> Vec<Vec<u8>> {
     ];
     let answers = [
         Answer::Refuse { rank: 1, failure: failure() },
-        Answer::Roster { node: 1, node_of: vec![0, 0, 1, 1] },
+        Answer::Roster { node: 1, node_of: vec![0, 0, 1, 1], device: "tcp".to_owned() },
         Answer::Endpoints(endpoints()),
         Answer::Go,
         Answer::Fail(failure()),
@@ -83,13 +87,18 @@ pub fn root(bytes: &[u8]) {
         let body = match step % 9 {
             0..=2 => {
                 let [rank, size, timeout, device] = reader.bytes();
-                let device = if device > 250 { "other" } else { "tcp" }.to_owned();
+                let devices = names(match device {
+                    251.. => &["other"],
+                    200.. => &["roce", "tcp"],
+                    100.. => &["tcp", "roce"],
+                    _ => &["tcp"],
+                });
                 let size = if size > 250 { u32::MAX } else { u32::from(size % 6) };
                 Request::Join {
                     rank: u32::from(rank % 7),
                     size,
                     timeout_ms: u32::from(timeout) * 100,
-                    device,
+                    devices,
                 }
             }
             3 => {

@@ -52,6 +52,10 @@ impl Device for Quiet<'_> {
         self.0.deregister(key)
     }
 
+    fn is_busy(&self, key: LocalKey) -> bool {
+        self.0.is_busy(key)
+    }
+
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
         self.0.create_queue_pair(config)
     }

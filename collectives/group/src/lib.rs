@@ -5,7 +5,7 @@
 //! the caller hands the messages over by itself, so that one node or many take the same path:
 //!
 //! 1. *Gathering.* Each local rank is announced to the root ([`Request::Join`]), which checks that ranks are
-//!    different, agree about the size and the device, and come in time.
+//!    different, agree about the size, have a device in common, and come in time.
 //! 2. *Opening.* When all ranks are there every node gets the roster ([`Answer::Roster`]), opens one queue pair for
 //!    each other node and sends the endpoints to the root.
 //! 3. *Connecting.* When all endpoints are there the root gives each node those meant for it
@@ -32,7 +32,8 @@ mod simulation;
 pub use failure::{Failure, FailureKind};
 pub use member::{JoinRequest, Member, MemberConfig, MemberEvent};
 pub use message::{
-    Answer, ENDPOINTS_MAX, MESSAGE_BYTES_MAX, MalformedMessage, PeerEndpoint, Request, ToMember, ToRoot,
+    Answer, DEVICES_MAX, ENDPOINTS_MAX, MESSAGE_BYTES_MAX, MalformedMessage, PeerEndpoint, Request, ToMember,
+    ToRoot,
 };
 pub use names::{GroupId, Key, NodeRef, RootAt, Ticket};
 pub use root::{Limits, Root};

@@ -18,8 +18,9 @@ use crate::{
 /// What a member is told once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberConfig {
-    /// The device used between nodes, at most 32 printable characters: the same on all nodes of a communicator.
-    pub device: String,
+    /// The devices this node can use between nodes, the best first: one to [`DEVICES_MAX`](crate::DEVICES_MAX) names of at
+    /// most 32 printable characters. A communicator uses one that all its nodes have.
+    pub devices: Vec<String>,
     /// How long after its own deadline a member still waits for the root to say who was missing.
     pub grace: Duration,
     /// As [`crate::Limits::setup`] at the root.
@@ -59,6 +60,8 @@ pub enum MemberEvent {
         layout: Layout,
         /// This node's number.
         node: u32,
+        /// The device to use: one of [`MemberConfig::devices`].
+        device: String,
         /// The local ranks, ascending, with their tickets.
         local: Vec<(u32, Ticket)>,
     },
@@ -274,7 +277,7 @@ impl Member {
                 }
                 Some(())
             }
-            Answer::Roster { node, node_of } => self.roster(id, node, &node_of, now),
+            Answer::Roster { node, node_of, device } => self.roster(id, (node, &node_of), device, now),
             Answer::Endpoints(list) => self.endpoints(id, &list),
             Answer::Go => self.go(id),
             Answer::Fail(failure) => {
@@ -378,7 +381,7 @@ impl Member {
                 rank: *rank,
                 size: seat.size,
                 timeout_ms: u32::try_from(left_ms).unwrap_or(u32::MAX),
-                device: self.config.device.clone(),
+                devices: self.config.devices.clone(),
             };
             let message = ToRoot { key: group.key, group: id, body };
             self.events.push_back(MemberEvent::Send { root, message });
@@ -394,13 +397,20 @@ impl Member {
     }
 
     /// `None` when the root's roster makes no sense.
-    fn roster(&mut self, id: GroupId, node: u32, node_of: &[u32], now: Time) -> Option<()> {
+    fn roster(
+        &mut self,
+        id: GroupId,
+        (node, node_of): (u32, &[u32]),
+        device: String,
+        now: Time,
+    ) -> Option<()> {
         let group = self.groups.get_mut(&id)?;
         let layout = Layout::new(node_of)?;
         let numbered = node_of.iter().zip(0..).all(|(n, rank)| layout.node_of(rank) == *n);
         let size = layout.ranks();
         let mine = layout.local(node);
-        if group.phase != Phase::Gathering || !numbered || mine.is_empty() {
+        let offered = self.config.devices.contains(&device);
+        if group.phase != Phase::Gathering || !numbered || mine.is_empty() || !offered {
             return None;
         }
         // A seat of a rank that is elsewhere is about to be refused; every rank that is here must have its seat.
@@ -413,7 +423,7 @@ impl Member {
         group.setup_deadline = Some(after(now, self.config.setup)).max(first);
         group.phase = Phase::Opening;
         group.roster = Some(Roster { layout: layout.clone(), node });
-        self.events.push_back(MemberEvent::Open { group: id, layout, node, local });
+        self.events.push_back(MemberEvent::Open { group: id, layout, node, device, local });
         Some(())
     }
 

@@ -14,6 +14,9 @@ pub const MESSAGE_BYTES_MAX: usize = 48 * 1024;
 /// The most endpoints in one message.
 pub const ENDPOINTS_MAX: usize = 256;
 
+/// The most devices of one node.
+pub const DEVICES_MAX: usize = 4;
+
 /// From a member to the root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToRoot {
@@ -36,8 +39,8 @@ pub enum Request {
         size: u32,
         /// How long it goes on waiting, in milliseconds.
         timeout_ms: u32,
-        /// The device this node uses between nodes.
-        device: String,
+        /// The devices this node can use between nodes, the best first.
+        devices: Vec<String>,
     },
     /// Some of my endpoints, one for each other node, named by the node they are for.
     Endpoints(Vec<PeerEndpoint>),
@@ -74,6 +77,8 @@ pub enum Answer {
         node: u32,
         /// For each rank its node; nodes are numbered by their lowest rank.
         node_of: Vec<u32>,
+        /// The device that is used: all nodes have it.
+        device: String,
     },
     /// Some of the endpoints meant for you, named by the node they come from.
     Endpoints(Vec<PeerEndpoint>),
@@ -132,7 +137,7 @@ impl ToRoot {
         message.body = match message.body {
             Request::Fail(failure) => Request::Fail(failure.cleaned()),
             Request::Endpoints(list) if list.len() > ENDPOINTS_MAX => return Err(MalformedMessage),
-            Request::Join { ref device, .. } if !is_device_name(device) => return Err(MalformedMessage),
+            Request::Join { ref devices, .. } if !are_devices(devices) => return Err(MalformedMessage),
             other => other,
         };
         Ok(message)
@@ -158,14 +163,19 @@ impl ToMember {
             Answer::Fail(failure) => Answer::Fail(failure.cleaned()),
             Answer::Refuse { rank, failure } => Answer::Refuse { rank, failure: failure.cleaned() },
             Answer::Endpoints(list) if list.len() > ENDPOINTS_MAX => return Err(MalformedMessage),
+            Answer::Roster { ref device, .. } if !is_device_name(device) => return Err(MalformedMessage),
             other => other,
         };
         Ok(message)
     }
 }
 
+fn are_devices(names: &[String]) -> bool {
+    (1..=DEVICES_MAX).contains(&names.len()) && names.iter().all(|name| is_device_name(name))
+}
+
 fn is_device_name(name: &str) -> bool {
-    name.len() <= 32 && name.bytes().all(|b| b.is_ascii_graphic())
+    (1..=32).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic())
 }
 
 fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, MalformedMessage> {

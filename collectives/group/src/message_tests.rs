@@ -17,7 +17,7 @@ const KEY: Key = Key { secret: [0xff; 16], uid: u32::MAX };
 fn the_largest_messages_fit() {
     let group = GroupId(u64::MAX);
     let node_of: Vec<u32> = (0..8192).collect();
-    let roster = ToMember { group, body: Answer::Roster { node: 8191, node_of } };
+    let roster = ToMember { group, body: Answer::Roster { node: 8191, node_of, device: "x".into() } };
     assert_eq!(ToMember::decode(&roster.encode().expect("fits")), Ok(roster));
     let endpoint = Endpoint::new(&[0xff; Endpoint::CAPACITY]).expect("fits");
     let list: Vec<_> = (0..ENDPOINTS_MAX).map(|_| PeerEndpoint { node: u32::MAX, endpoint }).collect();
@@ -37,10 +37,13 @@ fn texts_of_peers_are_cleaned() {
         panic!("a failure comes back")
     };
     assert!(failure.text.starts_with("[31mxxx") && failure.text.len() == 1000);
-    let device = "a\nb".to_owned();
-    let body = Request::Join { rank: 0, size: 1, timeout_ms: 1, device };
-    let message = ToRoot { key: KEY, group: GroupId(1), body };
-    assert_eq!(ToRoot::decode(&message.encode().expect("fits")), Err(MalformedMessage));
+    for names in [&["a\nb"][..], &["a", ""], &["a"; DEVICES_MAX + 1], &[]] {
+        let devices = names.iter().map(|name| (*name).to_owned()).collect();
+        let body = Request::Join { rank: 0, size: 1, timeout_ms: 1, devices };
+        let message = ToRoot { key: KEY, group: GroupId(1), body };
+        let decoded = ToRoot::decode(&message.encode().expect("fits"));
+        assert_eq!(decoded, Err(MalformedMessage), "{names:?}");
+    }
 }
 
 proptest! {
@@ -72,7 +75,7 @@ proptest! {
         said in proptest::collection::vec((1_u64..3, answer(), any::<bool>()), 0..40),
     ) {
         let config = MemberConfig {
-            device: "x".into(),
+            devices: vec!["x".into()],
             grace: Duration::ZERO,
             setup: Duration::ZERO,
         };
@@ -133,7 +136,7 @@ fn request() -> impl Strategy<Value = Request> {
             rank,
             size,
             timeout_ms,
-            device: "x".into()
+            devices: vec!["x".into()],
         }),
         2 => endpoints().prop_map(Request::Endpoints),
         2 => Just(Request::Ready),
@@ -147,8 +150,8 @@ fn answer() -> impl Strategy<Value = Answer> {
     let refused = failure.clone();
     prop_oneof![
         4 => (0_u32..3, proptest::collection::vec(0_u32..3, 0..4))
-            .prop_map(|(node, node_of)| Answer::Roster { node, node_of }),
-        4 => Just(Answer::Roster { node: 0, node_of: vec![0, 0, 1] }),
+            .prop_map(|(node, node_of)| Answer::Roster { node, node_of, device: "x".into() }),
+        4 => Just(Answer::Roster { node: 0, node_of: vec![0, 0, 1], device: "x".into() }),
         4 => endpoints().prop_map(Answer::Endpoints),
         2 => Just(Answer::Go),
         1 => Just(Answer::Fail(failure)),

@@ -13,6 +13,9 @@ use crate::{
     names::{after, list_ranks},
 };
 
+/// Nodes whose devices are named when they have none in common.
+const OFFERS_SHOWN: usize = 4;
+
 /// Messages to members.
 pub(crate) type Outbox = VecDeque<(NodeRef, ToMember)>;
 
@@ -22,7 +25,7 @@ pub(crate) struct JoinOffer {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) timeout: Duration,
-    pub(crate) device: String,
+    pub(crate) devices: Vec<String>,
 }
 
 /// What became of a rendezvous.
@@ -67,7 +70,8 @@ struct Seat {
 #[derive(Debug)]
 struct Node {
     group: GroupId,
-    device: String,
+    /// What it can use between nodes, the best first.
+    devices: Vec<String>,
     number: u32,
     /// Its endpoints, by the node that they are for.
     endpoints: BTreeMap<u32, Endpoint>,
@@ -113,7 +117,7 @@ impl Rendezvous {
         setup: Duration,
         out: &mut Outbox,
     ) -> Verdict {
-        let JoinOffer { rank, size, timeout, device } = offer;
+        let JoinOffer { rank, size, timeout, devices } = offer;
         let mut refuse = |kind, text: String| {
             let body = Answer::Refuse { rank, failure: Failure::new(kind, text) };
             out.push_back((from, ToMember { group, body }));
@@ -134,10 +138,10 @@ impl Rendezvous {
             return refuse(FailureKind::DuplicateRank, text);
         }
         let size_mismatch = (size != self.size).then(sizes);
-        let device_mismatch = self.other_device(&device, rank);
+        let device_mismatch = self.no_device(&devices, rank);
         self.nodes.entry(from).or_insert(Node {
             group,
-            device,
+            devices,
             number: 0,
             endpoints: BTreeMap::new(),
             open: false,
@@ -157,23 +161,41 @@ impl Rendezvous {
         Verdict::Waiting
     }
 
-    fn other_device(&self, device: &str, rank: u32) -> Option<String> {
-        let (other_rank, other) = self
-            .ranks
-            .iter()
-            .filter_map(|(r, seat)| Some((*r, self.nodes.get(&seat.node)?)))
-            .find(|(_, node)| node.device != device)?;
+    /// Why the nodes that are there and one with these devices cannot work together; `None` when they can.
+    fn no_device(&self, devices: &[String], rank: u32) -> Option<String> {
+        if devices.iter().any(|device| self.nodes.values().all(|node| node.devices.contains(device))) {
+            return None;
+        }
+        let seats =
+            self.ranks.iter().filter_map(|(r, seat)| Some((*r, &self.nodes.get(&seat.node)?.devices[..])));
+        let mut said: Vec<(u32, &[String])> = Vec::new();
+        for (rank, devices) in seats.chain([(rank, devices)]) {
+            if said.len() < OFFERS_SHOWN && said.iter().all(|(_, other)| *other != devices) {
+                said.push((rank, devices));
+            }
+        }
+        let said = said.iter().map(|(rank, devices)| format!("rank {rank}'s has `{}`", devices.join("`, `")));
+        let said: Vec<String> = said.collect();
         Some(format!(
-            "rank {rank}'s node uses the device `{device}` but rank {other_rank}'s uses `{}`: configure the same \
-             device on every node",
-            other.device
+            "the nodes have no device in common: {}; configure one that works on every node (`ringway status` says \
+             there why another does not)",
+            said.join(", ")
         ))
+    }
+
+    /// The best device that all nodes have, in the order of the lowest rank's node.
+    fn best_device(&self) -> Option<String> {
+        let (_, seat) = self.ranks.first_key_value()?;
+        let mut devices = self.nodes.get(&seat.node)?.devices.iter();
+        devices.find(|device| self.nodes.values().all(|node| node.devices.contains(device))).cloned()
     }
 
     fn call_roster(&mut self, out: &mut Outbox) -> Verdict {
         let places: BTreeMap<NodeRef, u32> = self.nodes.keys().copied().zip(0..).collect();
         let labels: Vec<u32> = self.ranks.values().filter_map(|s| places.get(&s.node).copied()).collect();
-        let Some(layout) = Layout::new(&labels) else { return Verdict::Over };
+        let (Some(layout), Some(device)) = (Layout::new(&labels), self.best_device()) else {
+            return Verdict::Over;
+        };
         let node_of: Vec<u32> = (0..layout.ranks()).map(|r| layout.node_of(r)).collect();
         for (rank, seat) in &self.ranks {
             if let Some(node) = self.nodes.get_mut(&seat.node) {
@@ -181,7 +203,7 @@ impl Rendezvous {
             }
         }
         self.phase = Phase::Opening;
-        self.tell_all(|n| Answer::Roster { node: n, node_of: node_of.clone() }, out);
+        self.tell_all(|n| Answer::Roster { node: n, node_of: node_of.clone(), device: device.clone() }, out);
         Verdict::Waiting
     }
 

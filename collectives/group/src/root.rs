@@ -48,9 +48,9 @@ impl Root {
     /// A member said something.
     pub fn receive(&mut self, from: NodeRef, message: ToRoot, now: Time) {
         let ToRoot { key, group, body } = message;
-        if let Request::Join { rank, size, timeout_ms, device } = body {
+        if let Request::Join { rank, size, timeout_ms, devices } = body {
             let timeout = Duration::from_millis(u64::from(timeout_ms));
-            return self.join(from, key, group, JoinOffer { rank, size, timeout, device }, now);
+            return self.join(from, key, group, JoinOffer { rank, size, timeout, devices }, now);
         }
         // Anything else about a rendezvous that is over, or from a member that is not part of it, crossed its end.
         let Some(rendezvous) = self.forming.get_mut(&key).filter(|r| r.group_of(from) == Some(group)) else {

@@ -58,7 +58,8 @@ pub struct DaemonArgs {
     /// File with the cluster's key (64 hex digits, mode 0600): work with other nodes that have the same key
     #[arg(long, value_name = "FILE")]
     cluster_key_file: Option<String>,
-    /// What moves data between nodes: auto, roce-xdp or roce-udp (RoCEv2 in user space over AF_XDP or UDP) or tcp
+    /// What moves data between nodes: auto, roce-xdp or roce-udp (RoCEv2 in user space over AF_XDP or UDP) or tcp; of several
+    /// (roce-udp,tcp) the first that works and that the nodes of a communicator have in common
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     /// Lose, spoil, repeat, delay or mark packets that come in over a roce device, for tests: loss=0.01,seed=7

@@ -122,6 +122,15 @@ impl DeviceKind {
         }
     }
 
+    /// What it speaks with other nodes: kinds that speak the same understand each other.
+    #[must_use]
+    pub const fn protocol(self) -> &'static str {
+        match self {
+            Self::RoceXdp | Self::RoceUdp => "roce",
+            Self::Tcp => "tcp",
+        }
+    }
+
     /// Whether it handles packets itself, so that they can be captured, or lost on purpose.
     #[must_use]
     pub const fn has_packets(self) -> bool {
@@ -132,16 +141,16 @@ impl DeviceKind {
     }
 }
 
-/// Which device moves data between nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which devices move data between nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceChoice {
     /// The best that works here.
     Auto,
-    /// This kind.
-    Only(DeviceKind),
+    /// These kinds, the best first, as far as they work here.
+    Listed(Vec<DeviceKind>),
 }
 
-/// What the setting `device` may be.
+/// What the setting `device` may be; it may also be several of the kinds, with commas between them.
 pub const DEVICE_NAMES: [&str; 1 + DeviceKind::ALL.len()] = {
     let mut names = ["auto"; 1 + DeviceKind::ALL.len()];
     let mut at = 0;
@@ -204,7 +213,7 @@ pub struct Config {
     pub engine_cpu: Option<usize>,
     /// Work with other nodes; `None` to serve this node only.
     pub network: Option<NetworkConfig>,
-    /// Which device moves data between nodes.
+    /// Which devices move data between nodes.
     pub device: DeviceChoice,
     /// What happens on purpose to packets that come in from other nodes.
     pub fault: Option<FaultSpec>,

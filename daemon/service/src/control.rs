@@ -33,10 +33,12 @@ use self::{
 use crate::{
     ServiceError, Stop,
     config::Config,
+    devices::Open,
     engine_thread::{Command, Event, Lane},
     membership::{GroupKey, JoinTicket, Membership},
     poller::{Interest, MEMBERSHIP_TOKENS, Poller, Ready},
     session::SessionKey,
+    status::DeviceStatus,
 };
 
 const LISTENER: u64 = 0;
@@ -61,8 +63,8 @@ const SHUTDOWN_BOUND: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Control {
     config: Config,
-    /// The device between nodes.
-    device_name: &'static str,
+    open_devices: Vec<Open>,
+    refused_devices: Vec<DeviceStatus>,
     started: Instant,
     poller: Poller,
     listener: Listener,
@@ -106,8 +108,10 @@ struct Counters {
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) config: Config,
-    /// The device between nodes.
-    pub(crate) device_name: &'static str,
+    /// The devices between nodes, the best first.
+    pub(crate) open_devices: Vec<Open>,
+    /// Those that do not work here.
+    pub(crate) refused_devices: Vec<DeviceStatus>,
     pub(crate) poller: Poller,
     pub(crate) listener: Listener,
     pub(crate) stop: Stop,
@@ -120,8 +124,18 @@ pub(crate) struct Parts {
 impl Control {
     /// Registers with the poller everything that is there from the start.
     pub(crate) fn new(parts: Parts, now: Instant) -> Result<Self, ServiceError> {
-        let Parts { config, device_name, poller, listener, stop, membership, commands, events, thread } =
-            parts;
+        let Parts {
+            config,
+            open_devices,
+            refused_devices,
+            poller,
+            listener,
+            stop,
+            membership,
+            commands,
+            events,
+            thread,
+        } = parts;
         let engine = EngineLink::new(commands, events, thread);
         let watch = |fd: std::os::fd::BorrowedFd<'_>, token| {
             poller.add(fd, token, Interest::Read).map_err(ServiceError::system("watch a descriptor"))
@@ -132,7 +146,8 @@ impl Control {
         Ok(Self {
             users: Users::new(config.quotas),
             config,
-            device_name,
+            open_devices,
+            refused_devices,
             started: now,
             poller,
             listener,

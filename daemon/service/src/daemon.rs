@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::{
     Config, ServiceError, Stop,
     control::{Control, Listener, Parts},
-    devices::{self, Made},
+    devices::{self, Made, Open},
     engine_thread::{EngineThread, Lane},
     membership::{Membership, PeersConfig},
     peers::Times,
@@ -21,26 +21,37 @@ use crate::{
 pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
     allow_descriptors();
     let listener = Listener::bind(&config)?;
-    let Made { device, door, name: device_name } = devices::make(&config)?;
+    let Made { devices, open, refused, door } = devices::make(&config)?;
     let commands = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
     let events = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
     let poller = Poller::new().map_err(ServiceError::system("make an epoll instance"))?;
-    let peers = peers_config(&config, device_name);
+    let peers = peers_config(&config, &open);
     let membership = Membership::new(peers, door, poller.clone())
         .map_err(|error| ServiceError::Network(error.to_string()))?;
-    let engine = EngineThread::new(&config, device, commands.clone(), events.clone())?;
+    let engine = EngineThread::new(&config, devices, commands.clone(), events.clone())?;
     let (polling, spin) = engine.polling();
     let thread = engine.spawn(config.engine_cpu)?;
     tracing::info!(
         socket = %config.socket.display(),
-        device = device_name,
+        device = open.first().map(|open| open.name),
         address = membership.advertised().map(tracing::field::display),
         polling,
         spin_us = spin.as_micros(),
         pid = std::process::id(),
         "serving"
     );
-    let parts = Parts { config, device_name, poller, listener, stop, membership, commands, events, thread };
+    let parts = Parts {
+        config,
+        open_devices: open,
+        refused_devices: refused,
+        poller,
+        listener,
+        stop,
+        membership,
+        commands,
+        events,
+        thread,
+    };
     let control = Control::new(parts, Instant::now())?;
     // Without a service manager there is nobody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -58,7 +69,7 @@ fn allow_descriptors() {
     }
 }
 
-fn peers_config(config: &Config, device: &str) -> PeersConfig {
+fn peers_config(config: &Config, open: &[Open]) -> PeersConfig {
     let network = config.network.as_ref();
     let mut times = Times::default();
     if let Some(network) = network {
@@ -68,7 +79,7 @@ fn peers_config(config: &Config, device: &str) -> PeersConfig {
         listen: network.map(|n| n.listen),
         advertised: network.map(|n| n.advertise),
         key: network.map(|n| n.cluster_key.clone()),
-        device: device.to_owned(),
+        devices: open.iter().map(|open| open.protocol.to_owned()).collect(),
         times,
     }
 }

@@ -1,4 +1,4 @@
-//! The device between nodes: which kind, and what it is made of.
+//! The devices between nodes: which kinds, and what they are made of.
 
 use std::net::IpAddr;
 
@@ -9,64 +9,140 @@ use ringway_wrap::{Capture, Faulty};
 use crate::{
     Config, DeviceChoice, DeviceKind, NetworkConfig, ServiceError,
     door::TcpDoor,
-    engine_thread::{NoDevice, NodeDevice},
+    engine_thread::{NoDevice, NodeDevice, NodeDevices},
     peers::DataDoor,
+    status::DeviceStatus,
 };
 
 /// What `auto` tries, the best first.
-const PREFERENCE: [DeviceKind; 1] = [DeviceKind::Tcp];
+const PREFERENCE: &[DeviceKind] = &[DeviceKind::Tcp];
 
-/// A device and what belongs to it.
-pub(crate) struct Made {
-    pub(crate) device: NodeDevice,
-    /// Takes its connections from the daemons' port, where it has some.
-    pub(crate) door: Option<Box<dyn DataDoor>>,
+/// An open device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Open {
+    /// What it speaks. Nodes that speak the same can use it together, though their devices be of different kinds.
+    pub(crate) protocol: &'static str,
+    /// Its kind.
     pub(crate) name: &'static str,
 }
 
-/// Makes the device that was asked for, or the best that works here; one line in the log says why it is this one.
+/// The devices and what belongs to them.
+pub(crate) struct Made {
+    pub(crate) devices: NodeDevices,
+    /// The same as others know them, the best first: at least one.
+    pub(crate) open: Vec<Open>,
+    /// What was tried and does not work here, and why.
+    pub(crate) refused: Vec<DeviceStatus>,
+    /// Takes data connections from the daemons' port, where a device has some.
+    pub(crate) door: Option<Box<dyn DataDoor>>,
+}
+
+/// One device.
+struct One {
+    device: NodeDevice,
+    door: Option<Box<dyn DataDoor>>,
+}
+
+impl One {
+    fn new(device: NodeDevice) -> Self {
+        Self { device, door: None }
+    }
+}
+
+/// Makes the devices that were asked for, as far as they work here: of each protocol the best. Lines in the log say why it
+/// is these.
 pub(crate) fn make(config: &Config) -> Result<Made, ServiceError> {
     let Some(network) = &config.network else {
-        if let DeviceChoice::Only(kind) = config.device {
+        if let DeviceChoice::Listed(kinds) = &config.device {
             tracing::info!(
                 "device `{}` is not used: without cluster_key_file this daemon serves one node only",
-                kind.name()
+                names(kinds)
             );
         }
-        return Ok(Made { device: Box::new(NoDevice::default()), door: None, name: "none" });
+        let none = Open { protocol: "none", name: "none" };
+        let device: NodeDevice = Box::<NoDevice>::default();
+        let devices = NodeDevices::new([(none.protocol, device)]);
+        return Ok(Made { devices, open: vec![none], refused: Vec::new(), door: None });
     };
-    match config.device {
-        DeviceChoice::Only(kind) => make_kind(kind, network, config)
-            .map_err(|reason| ServiceError::Device { device: kind.name(), reason }),
-        DeviceChoice::Auto => make_best(network, config),
-    }
+    let kinds = wanted(config);
+    make_first(&kinds, |kind| make_one(kind, network, config))
 }
 
-fn make_best(network: &NetworkConfig, config: &Config) -> Result<Made, ServiceError> {
+/// The kinds to try, the best first.
+fn wanted(config: &Config) -> Vec<DeviceKind> {
     let packets = config.fault.is_some() || config.pcap.is_some();
-    let mut refused = Vec::new();
-    let kinds = if packets { DeviceKind::ALL.as_slice() } else { &PREFERENCE };
-    for kind in kinds.iter().filter(|kind| !packets || kind.has_packets()) {
-        match make_kind(*kind, network, config) {
-            Ok(made) => {
-                let why = if refused.is_empty() { "it is preferred".to_owned() } else { refused.join("; ") };
-                tracing::info!("device `{}` is used: {why}", made.name);
-                return Ok(made);
+    let kinds = match &config.device {
+        DeviceChoice::Auto if packets => DeviceKind::ALL.as_slice(),
+        DeviceChoice::Auto => PREFERENCE,
+        DeviceChoice::Listed(kinds) => kinds,
+    };
+    kinds.iter().copied().filter(|kind| !packets || kind.has_packets()).collect()
+}
+
+/// Makes the first of each protocol that works.
+fn make_first(
+    kinds: &[DeviceKind],
+    mut make_one: impl FnMut(DeviceKind) -> Result<One, String>,
+) -> Result<Made, ServiceError> {
+    let (mut devices, mut door) = (Vec::new(), None);
+    let (mut open, mut refused): (Vec<Open>, Vec<DeviceStatus>) = (Vec::new(), Vec::new());
+    for kind in kinds {
+        let (protocol, name) = (kind.protocol(), kind.name());
+        if let Some(better) = open.iter().find(|better| better.protocol == protocol) {
+            tracing::debug!("device `{name}` is not used: `{}` is better", better.name);
+            continue;
+        }
+        match make_one(*kind) {
+            Ok(one) => {
+                devices.push((protocol, one.device));
+                door = door.or(one.door);
+                open.push(Open { protocol, name });
             }
-            Err(reason) => refused.push(format!("`{}` does not work here: {reason}", kind.name())),
+            Err(reason) => {
+                refused.push(DeviceStatus {
+                    name: name.to_owned(),
+                    refused: reason,
+                    ..DeviceStatus::default()
+                });
+            }
         }
     }
-    Err(ServiceError::Device { device: "auto", reason: refused.join("; ") })
+    let Some(best) = open.first() else {
+        let reason = match refused.as_slice() {
+            [only] => only.refused.clone(),
+            several => reasons(several),
+        };
+        return Err(ServiceError::Device { device: names(kinds), reason });
+    };
+    if refused.is_empty() {
+        tracing::info!("device `{}` is used: it is preferred", best.name);
+    } else {
+        tracing::info!("{}; using `{}`", reasons(&refused), best.name);
+    }
+    for other in open.iter().skip(1) {
+        tracing::info!("device `{}` is open too, for nodes that lack `{}`", other.name, best.name);
+    }
+    Ok(Made { devices: NodeDevices::new(devices), open, refused, door })
 }
 
-fn make_kind(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Result<Made, String> {
+fn names(kinds: &[DeviceKind]) -> String {
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+    names.join(",")
+}
+
+fn reasons(refused: &[DeviceStatus]) -> String {
+    let all = refused.iter().map(|one| format!("device `{}` does not work here: {}", one.name, one.refused));
+    all.collect::<Vec<_>>().join("; ")
+}
+
+fn make_one(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Result<One, String> {
     match kind {
         DeviceKind::Tcp => {
             let mut tcp = TcpConfig::new(network.advertise);
             tcp.source = Some(network.listen.ip()).filter(|ip| !ip.is_unspecified());
             tcp.max_regions = u32::from(u16::MAX);
             let (device, acceptor) = TcpDevice::new(tcp).map_err(|error| error.to_string())?;
-            Ok(Made { device: Box::new(device), door: Some(Box::new(TcpDoor(acceptor))), name: kind.name() })
+            Ok(One { door: Some(Box::new(TcpDoor(acceptor))), ..One::new(Box::new(device)) })
         }
         DeviceKind::RoceXdp => {
             let link = XdpLink::new(XdpConfig::new(address(network))).map_err(|error| error.to_string())?;
@@ -88,7 +164,7 @@ fn address(network: &NetworkConfig) -> IpAddr {
 
 /// A RoCE device over a link, with what the settings put around it: a capture has what came over the wire, before faults
 /// are done to it.
-fn roce(kind: DeviceKind, mut link: Box<dyn Link>, config: &Config) -> Result<Made, String> {
+fn roce(kind: DeviceKind, mut link: Box<dyn Link>, config: &Config) -> Result<One, String> {
     if let Some(file) = &config.pcap {
         link = Box::new(
             Capture::create(link, file)
@@ -101,5 +177,52 @@ fn roce(kind: DeviceKind, mut link: Box<dyn Link>, config: &Config) -> Result<Ma
     }
     let roce = RoceConfig { max_regions: u32::from(u16::MAX), ..RoceConfig::new(kind.name()) };
     let device = RoceDevice::new(link, roce).map_err(|error| error.to_string())?;
-    Ok(Made { device: Box::new(device), door: None, name: kind.name() })
+    Ok(One::new(Box::new(device)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is made where only these work.
+    fn made(kinds: &[DeviceKind], working: &[DeviceKind]) -> Result<Made, ServiceError> {
+        make_first(kinds, |kind| match working.contains(&kind) {
+            true => Ok(One::new(Box::<NoDevice>::default())),
+            false => Err(format!("no {} today", kind.protocol())),
+        })
+    }
+
+    fn open(made: &Made) -> Vec<&str> {
+        made.open.iter().map(|open| open.name).collect()
+    }
+
+    #[test]
+    fn the_first_of_each_protocol_that_works_is_opened() {
+        let [xdp, udp, tcp] = DeviceKind::ALL;
+        for (working, expected, refused) in [
+            (&[xdp, udp, tcp][..], &["roce-xdp", "tcp"][..], &[][..]),
+            (&[udp, tcp], &["roce-udp", "tcp"], &["roce-xdp"]),
+            (&[tcp], &["tcp"], &["roce-xdp", "roce-udp"]),
+            (&[udp], &["roce-udp"], &["roce-xdp", "tcp"]),
+        ] {
+            let made = made(&DeviceKind::ALL, working).expect("one works");
+            assert_eq!(open(&made), expected);
+            let named: Vec<_> = made.refused.iter().map(|one| one.name.as_str()).collect();
+            assert_eq!(named, refused);
+            assert!(made.refused.iter().all(|one| one.refused.ends_with("today")));
+            assert_eq!(made.devices.status().len(), expected.len());
+        }
+    }
+
+    #[test]
+    fn where_none_works_every_reason_is_said() {
+        let [xdp, udp, tcp] = DeviceKind::ALL;
+        let text = |kinds: &[DeviceKind]| made(kinds, &[]).err().expect("none works").to_string();
+        assert_eq!(text(&[udp]), "device `roce-udp` does not work here: no roce today");
+        let all = text(&[xdp, udp, tcp]);
+        assert!(
+            all.contains("roce-xdp,roce-udp,tcp") && all.contains("no roce") && all.contains("no tcp"),
+            "{all}"
+        );
+    }
 }

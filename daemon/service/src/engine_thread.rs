@@ -10,6 +10,7 @@ mod cells;
 mod command;
 mod commands;
 mod device;
+mod devices;
 mod drain;
 mod inspection;
 mod lifetimes;
@@ -34,7 +35,7 @@ use crossbeam_queue::ArrayQueue;
 use ringway_engine::{CommunicatorId, Engine, EngineConfig, Failure, RankFailure, RegionId, WorkspaceConfig};
 use ringway_mem::{HandleTable, Mapping};
 use ringway_plan::{Layout, Tuning};
-use ringway_verbs::{Access, Completion, LocalKey, Time};
+use ringway_verbs::{Access, Completion, Device as _, LocalKey, Time};
 
 pub(crate) use self::{
     boards::BoardMemory,
@@ -44,6 +45,7 @@ pub(crate) use self::{
         RegionRefusal,
     },
     device::{NoDevice, NodeDevice},
+    devices::NodeDevices,
     reason::Reason,
 };
 use self::{boards::ScratchRegion, cells::Cells, memory::Memory, rings::Rings, standins::StandIns};
@@ -103,6 +105,8 @@ struct Client {
 #[derive(Debug)]
 struct Group {
     id: CommunicatorId,
+    /// The device between its nodes; empty with one node.
+    device: &'static str,
     layout: Layout,
     node: u32,
     /// The same on every node.
@@ -133,9 +137,9 @@ pub(crate) struct EngineThread {
     polling: Polling,
     start: Instant,
     engine: Engine,
-    device: NodeDevice,
-    /// Keeps the device's event descriptor registered.
-    _device_events: Option<OwnedFd>,
+    device: NodeDevices,
+    /// Keeps the devices' event descriptors registered.
+    _device_events: Vec<OwnedFd>,
     memory: Memory,
     regions: HandleTable<Region>,
     rings: Rings,
@@ -166,7 +170,7 @@ impl EngineThread {
     /// Makes the engine over a device, with a workspace that the device knows.
     pub(crate) fn new(
         config: &Config,
-        mut device: NodeDevice,
+        mut device: NodeDevices,
         commands: Arc<Lane<Command>>,
         events: Arc<Lane<Event>>,
     ) -> Result<Self, ServiceError> {
@@ -271,9 +275,9 @@ impl EngineThread {
     fn turn(&mut self, now: Time) -> bool {
         let count = self.device.poll(now, &mut self.completions);
         let completions = self.completions.get(..count).unwrap_or_default();
-        self.engine.complete(now, completions, &mut *self.device, &mut self.memory);
+        self.engine.complete(now, completions, &mut self.device, &mut self.memory);
         let asked = self.drain(now);
-        let advanced = self.engine.advance(now, &mut *self.device, &mut self.memory);
+        let advanced = self.engine.advance(now, &mut self.device, &mut self.memory);
         let acted = self.stand_in(now);
         let told = self.publish();
         let helped = self.help();

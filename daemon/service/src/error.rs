@@ -48,7 +48,7 @@ pub enum ServiceError {
     #[error("device `{device}` does not work here: {reason}")]
     Device {
         /// Which.
-        device: &'static str,
+        device: String,
         /// Why, and what to do.
         reason: String,
     },

@@ -36,8 +36,8 @@ pub(crate) struct PeersConfig {
     pub(crate) advertised: Option<SocketAddr>,
     /// Proves that daemons belong together.
     pub(crate) key: Option<ClusterKey>,
-    /// The device between nodes: the same on every node.
-    pub(crate) device: String,
+    /// What the devices between nodes speak, the best first. A communicator uses what all its nodes have.
+    pub(crate) devices: Vec<String>,
     /// How patient to be with others.
     pub(crate) times: Times,
 }
@@ -70,6 +70,8 @@ pub(crate) enum MembershipEvent {
         layout: Layout,
         /// This node's number.
         node: u32,
+        /// What the device speaks that is used: one of [`PeersConfig::devices`].
+        device: String,
         /// The ranks on this node, ascending, with their tickets.
         local: Vec<(u32, JoinTicket)>,
     },
@@ -121,10 +123,11 @@ impl Membership {
         door: Option<Box<dyn DataDoor>>,
         poller: Poller,
     ) -> Result<Self, PeersError> {
-        let PeersConfig { listen, advertised, key, device, times } = config;
+        let PeersConfig { listen, advertised, key, devices, times } = config;
         let peers = Peers::new(listen, key.as_ref(), times, door, poller)?;
         let limits = Limits { ranks: ringway_abi::MAX_RANKS, ..Limits::default() };
-        let member = Member::new(MemberConfig { device, grace: Duration::from_secs(2), setup: limits.setup });
+        let member =
+            Member::new(MemberConfig { devices, grace: Duration::from_secs(2), setup: limits.setup });
         let now = Instant::now();
         Ok(Self {
             listen: peers.listening_on(),
@@ -306,8 +309,8 @@ impl Membership {
             MemberEvent::Send { root: RootAt::There(root), message } => {
                 return self.peers.send_to_root(root, &message, self.now);
             }
-            MemberEvent::Open { group, layout, node, local } => {
-                MembershipEvent::Open { group, layout, node, local }
+            MemberEvent::Open { group, layout, node, device, local } => {
+                MembershipEvent::Open { group, layout, node, device, local }
             }
             MemberEvent::Connect { group, endpoints } => MembershipEvent::Connect { group, endpoints },
             MemberEvent::Formed { group } => MembershipEvent::Joined { group },

@@ -286,6 +286,10 @@ impl<L: Link> Device for RoceDevice<L> {
         self.shared.memory.0.deregister(key)
     }
 
+    fn is_busy(&self, key: LocalKey) -> bool {
+        self.shared.memory.0.is_busy(key)
+    }
+
     fn create_queue_pair(&mut self, depths: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
         let invalid = QueuePairError::System(libc::EINVAL);
         if depths.send_depth > MAX_DEPTH || depths.receive_depth > MAX_DEPTH {

@@ -1,5 +1,5 @@
-//! The device passes the suite over AF_XDP between network namespaces, with selective acknowledgement and without. It
-//! needs root; without it each test says so and checks nothing.
+//! The device passes the suite over AF_XDP between network namespaces, with selective acknowledgement and without, and with
+//! AF_XDP at one end and UDP at the other. It needs root; without it each test says so and checks nothing.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may panic")]
 
@@ -7,6 +7,7 @@ mod common;
 mod namespaces;
 
 use std::{
+    net::IpAddr,
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -14,9 +15,13 @@ use std::{
 
 use common::{Cuttable, Pair};
 use namespaces::{INTERFACE, Node, network};
-use ringway_roce::{Link, RoceConfig, RoceDevice, XdpConfig, XdpLink};
+use ringway_roce::{
+    Counters, Link, LinkError, Path, Received, Refusal, RoceConfig, RoceDevice, SendError, UdpConfig,
+    UdpLink, XdpConfig, XdpLink,
+};
 use ringway_sim::conformance::{Harness, Side};
 use ringway_verbs::{Endpoint, Time};
+use ringway_wire::PathMtu;
 
 /// Networks that no test uses now.
 static NETWORKS: Mutex<Vec<[Node; 2]>> = Mutex::new(Vec::new());
@@ -57,8 +62,17 @@ impl Xdp {
     }
 
     fn with(config: RoceConfig) -> Self {
+        Self::over(config, |nodes| nodes.each_ref().map(|node| Box::new(open(node)) as Box<dyn Link>))
+    }
+
+    /// The right one is over UDP.
+    fn and_udp(config: RoceConfig) -> Self {
+        Self::over(config, |[left, right]| [Box::new(open(left)), Box::new(Inside::new(right))])
+    }
+
+    fn over(config: RoceConfig, links: impl FnOnce(&[Node; 2]) -> [Box<dyn Link>; 2]) -> Self {
         let nodes = free_network().or_else(new_network).unwrap();
-        let links = nodes.each_ref().map(|node| Box::new(open(node)) as Box<dyn Link>);
+        let links = links(&nodes);
         Self { pair: Some(Pair::over(config, links)), nodes: Some(nodes) }
     }
 
@@ -86,15 +100,73 @@ fn open(node: &Node) -> XdpLink {
     }
 }
 
+/// A link over UDP sockets in a namespace, which looks for ways there.
+#[derive(Debug)]
+struct Inside {
+    link: UdpLink,
+    node: Node,
+}
+
+impl Inside {
+    fn new(node: &Node) -> Self {
+        let link = node.inside(|| UdpLink::new(UdpConfig::new(node.address(false))));
+        Self { link: link.unwrap_or_else(|error| panic!("{error}")), node: node.again() }
+    }
+}
+
+impl Link for Inside {
+    fn local_address(&self) -> IpAddr {
+        self.link.local_address()
+    }
+
+    fn mtu(&self) -> PathMtu {
+        self.link.mtu()
+    }
+
+    fn path(&mut self, peer: IpAddr, entropy: u32, traffic_class: u8) -> Result<Path, LinkError> {
+        let link = &mut self.link;
+        self.node.inside(|| link.path(peer, entropy, traffic_class))
+    }
+
+    fn send(
+        &mut self,
+        path: &Path,
+        length: usize,
+        write: &mut dyn FnMut(u16, &mut [u8]),
+    ) -> Result<(), SendError> {
+        self.link.send(path, length, write)
+    }
+
+    fn flush(&mut self) -> bool {
+        self.link.flush()
+    }
+
+    fn poll(&mut self, now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize {
+        self.link.poll(now, receive)
+    }
+
+    fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>)) {
+        self.link.refusals(report);
+    }
+
+    fn event_descriptor(&self) -> Option<i32> {
+        self.link.event_descriptor()
+    }
+
+    fn counters(&self) -> Counters {
+        self.link.counters()
+    }
+}
+
 macro_rules! xdp_harness {
-    ($name:ident, $config:expr) => {
+    ($name:ident, $with:ident, $config:expr) => {
         struct $name(Xdp);
 
         impl Harness for $name {
             type Device = RoceDevice<Cuttable>;
 
             fn new() -> Self {
-                Self(Xdp::with($config))
+                Self(Xdp::$with($config))
             }
 
             fn is_possible() -> bool {
@@ -124,11 +196,16 @@ macro_rules! xdp_harness {
     };
 }
 
-xdp_harness!(Selective, common::config());
-xdp_harness!(GoBackN, RoceConfig { selective: false, ..common::config() });
+xdp_harness!(Selective, with, common::config());
+xdp_harness!(AndUdp, and_udp, common::config());
+xdp_harness!(GoBackN, with, RoceConfig { selective: false, ..common::config() });
 
 mod selective {
     ringway_sim::conformance_suite!(super::Selective);
+}
+
+mod and_udp {
+    ringway_sim::conformance_suite!(super::AndUdp);
 }
 
 mod go_back_n {

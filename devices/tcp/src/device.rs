@@ -65,10 +65,13 @@ impl TcpConfig {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// The upper half of the number, so that numbers of destroyed queue pairs do not match.
+    /// The upper part of the number, so that numbers of destroyed queue pairs do not match.
     generation: u16,
     pair: Option<Box<QueuePair>>,
 }
+
+/// The last generation of queue pairs in one slot: numbers have 31 bits.
+const GENERATION_MAX: u16 = 0x7fff;
 
 /// The verbs contract over kernel TCP. See the crate's documentation.
 #[derive(Debug)]
@@ -267,6 +270,10 @@ impl Device for TcpDevice {
         self.shared.memory.deregister(key)
     }
 
+    fn is_busy(&self, key: LocalKey) -> bool {
+        self.shared.memory.is_busy(key)
+    }
+
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
         let limit = self.shared.config.max_queue_pairs;
         if config.send_depth > MAX_DEPTH || config.receive_depth > MAX_DEPTH {
@@ -284,7 +291,7 @@ impl Device for TcpDevice {
             }
         };
         let slot = self.slots.get_mut(usize::from(index)).ok_or(full)?;
-        slot.generation = slot.generation.wrapping_add(1).max(1);
+        slot.generation = slot.generation % GENERATION_MAX + 1;
         let number = QueuePairNumber(u32::from(slot.generation) << 16 | u32::from(index));
         slot.pair = Some(QueuePair::new(number, config, token));
         // Room for everything is made here, so that the data path never allocates.

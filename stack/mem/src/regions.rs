@@ -110,6 +110,12 @@ impl RegionTable {
         Ok(())
     }
 
+    /// Whether something uses a region.
+    #[must_use]
+    pub fn is_busy(&self, key: LocalKey) -> bool {
+        self.region(key.0).is_some_and(|region| region.uses > 0)
+    }
+
     #[inline]
     fn region(&self, key: u32) -> Option<&Region> {
         let slot = self.slots.get(usize::from(key as u16))?;

@@ -133,6 +133,10 @@ impl Device for SimDevice {
         Ok(())
     }
 
+    fn is_busy(&self, key: LocalKey) -> bool {
+        self.with_node(|node| Some(node.regions.get(&key.0)?.uses > 0)) == Some(true)
+    }
+
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
         let limit = self.capabilities().max_queue_pairs;
         self.with_node(|node| {

@@ -25,7 +25,7 @@ pub use request::{
     ReceiveRequest, RemoteKey, RemoteSlice, Status, WorkRequest,
 };
 
-/// Names a queue pair on its device.
+/// Names a queue pair on its device, which gives numbers of 31 bits: whoever has two devices tells them apart by the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueuePairNumber(pub u32);
 
@@ -138,6 +138,9 @@ pub trait Device: core::fmt::Debug {
     /// # Errors
     /// [`RegisterError::Busy`] while a posted request still uses it; [`RegisterError::UnknownKey`] otherwise.
     fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError>;
+
+    /// Whether something that was posted still uses a region: then [`Device::deregister`] would refuse.
+    fn is_busy(&self, key: LocalKey) -> bool;
 
     /// Makes a queue pair, in [`QueuePairState::Init`].
     ///

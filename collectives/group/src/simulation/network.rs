@@ -74,6 +74,7 @@ struct Daemon {
 #[derive(Debug)]
 struct Instance {
     node_of: Vec<u32>,
+    device: String,
     members: Vec<(usize, GroupId)>,
 }
 
@@ -104,19 +105,25 @@ fn endpoint(from: u32, to: u32) -> Endpoint {
 
 impl Network {
     pub(crate) fn new(nodes: usize) -> Self {
-        let config = MemberConfig {
-            device: "sim".into(),
+        // What only some have is not used, whoever likes it best.
+        let devices = |node: usize| match node % 3 {
+            0 => &["fast", "sim"][..],
+            1 => &["sim"],
+            _ => &["sim", "fast"],
+        };
+        let config = |node| MemberConfig {
+            devices: devices(node).iter().map(|name| (*name).to_owned()).collect(),
             grace: Duration::from_secs(2),
             setup: Limits::default().setup,
         };
-        let daemon = || Daemon {
-            member: Member::new(config.clone()),
+        let daemon = |node| Daemon {
+            member: Member::new(config(node)),
             root: Root::new(Limits::default()),
             opened: BTreeMap::new(),
             closed: BTreeSet::new(),
         };
         Self {
-            daemons: (0..nodes).map(|_| daemon()).collect(),
+            daemons: (0..nodes).map(daemon).collect(),
             connections: Vec::new(),
             notices: Vec::new(),
             work: Vec::new(),
@@ -322,15 +329,18 @@ impl Network {
 
     /// Rosters that a root calls in one go belong to one communicator.
     fn note_roster(&self, root: usize, to: NodeRef, message: &ToMember, roster: &mut Option<Instance>) {
-        let Answer::Roster { node_of, .. } = &message.body else { return };
+        let Answer::Roster { node_of, device, .. } = &message.body else { return };
         let who = match self.connections.iter().find(|c| c.node == to) {
             Some(connection) => connection.from,
             None if to == NodeRef::HERE => root,
             None => return,
         };
-        let instance =
-            roster.get_or_insert_with(|| Instance { node_of: node_of.clone(), members: Vec::new() });
-        assert_eq!(instance.node_of, *node_of);
+        let instance = roster.get_or_insert_with(|| Instance {
+            node_of: node_of.clone(),
+            device: device.clone(),
+            members: Vec::new(),
+        });
+        assert_eq!((&instance.node_of, &instance.device), (node_of, device));
         instance.members.push((who, message.group));
     }
 
@@ -346,7 +356,7 @@ impl Network {
                     c.up.push_back(bytes);
                 }
             }
-            MemberEvent::Open { group, layout, node: number, local } => {
+            MemberEvent::Open { group, layout, node: number, local, .. } => {
                 let node_of: Vec<u32> = (0..layout.ranks()).map(|r| layout.node_of(r)).collect();
                 assert_eq!(local.iter().map(|(r, _)| *r).collect::<Vec<_>>(), layout.local(number));
                 let old = self.daemons[node].opened.insert(group, (number, node_of, local));

@@ -13,6 +13,7 @@ mod rank;
 mod autostart;
 mod calls;
 mod daemon;
+mod devices;
 mod formation;
 mod helping;
 mod lateness;

@@ -11,8 +11,8 @@ use ringway_abi::{DEFAULT_PORT, paths};
 use ringway_wrap::{FaultSpec, FaultSpecError};
 
 use super::{
-    ClusterKey, Config, ConfigError, DeviceChoice, DeviceKind, Isolation, LogFormat, NetworkConfig,
-    PollingMode, QuotaSettings, Quotas, Settings, Users,
+    ClusterKey, Config, ConfigError, DEVICE_NAMES, DeviceChoice, DeviceKind, Isolation, LogFormat,
+    NetworkConfig, PollingMode, QuotaSettings, Quotas, Settings, Users,
 };
 
 const MIB: u64 = 1 << 20;
@@ -161,8 +161,23 @@ fn power_of_two(
 }
 
 fn device(value: Option<&str>) -> Result<DeviceChoice, ConfigError> {
-    let kinds = DeviceKind::ALL.map(|kind| (kind.name(), DeviceChoice::Only(kind)));
-    choice("device", value, &[&[("auto", DeviceChoice::Auto)], &kinds[..]].concat())
+    let value = value.unwrap_or_default();
+    if value == "auto" {
+        return Ok(DeviceChoice::Auto);
+    }
+    let mut listed = Vec::new();
+    for name in value.split(',').map(str::trim) {
+        let kind = DeviceKind::ALL.into_iter().find(|kind| kind.name() == name && !listed.contains(kind));
+        listed.push(kind.ok_or_else(|| {
+            let names = DEVICE_NAMES.map(|name| format!("`{name}`")).join(", ");
+            invalid(
+                "device",
+                value,
+                format!("expected one of {names}, or several kinds such as `roce-udp,tcp`"),
+            )
+        })?);
+    }
+    Ok(DeviceChoice::Listed(listed))
 }
 
 fn fault(s: &Settings) -> Result<Option<FaultSpec>, ConfigError> {
@@ -182,7 +197,7 @@ fn for_packets<'a>(
         return Err(needs("cluster_key_file", "it is about packets between nodes"));
     }
     match device(s.device.as_deref())? {
-        DeviceChoice::Only(kind) if !kind.has_packets() => Err(needs(
+        DeviceChoice::Listed(kinds) if !kinds.iter().any(|kind| kind.has_packets()) => Err(needs(
             "device = \"roce-udp\" or \"roce-xdp\"",
             "the kernel keeps the packets of other devices to itself",
         )),

@@ -34,7 +34,7 @@ pub struct Settings {
     pub advertise: Option<String>,
     /// The file that holds the cluster's key.
     pub cluster_key_file: Option<String>,
-    /// `auto`, `roce-xdp`, `roce-udp` or `tcp`.
+    /// `auto`, or one or several of `roce-xdp`, `roce-udp` and `tcp`, with commas, the best first.
     pub device: Option<String>,
     /// What shall happen to packets that come in, for tests: `loss=0.01,seed=7`.
     pub fault: Option<String>,

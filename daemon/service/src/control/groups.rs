@@ -24,6 +24,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) layout: Layout,
+    /// The device between its nodes; empty with one node.
+    pub(super) device: &'static str,
     /// The ranks on this node that join, until they have their rings.
     pub(super) local: Vec<(u32, JoinTicket)>,
 }
@@ -65,15 +67,17 @@ impl Shared {
 impl Control {
     pub(super) fn handle_membership(&mut self, event: MembershipEvent) {
         match event {
-            MembershipEvent::Open { group, layout, node, local } => {
+            MembershipEvent::Open { group, layout, node, device: protocol, local } => {
                 let joins = local.iter().filter_map(|(_, ticket)| self.joins.get(ticket));
                 // Where ranks differ the strictest limit holds for all of the node.
                 let timeouts = joins.clone().map(|p| p.join.operation_timeout_ms).filter(|ms| *ms > 0);
                 let timeout_ms = timeouts.min().unwrap_or(0);
                 let mut joins = joins;
                 let name = joins.next().map_or(0, |p| name_of(&p.join.id.secret));
-                self.groups.insert(group, Group { layout: layout.clone(), local });
-                self.engine.send(Command::Open { group, layout, node, timeout_ms, name });
+                let open = self.open_devices.iter().find(|open| open.protocol == protocol);
+                let device = open.filter(|_| layout.nodes() > 1).map_or("", |open| open.name);
+                self.groups.insert(group, Group { layout: layout.clone(), device, local });
+                self.engine.send(Command::Open { group, layout, node, protocol, timeout_ms, name });
             }
             MembershipEvent::Connect { group, endpoints } => {
                 self.engine.send(Command::Connect { group, endpoints });
@@ -129,12 +133,11 @@ impl Control {
             self.engine.send(Command::Cell(CellCommand::Add { group, memory }));
         }
         let shared = Shared { cell, board: self.make_board(group, &found) };
-        let Group { layout, local } = found;
-        self.groups.insert(group, Group { layout: layout.clone(), local: Vec::new() });
+        let Group { layout, device, local } = found;
+        self.groups.insert(group, Group { layout: layout.clone(), device, local: Vec::new() });
         let node_of: Vec<u32> = (0..layout.ranks()).map(|rank| layout.node_of(rank)).collect();
-        let device = if layout.nodes() > 1 { self.device_name.to_owned() } else { String::new() };
         for (rank, ticket) in local {
-            let attached = self.attach((group, rank), ticket, (node_of.clone(), device.clone()), &shared);
+            let attached = self.attach((group, rank), ticket, (node_of.clone(), device.to_owned()), &shared);
             if !attached {
                 self.engine.send(Command::FailRank { group, rank, how: RankFailure::Exited });
             }

@@ -53,7 +53,7 @@ impl Control {
             polling: self.config.polling.name().to_owned(),
             spin_us: engine.spin_us,
             device: engine.device.to_owned(),
-            devices: engine.devices,
+            devices: engine.devices.into_iter().chain(self.refused_devices.iter().cloned()).collect(),
             address: self.config.network.as_ref().map_or_else(String::new, |n| n.advertise.to_string()),
             sessions: sessions.collect(),
             communicators: engine.communicators,

@@ -38,7 +38,7 @@ pub(crate) enum Command {
     /// Forget a region. Answered by [`Event::RegionRemoved`].
     RemoveRegion { session: SessionKey, number: u32, region: u64 },
     /// Make a communicator's queue pairs. Answered by [`Event::Opened`].
-    Open { group: GroupKey, layout: Layout, node: u32, timeout_ms: u32, name: u64 },
+    Open { group: GroupKey, layout: Layout, node: u32, protocol: String, timeout_ms: u32, name: u64 },
     /// Connect them. Answered by [`Event::Connected`].
     Connect { group: GroupKey, endpoints: Vec<(u32, Endpoint)> },
     /// A rank's rings.

@@ -5,7 +5,7 @@ use std::{os::fd::OwnedFd, sync::Arc};
 use ringway_engine::{CommunicatorSpec, Failure, LocalRank, RankFailure};
 use ringway_mem::Mapping;
 use ringway_plan::Layout;
-use ringway_verbs::{Access, Endpoint, Time};
+use ringway_verbs::{Access, Device as _, Endpoint, Time};
 
 use super::{
     Attach, COMMANDS_PER_TURN, Client, Command, EngineThread, Event, Group, Region, RegionRefusal, ring::Ring,
@@ -49,8 +49,8 @@ impl EngineThread {
                 let result = self.remove_region(session, region);
                 self.tell(Event::RegionRemoved { session, number, result });
             }
-            Command::Open { group, layout, node, timeout_ms, name } => {
-                let result = self.open(group, layout, node, (timeout_ms, name));
+            Command::Open { group, layout, node, protocol, timeout_ms, name } => {
+                let result = self.open(group, (layout, node), &protocol, (timeout_ms, name));
                 self.tell(Event::Opened { group, result });
             }
             Command::Connect { group, endpoints } => self.connect(group, &endpoints),
@@ -147,10 +147,12 @@ impl EngineThread {
     fn open(
         &mut self,
         key: GroupKey,
-        layout: Layout,
-        node: u32,
+        (layout, node): (Layout, u32),
+        protocol: &str,
         (timeout_ms, name): (u32, u64),
     ) -> Result<Vec<(u32, Endpoint)>, String> {
+        let device =
+            self.device.choose(protocol).ok_or_else(|| format!("this node has no device `{protocol}`"))?;
         let spec = CommunicatorSpec {
             layout: layout.clone(),
             node,
@@ -159,10 +161,11 @@ impl EngineThread {
             algorithm: None,
             tenant: name,
         };
-        let (id, endpoints) = self.engine.open(spec, &mut *self.device).map_err(|e| e.to_string())?;
+        let (id, endpoints) = self.engine.open(spec, &mut self.device).map_err(|e| e.to_string())?;
         let expected = u32::try_from(layout.local(node).len()).unwrap_or(u32::MAX);
         let group = Group {
             id,
+            device: if layout.nodes() > 1 { device } else { "" },
             layout,
             node,
             name,
@@ -181,7 +184,7 @@ impl EngineThread {
 
     fn connect(&mut self, key: GroupKey, endpoints: &[(u32, Endpoint)]) {
         let Some(group) = self.groups.get_mut(&key) else { return };
-        match self.engine.connect(group.id, endpoints, &mut *self.device) {
+        match self.engine.connect(group.id, endpoints, &mut self.device) {
             Ok(()) => group.connecting = true,
             Err(e) => self.tell(Event::Connected { group: key, result: Err(e.to_string()) }),
         }

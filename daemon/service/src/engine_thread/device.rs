@@ -51,6 +51,10 @@ impl Device for NoDevice {
         Ok(())
     }
 
+    fn is_busy(&self, _: LocalKey) -> bool {
+        false
+    }
+
     fn create_queue_pair(&mut self, _: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
         Err(QueuePairError::TableFull { limit: 0 })
     }

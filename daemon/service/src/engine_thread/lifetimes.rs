@@ -165,7 +165,7 @@ impl EngineThread {
         for key in keys {
             let Some(group) = self.groups.get_mut(&key) else { continue };
             if group.connecting {
-                let result = match self.engine.readiness(group.id, &*self.device) {
+                let result = match self.engine.readiness(group.id, &self.device) {
                     Readiness::Connecting => None,
                     Readiness::Ready => Some(Ok(())),
                     Readiness::Failed(failure) => Some(Err(failure.to_string())),

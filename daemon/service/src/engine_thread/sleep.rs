@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
+use ringway_verbs::Device as _;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
-use super::{Command, EngineThread, Lane, NodeDevice, ring::Stall};
+use super::{Command, EngineThread, Lane, NodeDevices, ring::Stall};
 use crate::poller::{Interest, Poller, Ready};
 
 const COMMANDS: u64 = 0;
@@ -22,19 +23,21 @@ const TENDING: Duration = Duration::from_millis(2);
 /// doorbell.
 const STALLED: Duration = Duration::from_millis(1);
 
-/// Registers what is there from the start. The descriptor returned must live as long as the poller.
+/// Registers what is there from the start. The descriptors returned must live as long as the poller.
 pub(super) fn watch(
     poller: &Poller,
     commands: &Arc<Lane<Command>>,
-    device: &NodeDevice,
-) -> rustix::io::Result<Option<OwnedFd>> {
+    device: &NodeDevices,
+) -> rustix::io::Result<Vec<OwnedFd>> {
     poller.add(commands.as_fd(), COMMANDS, Interest::Read)?;
-    let Some(raw) = device.event_descriptor() else { return Ok(None) };
     // A device gives the number of its descriptor; the kernel makes an owned duplicate of it for us.
     let this = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let events = pidfd_getfd(&this, raw, PidfdGetfdFlags::empty())?;
-    poller.add(&events, DEVICE, Interest::Read)?;
-    Ok(Some(events))
+    let watch = |raw| {
+        let events = pidfd_getfd(&this, raw, PidfdGetfdFlags::empty())?;
+        poller.add(&events, DEVICE, Interest::Read)?;
+        Ok(events)
+    };
+    device.event_descriptors().map(watch).collect()
 }
 
 impl EngineThread {

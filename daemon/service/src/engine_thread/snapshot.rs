@@ -1,9 +1,11 @@
 //! The state of rings and communicators, for whoever asks.
 
+use ringway_verbs::Device as _;
+
 use super::{EngineThread, Group, cells::GroupCell, inspection::signature};
 use crate::{
     membership::GroupKey,
-    status::{CommunicatorStatus, Counters, DeviceStatus, EngineStatus, RankStatus},
+    status::{CommunicatorStatus, Counters, EngineStatus, RankStatus},
 };
 
 impl EngineThread {
@@ -17,18 +19,9 @@ impl EngineThread {
                 ..self.counters
             },
             device: self.device.capabilities().name,
-            devices: vec![self.describe_device()],
+            devices: self.device.status(),
             spin_us: self.polling.budget().as_secs_f64() * 1e6,
         }
-    }
-
-    fn describe_device(&self) -> DeviceStatus {
-        let name = self.device.capabilities().name.to_owned();
-        let mut status = DeviceStatus { name, ..DeviceStatus::default() };
-        self.device.for_each_counter(&mut |name, value| {
-            status.counters.insert(name.to_owned(), value);
-        });
-        status
     }
 
     fn describe(&self, key: GroupKey, group: &Group) -> CommunicatorStatus {
@@ -51,11 +44,7 @@ impl EngineThread {
             ranks: group.layout.ranks(),
             nodes: group.layout.nodes(),
             local,
-            device: if group.layout.nodes() > 1 {
-                self.device.capabilities().name.to_owned()
-            } else {
-                String::new()
-            },
+            device: group.device.to_owned(),
             sequence: engine.map_or(0, |e| e.sequence),
             outstanding: engine.map_or(0, |e| e.outstanding),
             current: engine.and_then(|e| e.call).map_or_else(String::new, |call| call.to_string()),

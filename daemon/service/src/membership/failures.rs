@@ -166,6 +166,26 @@ fn nodes_with_different_devices_do_not_form_a_communicator() {
 }
 
 #[test]
+fn nodes_that_differ_take_the_best_device_that_all_have() {
+    let mut cluster = Cluster::of(0);
+    for devices in ["a,b,c", "c,b", "b,a,c"] {
+        cluster.daemons.push(Some(Daemon::new(any_port(), 5, devices, Times::default())));
+    }
+    for (number, ranks, device) in
+        [(1, &[0, 1, 2][..], "b"), (2, &[1, 0], "c"), (3, &[2, 0], "b"), (4, &[0, 2], "a")]
+    {
+        let id = id(Some(cluster.address(0)), number);
+        let size = u32::try_from(ranks.len()).expect("few");
+        let tickets: Vec<_> =
+            (0..).zip(ranks).map(|(rank, node)| (*node, cluster.join(*node, id, rank, size))).collect();
+        cluster.run_until_settled();
+        for (node, _) in tickets {
+            assert_eq!(cluster.daemon(node).devices.pop().as_deref(), Some(device), "communicator {number}");
+        }
+    }
+}
+
+#[test]
 fn a_daemon_that_shuts_down_says_so() {
     let mut cluster = Cluster::of(2);
     let id = id(Some(cluster.address(0)), 1);

@@ -64,6 +64,8 @@ pub(crate) struct Daemon {
     pub(crate) hold: Hold,
     /// Groups that reached the phase at which this daemon is held.
     pub(crate) held: Vec<GroupKey>,
+    /// The devices of the groups that were opened.
+    pub(crate) devices: Vec<String>,
     forming: BTreeMap<GroupKey, Forming>,
     waiting: Vec<JoinTicket>,
     outcomes: BTreeMap<JoinTicket, Outcome>,
@@ -86,7 +88,7 @@ impl Daemon {
             listen,
             advertised: None,
             key: listen.map(|_| ClusterKey::new([key; 32])),
-            device: device.into(),
+            devices: device.split(',').map(str::to_owned).collect(),
             times,
         };
         Self {
@@ -95,6 +97,7 @@ impl Daemon {
             ready: Ready::new(64),
             hold: Hold::Nothing,
             held: Vec::new(),
+            devices: Vec::new(),
             forming: BTreeMap::new(),
             waiting: Vec::new(),
             outcomes: BTreeMap::new(),
@@ -117,7 +120,8 @@ impl Daemon {
     pub(crate) fn act(&mut self) {
         while let Some(event) = self.membership.next_event() {
             match event {
-                MembershipEvent::Open { group, layout, node, local } => {
+                MembershipEvent::Open { group, layout, node, device, local } => {
+                    self.devices.push(device);
                     let node_of = (0..layout.ranks()).map(|r| layout.node_of(r)).collect();
                     self.forming.insert(group, Forming { node, node_of, local });
                     if self.hold == Hold::Open {

@@ -1,4 +1,5 @@
 //! Two nodes: network namespaces of their own, which vanish with this process, joined by a veth pair.
+#![allow(dead_code, reason = "not every test file uses all of it")]
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -41,6 +42,11 @@ impl Node {
         let node = Self { file: file.join().unwrap()?, number };
         node.ip("link set lo up");
         Ok(node)
+    }
+
+    /// Another handle of the same.
+    pub(crate) fn again(&self) -> Self {
+        Self { file: self.file.try_clone().unwrap(), number: self.number }
     }
 
     /// Runs something inside, in a thread of its own. Sockets that it opens stay there.

@@ -25,6 +25,8 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("`isolation`", "`strict`", message(|s| s.isolation = text("none"))),
         ("`polling`", "`adaptive`", message(|s| s.polling = text("fast"))),
         ("`device`", "`auto`, `roce-xdp`, `roce-udp`, `tcp`", message(|s| s.device = text("warp"))),
+        ("`device`", "several kinds", message(|s| s.device = text("tcp,auto"))),
+        ("`device`", "several kinds", message(|s| s.device = text("tcp,tcp"))),
         ("`fault`", "cluster_key_file", message(|s| s.fault = text("loss=0.1"))),
         ("`pcap`", "cluster_key_file", message(|s| s.pcap = text("all.pcap"))),
         ("`log_level`", "`debug`", message(|s| s.log_level = text("loud"))),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringway_engine::Failure;
-use ringway_verbs::{Access, RegisterError};
+use ringway_verbs::{Access, Device as _, RegisterError};
 
 use super::{BoardMemory, GroupBoard, ScratchRegion};
 use crate::{engine_thread::EngineThread, membership::GroupKey};

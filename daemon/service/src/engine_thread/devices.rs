@@ -1,0 +1,245 @@
+//! All that moves data between nodes: one device, or two of which each communicator uses the one that its nodes have in
+//! common.
+
+use std::sync::Arc;
+
+use ringway_mem::Mapping;
+use ringway_verbs::{
+    Access, Capabilities, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, PostError,
+    QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest, RegisterError, Role,
+    Time, WorkRequest,
+};
+
+use super::device::NodeDevice;
+use crate::status::DeviceStatus;
+
+/// Tells the queue pairs of the second device from those of the first, which give numbers of 31 bits.
+const SECOND: u32 = 1 << 31;
+/// A device without queue pairs has next to nothing to do: it is polled so often, in nanoseconds.
+const IDLE_NS: u64 = 1_000_000;
+
+/// A device, and what is agreed on with other nodes about it.
+#[derive(Debug)]
+struct Entry {
+    device: NodeDevice,
+    protocol: &'static str,
+    queue_pairs: u32,
+    polled: Time,
+}
+
+/// One device or two. New queue pairs are made on the one that [`NodeDevices::choose`] named last.
+///
+/// Both know every region, by the same keys: their tables are alike and see the same calls in the same order. So whoever
+/// names memory to a peer need not know which device the peer will write it with.
+#[derive(Debug)]
+pub(crate) struct NodeDevices {
+    entries: Vec<Entry>,
+    chosen: usize,
+    turn: u32,
+}
+
+impl NodeDevices {
+    /// One or two devices, the best first, with the protocols that they speak.
+    pub(crate) fn new(devices: impl IntoIterator<Item = (&'static str, NodeDevice)>) -> Self {
+        let devices = devices.into_iter().take(2);
+        let entries =
+            devices.map(|(protocol, device)| Entry { device, protocol, queue_pairs: 0, polled: Time(0) });
+        Self { entries: entries.collect(), chosen: 0, turn: 0 }
+    }
+
+    /// Has queue pairs made on the device that speaks this protocol; gives its name.
+    pub(crate) fn choose(&mut self, protocol: &str) -> Option<&'static str> {
+        self.chosen = self.entries.iter().position(|entry| entry.protocol == protocol)?;
+        Some(self.entries.get(self.chosen)?.device.capabilities().name)
+    }
+
+    /// The devices and what they have counted.
+    pub(crate) fn status(&self) -> Vec<DeviceStatus> {
+        let describe = |entry: &Entry| {
+            let name = entry.device.capabilities().name.to_owned();
+            let mut status = DeviceStatus { name, ..DeviceStatus::default() };
+            entry.device.for_each_counter(&mut |name, value| {
+                status.counters.insert(name.to_owned(), value);
+            });
+            status
+        };
+        self.entries.iter().map(describe).collect()
+    }
+
+    /// The descriptors that become readable when there is something to poll.
+    pub(crate) fn event_descriptors(&self) -> impl Iterator<Item = i32> {
+        self.entries.iter().filter_map(|entry| entry.device.event_descriptor())
+    }
+
+    fn of(&self, number: QueuePairNumber) -> Option<(&Entry, QueuePairNumber)> {
+        let entry = self.entries.get(usize::from(number.0 >= SECOND))?;
+        Some((entry, QueuePairNumber(number.0 & !SECOND)))
+    }
+
+    fn of_mut(&mut self, number: QueuePairNumber) -> Option<(&mut Entry, QueuePairNumber)> {
+        let entry = self.entries.get_mut(usize::from(number.0 >= SECOND))?;
+        Some((entry, QueuePairNumber(number.0 & !SECOND)))
+    }
+}
+
+/// The number of a device's queue pair, as the caller knows it.
+const fn outer(index: usize, number: QueuePairNumber) -> QueuePairNumber {
+    if index == 0 { number } else { QueuePairNumber(number.0 | SECOND) }
+}
+
+impl Device for NodeDevices {
+    type Region = Arc<Mapping>;
+
+    /// What all can; the name is that of the best.
+    fn capabilities(&self) -> Capabilities {
+        let mut all = self.entries.iter().map(|entry| entry.device.capabilities());
+        let first = all.next().unwrap_or_else(|| Capabilities::new("none"));
+        all.fold(first, |mut common, other| {
+            common.atomics &= other.atomics;
+            common.max_message = common.max_message.min(other.max_message);
+            common.max_queue_pairs = common.max_queue_pairs.min(other.max_queue_pairs);
+            common
+        })
+    }
+
+    fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
+        let mut known: Option<MemoryKeys> = None;
+        for at in 0..self.entries.len() {
+            let Some(entry) = self.entries.get_mut(at) else { break };
+            let result = entry.device.register(Arc::clone(&region), access);
+            let refusal = match (result, known) {
+                (Ok(keys), None) => {
+                    known = Some(keys);
+                    continue;
+                }
+                (Ok(keys), Some(first)) if keys == first => continue,
+                // The tables are not alike: no key would do for both.
+                (Ok(keys), Some(_)) => {
+                    let _ = entry.device.deregister(keys.local);
+                    RegisterError::System(rustix::io::Errno::NOTRECOVERABLE.raw_os_error())
+                }
+                (Err(refusal), _) => refusal,
+            };
+            if let Some(keys) = known {
+                self.entries.iter_mut().take(at).for_each(|entry| {
+                    let _ = entry.device.deregister(keys.local);
+                });
+            }
+            return Err(refusal);
+        }
+        known.ok_or(RegisterError::TableFull { limit: 0 })
+    }
+
+    /// From all or from none, so that the tables stay alike.
+    fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
+        if self.is_busy(key) {
+            return Err(RegisterError::Busy);
+        }
+        self.entries.iter_mut().try_for_each(|entry| entry.device.deregister(key))
+    }
+
+    fn is_busy(&self, key: LocalKey) -> bool {
+        self.entries.iter().any(|entry| entry.device.is_busy(key))
+    }
+
+    fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
+        let entry = self.entries.get_mut(self.chosen).ok_or(QueuePairError::TableFull { limit: 0 })?;
+        let number = entry.device.create_queue_pair(config)?;
+        entry.queue_pairs += 1;
+        Ok(outer(self.chosen, number))
+    }
+
+    fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError> {
+        let (entry, number) = self.of(queue_pair).ok_or(QueuePairError::Unknown)?;
+        entry.device.endpoint(number)
+    }
+
+    fn connect(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        peer: &Endpoint,
+        role: Role,
+    ) -> Result<(), ConnectError> {
+        let (entry, number) = self.of_mut(queue_pair).ok_or(ConnectError::Unknown)?;
+        entry.device.connect(number, peer, role)
+    }
+
+    fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {
+        let (entry, number) = self.of(queue_pair)?;
+        entry.device.state(number)
+    }
+
+    fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {
+        if let Some((entry, number)) = self.of_mut(queue_pair) {
+            entry.device.fail_queue_pair(number);
+        }
+    }
+
+    fn destroy_queue_pair(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
+        let (entry, number) = self.of_mut(queue_pair).ok_or(QueuePairError::Unknown)?;
+        entry.device.destroy_queue_pair(number)?;
+        entry.queue_pairs = entry.queue_pairs.saturating_sub(1);
+        Ok(())
+    }
+
+    fn post_send(&mut self, queue_pair: QueuePairNumber, request: &WorkRequest) -> Result<(), PostError> {
+        let (entry, number) = self.of_mut(queue_pair).ok_or(PostError::Unknown)?;
+        entry.device.post_send(number, request)
+    }
+
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        request: &ReceiveRequest,
+    ) -> Result<(), PostError> {
+        let (entry, number) = self.of_mut(queue_pair).ok_or(PostError::Unknown)?;
+        entry.device.post_receive(number, request)
+    }
+
+    fn flush(&mut self) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.queue_pairs > 0) {
+            entry.device.flush();
+        }
+    }
+
+    /// Which of two comes first alternates, so that neither fills the room for completions for ever.
+    fn poll(&mut self, now: Time, completions: &mut [Completion]) -> usize {
+        self.turn = self.turn.wrapping_add(1);
+        let count = self.entries.len().max(1);
+        let mut taken = 0;
+        for step in 0..count {
+            let at = (self.turn as usize + step) % count;
+            let (Some(entry), Some(room)) = (self.entries.get_mut(at), completions.get_mut(taken..)) else {
+                break;
+            };
+            let idle = entry.queue_pairs == 0 && now.0.saturating_sub(entry.polled.0) < IDLE_NS;
+            // One that is alone is always polled: there is nothing else to do.
+            if idle && count > 1 {
+                continue;
+            }
+            entry.polled = now;
+            let more = entry.device.poll(now, room);
+            room.iter_mut().take(more).for_each(|done| done.queue_pair = outer(at, done.queue_pair));
+            taken += more;
+        }
+        taken
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.entries.iter().filter_map(|entry| entry.device.deadline()).min()
+    }
+
+    /// The best device's; a caller that blocks needs all of [`NodeDevices::event_descriptors`].
+    fn event_descriptor(&self) -> Option<i32> {
+        self.event_descriptors().next()
+    }
+
+    fn arm(&mut self) -> bool {
+        // Each is asked, also when one has something to poll already.
+        self.entries.iter_mut().fold(true, |armed, entry| entry.device.arm() & armed)
+    }
+}
+
+#[cfg(test)]
+#[path = "devices_tests.rs"]
+mod tests;
