@@ -248,6 +248,8 @@ fn twenty_rounds(
 
 fn nothing_is_allocated(nodes: usize, ranks: usize) {
     let folder = std::env::temp_dir().join(format!("rw-alloc-{}", std::process::id()));
+    // A process of this number may have been killed before.
+    let _ = fs::remove_dir_all(&folder);
     fs::DirBuilder::new().mode(0o700).create(&folder).expect("a folder");
     let daemons: Vec<Node> = (0..nodes).map(|n| Node::start(&folder, n, nodes > 1)).collect();
     let clients: Vec<Client> = (0..ranks).map(|r| daemons[r * nodes / ranks].client()).collect();

@@ -50,6 +50,8 @@ impl Folder {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("rw-e2e-{}-{number}", std::process::id()));
+        // A process of this number may have been killed before.
+        let _ = fs::remove_dir_all(&path);
         fs::DirBuilder::new().mode(0o700).create(&path).expect("a folder");
         Self(path)
     }

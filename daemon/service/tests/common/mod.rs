@@ -50,6 +50,8 @@ pub fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("ringway-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let path = std::env::temp_dir().join(name);
+    // A process of this number may have been killed before.
+    let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).expect("create a folder");
     path
 }
