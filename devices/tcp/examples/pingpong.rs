@@ -74,7 +74,7 @@ fn bare() {
         stream.write_all(&large).unwrap();
     }
     stream.read_exact(&mut bytes).unwrap();
-    let figures = PingPong { half_round_trips, writing: start.elapsed() };
+    let figures = PingPong { half_round_trips, writing: start.elapsed(), large_count: LARGE_COUNT };
     println!("{:<24} {figures}", "bare, spinning");
     other.join().unwrap();
 }

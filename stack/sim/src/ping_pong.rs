@@ -31,25 +31,53 @@ pub const LARGE_COUNT: u64 = 2000;
 /// Large messages under way at a time.
 const WINDOW: u64 = 8;
 
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Amount {
+    /// Round trips of small messages.
+    pub rounds: usize,
+    /// Large messages.
+    pub large_count: u64,
+}
+
+impl Default for Amount {
+    fn default() -> Self {
+        Self { rounds: ROUNDS, large_count: LARGE_COUNT }
+    }
+}
+
 /// What was measured.
 #[derive(Debug)]
 pub struct PingPong {
     /// Of each round.
     pub half_round_trips: Vec<Duration>,
-    /// For [`LARGE_COUNT`] messages of [`LARGE`] bytes.
+    /// For all large messages.
     pub writing: Duration,
+    /// How many those were.
+    pub large_count: u64,
+}
+
+impl PingPong {
+    /// The half round trip that so many percent do not exceed, in microseconds.
+    #[must_use]
+    pub fn half_round_trip_us(&self, percent: usize) -> f64 {
+        let mut sorted = self.half_round_trips.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() * percent / 100).map_or(0.0, |time| time.as_secs_f64() * 1e6)
+    }
+
+    /// Of large messages, in bytes per second.
+    #[must_use]
+    pub fn goodput(&self) -> f64 {
+        (LARGE * self.large_count) as f64 / self.writing.as_secs_f64()
+    }
 }
 
 impl fmt::Display for PingPong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut sorted = self.half_round_trips.clone();
-        sorted.sort_unstable();
-        let at = |percent: usize| {
-            sorted.get(sorted.len() * percent / 100).map_or(0.0, |time| time.as_secs_f64() * 1e6)
-        };
-        let goodput = (LARGE * LARGE_COUNT) as f64 / self.writing.as_secs_f64() / 1e9;
-        write!(f, "{SMALL} bytes, half round trip: p50 {:.2} us, p99 {:.2} us; ", at(50), at(99))?;
-        write!(f, "1 MiB writes: {goodput:.2} GB/s")
+        let (p50, p99) = (self.half_round_trip_us(50), self.half_round_trip_us(99));
+        write!(f, "{SMALL} bytes, half round trip: p50 {p50:.2} us, p99 {p99:.2} us; ")?;
+        write!(f, "1 MiB writes: {:.2} GB/s", self.goodput() / 1e9)
     }
 }
 
@@ -119,10 +147,10 @@ impl<D: Device<Region = Arc<Mapping>>> Node<D> {
     }
 
     /// Answers what the other side sends.
-    fn answer(&mut self, peer: &Endpoint) {
+    fn answer(&mut self, peer: &Endpoint, rounds: usize) {
         self.post_receive();
         self.connect(peer, Role::Passive);
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             self.wait_receive();
             self.post_receive();
             self.send();
@@ -131,9 +159,9 @@ impl<D: Device<Region = Arc<Mapping>>> Node<D> {
         self.wait_receive();
     }
 
-    fn round_trips(&mut self) -> Vec<Duration> {
-        let mut times = Vec::with_capacity(ROUNDS);
-        for _ in 0..ROUNDS {
+    fn round_trips(&mut self, rounds: usize) -> Vec<Duration> {
+        let mut times = Vec::with_capacity(rounds);
+        for _ in 0..rounds {
             let start = Instant::now();
             self.post_receive();
             self.send();
@@ -143,11 +171,11 @@ impl<D: Device<Region = Arc<Mapping>>> Node<D> {
         times
     }
 
-    fn write(&mut self, remote: RemoteSlice) -> Duration {
+    fn write(&mut self, remote: RemoteSlice, count: u64) -> Duration {
         let start = Instant::now();
         let (mut posted, mut done) = (0, 0);
-        while done < LARGE_COUNT {
-            while posted < LARGE_COUNT && posted < done + WINDOW {
+        while done < count {
+            while posted < count && posted < done + WINDOW {
                 self.post(Operation::Write { remote }, LARGE, true);
                 posted += 1;
             }
@@ -160,26 +188,41 @@ impl<D: Device<Region = Arc<Mapping>>> Node<D> {
 
 /// Measures two devices against each other; gives them back with what was found.
 pub fn ping_pong<D: Device<Region = Arc<Mapping>> + Send>(devices: [D; 2]) -> (PingPong, [D; 2]) {
+    ping_pong_between(devices, Amount::default(), |_| ())
+}
+
+/// The same for so much, where each side's thread first calls `enter` with the side's number: it may have to be in another
+/// network namespace.
+pub fn ping_pong_between<D: Device<Region = Arc<Mapping>> + Send>(
+    devices: [D; 2],
+    amount: Amount,
+    enter: impl Fn(usize) + Sync,
+) -> (PingPong, [D; 2]) {
+    let Amount { rounds, large_count } = amount;
     let [mut one, mut two] = devices.map(Node::new);
     let (here, there) = (one.endpoint(), two.endpoint());
     let remote = RemoteSlice { key: two.keys.remote, offset: 0 };
+    let enter = &enter;
     thread::scope(|scope| {
         let other = scope.spawn(move || {
-            two.answer(&here);
+            enter(1);
+            two.answer(&here, rounds);
             two.device
         });
-        one.connect(&there, Role::Active);
-        let half_round_trips = one.round_trips();
-        let writing = one.write(remote);
-        one.send();
-        let two = loop {
+        let measuring = scope.spawn(move || {
+            enter(0);
+            one.connect(&there, Role::Active);
+            let half_round_trips = one.round_trips(rounds);
+            let writing = one.write(remote, large_count);
+            one.send();
             // The other side may still miss what was said last.
-            if other.is_finished() {
-                break other.join().expect("no panic");
+            while !other.is_finished() {
+                one.poll(|_| ());
+                one.device.flush();
             }
-            one.poll(|_| ());
-            one.device.flush();
-        };
-        (PingPong { half_round_trips, writing }, [one.device, two])
+            let two = other.join().expect("no panic");
+            (PingPong { half_round_trips, writing, large_count }, [one.device, two])
+        });
+        measuring.join().expect("no panic")
     })
 }

@@ -49,13 +49,18 @@ impl Node {
         Self { file: self.file.try_clone().unwrap(), number: self.number }
     }
 
+    /// Moves this thread inside, for good.
+    pub(crate) fn enter(&self) {
+        move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+    }
+
     /// Runs something inside, in a thread of its own. Sockets that it opens stay there.
     pub(crate) fn inside<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
-        let enter = || {
-            move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        let inside = || {
+            self.enter();
             run()
         };
-        thread::scope(|scope| match scope.spawn(enter).join() {
+        thread::scope(|scope| match scope.spawn(inside).join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         })
