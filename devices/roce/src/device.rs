@@ -3,6 +3,7 @@
 use std::{boxed::Box, sync::Arc};
 
 use ringway_mem::Mapping;
+use ringway_rc::Acknowledge;
 use ringway_verbs::{
     Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
@@ -27,7 +28,7 @@ const BUDGET: usize = 64;
 /// Packets that one poll takes at most, or a batch of the link's more. More than it sends: what is sent is answered, and a
 /// side that sends faster than it takes the answers takes them so late that it sends everything again.
 const INTAKE: usize = 4 * BUDGET;
-/// When the link hands over fewer than this, there were no more.
+/// When the link hands over fewer than this, there are hardly more.
 const INTAKE_BATCH: usize = 16;
 /// Timers that one poll looks at.
 const TIMERS_PER_POLL: usize = 256;
@@ -193,14 +194,14 @@ impl<L: Link> RoceDevice<L> {
     }
 
     /// Sends for queue pairs that have something to send, in turn.
-    fn run(&mut self) {
+    fn run(&mut self, acknowledge: Acknowledge) {
         let Self { link, shared, table, .. } = self;
         let mut budget = BUDGET;
         for _ in 0..shared.active.len() {
             let Some(index) = shared.active.pop_front() else { break };
             let Some(pair) = table.at(index) else { continue };
             pair.active = false;
-            let (sent, served) = serve(pair, shared, link, QUANTUM.min(budget));
+            let (sent, served) = serve(pair, shared, link, QUANTUM.min(budget), acknowledge);
             if served != Served::Idle {
                 pair.activate(shared);
             }
@@ -359,7 +360,7 @@ impl<L: Link> Device for RoceDevice<L> {
         let pair = table.get_mut(queue_pair).ok_or(QueuePairError::Unknown)?;
         pair.fail(RoceFailure::Local, shared);
         // Whatever is still to be said: a refusal, or that it is gone.
-        serve(pair, shared, link, QUANTUM);
+        serve(pair, shared, link, QUANTUM, Acknowledge::All);
         link.flush();
         let pair = table.remove(queue_pair).ok_or(QueuePairError::Unknown)?;
         self.ended.add(&pair.transport.counters());
@@ -385,7 +386,7 @@ impl<L: Link> Device for RoceDevice<L> {
     }
 
     fn flush(&mut self) {
-        self.run();
+        self.run(Acknowledge::Urgent);
     }
 
     fn poll(&mut self, now: Time, completions: &mut [Completion]) -> usize {
@@ -396,13 +397,14 @@ impl<L: Link> Device for RoceDevice<L> {
         while taken < INTAKE {
             let count = link.poll(now, &mut |received| receiving.receive(received, table, shared));
             taken += count;
-            if count < INTAKE_BATCH {
+            // Who waits for one message hears of it before it is known whether there are more.
+            if count == 0 || (count < INTAKE_BATCH && !shared.completions.is_empty()) {
                 break;
             }
         }
         link.refusals(&mut |refusal| receiving.refuse(refusal, table, shared));
         self.expire();
-        self.run();
+        self.run(if taken == 0 { Acknowledge::Idle } else { Acknowledge::Urgent });
         self.take_completions(completions)
     }
 
@@ -418,7 +420,7 @@ impl<L: Link> Device for RoceDevice<L> {
     }
 
     fn arm(&mut self) -> bool {
-        self.run();
+        self.run(Acknowledge::All);
         // The link's descriptor stays readable for as long as there is something to receive.
         !core::mem::take(&mut self.shared.changed)
             && self.shared.completions.is_empty()
@@ -433,7 +435,7 @@ impl<L: Link> Drop for RoceDevice<L> {
         let Self { link, shared, table, .. } = self;
         for pair in table.iter_mut() {
             pair.fail(RoceFailure::Local, shared);
-            serve(pair, shared, link, QUANTUM);
+            serve(pair, shared, link, QUANTUM, Acknowledge::All);
         }
         link.flush();
     }

@@ -1,5 +1,6 @@
 //! Sending what queue pairs have to send.
 
+use ringway_rc::Acknowledge;
 use ringway_wire::{Bth, Header, Packet, Psn};
 
 use crate::{
@@ -14,6 +15,8 @@ use crate::{
 pub(crate) enum Served {
     /// It has nothing more to send now.
     Idle,
+    /// It has an acknowledgement that waits for this side to have nothing else to do.
+    Waits,
     /// It has, and others come first.
     More,
     /// It has, and the link takes no more.
@@ -35,6 +38,7 @@ pub(crate) fn serve<L: Link>(
     shared: &mut Shared,
     link: &mut L,
     quantum: usize,
+    acknowledge: Acknowledge,
 ) -> (usize, Served) {
     let Some(peer) = pair.peer else {
         pair.owed = None;
@@ -46,7 +50,7 @@ pub(crate) fn serve<L: Link>(
         if sent == quantum {
             return (sent, Served::More);
         }
-        let departure = pair.transport.next_departure(shared.now, &shared.memory);
+        let departure = pair.transport.next_departure(shared.now, &shared.memory, acknowledge);
         // It may have failed, looking at its memory.
         pair.settle(shared);
         let Some(departure) = departure else { break };
@@ -75,7 +79,8 @@ pub(crate) fn serve<L: Link>(
         sent += 1;
     }
     pair.owed = None;
-    (sent, Served::Idle)
+    let waits = acknowledge == Acknowledge::Urgent && pair.transport.owes_acknowledgement();
+    (sent, if waits { Served::Waits } else { Served::Idle })
 }
 
 /// Sends word about a connection; `false` when the link takes no more.

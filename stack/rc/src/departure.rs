@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::{
     Failure, Memory, QueuePair, State,
-    responses::Response,
+    responses::{Acknowledge, Response},
     segment::{self, Outgoing, Payload},
 };
 
@@ -51,8 +51,13 @@ const fn trailer_length(payload: usize) -> usize {
 
 impl QueuePair {
     /// What goes out next; `None` when there is nothing now. Its memory has been looked at: a request whose memory is
-    /// gone fails here.
-    pub fn next_departure<M: Memory>(&mut self, now: Time, memory: &M) -> Option<Departure> {
+    /// gone fails here. `acknowledge` says which acknowledgements may not wait any longer.
+    pub fn next_departure<M: Memory>(
+        &mut self,
+        now: Time,
+        memory: &M,
+        acknowledge: Acknowledge,
+    ) -> Option<Departure> {
         if matches!(self.state, State::Reset | State::Initialized) {
             return None;
         }
@@ -61,7 +66,10 @@ impl QueuePair {
             let outgoing = Outgoing { header, psn, end: psn, ack_request: false, receives: false, payload };
             return Some(Departure { outgoing, kind: Kind::Notification });
         }
-        if let Some(reorder) = self.reorder.as_ref().filter(|_| self.responder.responses.report_due) {
+        // A queue pair that has failed has nothing to wait for.
+        let acknowledge = if self.state == State::Error { Acknowledge::All } else { acknowledge };
+        let reports = self.responder.responses.report.is_some_and(|due| due.goes(now, acknowledge));
+        if let Some(reorder) = self.reorder.as_ref().filter(|_| reports) {
             let expected = self.responder.expected;
             let outgoing = segment::report(reorder.report(expected), expected, self.responder.msn);
             return Some(Departure { outgoing, kind: Kind::Report });
@@ -152,7 +160,7 @@ impl QueuePair {
                 self.counters.notifications_sent += 1;
                 self.notifier.sent(now);
             }
-            Kind::Report => self.responder.responses.report_due = false,
+            Kind::Report => self.responder.responses.report = None,
             Kind::Response { read } => {
                 self.counters.count_response(&departure.outgoing.header);
                 self.responder.responses.sent(self.mtu);
@@ -165,6 +173,7 @@ impl QueuePair {
                 let again = departure.outgoing.psn.is_before(self.requester.highest);
                 self.counters.retransmitted += u64::from(again);
                 self.requester.sent(now, &departure.outgoing);
+                self.responder.responses.replied();
                 self.rate.sent(now, length);
                 self.requests_first = false;
             }
@@ -182,7 +191,7 @@ impl QueuePair {
         identification: impl Fn(usize) -> u16,
         frame: &mut [u8],
     ) -> Option<usize> {
-        let departure = self.next_departure(now, memory)?;
+        let departure = self.next_departure(now, memory, Acknowledge::All)?;
         let length = departure.length();
         let frame = frame.get_mut(..length)?;
         self.write(&departure, memory, flow, identification(length), frame).ok()?;

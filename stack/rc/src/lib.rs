@@ -74,4 +74,5 @@ pub use memory::{AtomicOperation, Denied, Memory, RemoteAccess};
 pub use mutation::Mutation;
 pub use queue_pair::QueuePair;
 pub use requester::MAX_MESSAGE;
+pub use responses::Acknowledge;
 pub use selective::WINDOW_MAX as MAX_SELECTIVE_WINDOW;

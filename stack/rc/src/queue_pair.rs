@@ -233,7 +233,7 @@ impl QueuePair {
                 self.responder.repeat_refusal(packet, self.mtu, memory);
                 return;
             }
-            self.execute(packet, congested, memory)
+            self.execute(now, packet, congested, memory)
         } else if opcode.is_response() && self.state == State::ReadyToSend {
             self.complete(now, packet, memory)
         } else {
@@ -247,6 +247,7 @@ impl QueuePair {
     /// Gives a request to the responder, and then those that waited for it. Without selective acknowledgement none does.
     fn execute<M: Memory>(
         &mut self,
+        now: Time,
         packet: &Packet<'_>,
         congested: bool,
         memory: &mut M,
@@ -256,19 +257,29 @@ impl QueuePair {
             return responder.handle(packet, mtu, memory, &mut self.completions);
         };
         reorder.note(packet.bth.psn, congested);
-        responder.responses.report_due |= congested;
+        responder.responses.now = now;
+        // The sender of a long message goes on when it hears of it, and that of a duplicate has not heard.
+        let opcode = packet.header.opcode();
+        let whole = opcode.starts_message() && opcode.ends_message();
+        let waits = whole && packet.bth.psn == responder.expected;
+        if congested {
+            responder.responses.report_now();
+        }
         if packet.bth.psn.is_after(responder.expected) {
-            responder.responses.report_due = true;
+            responder.responses.report_now();
             reorder.keep(packet, responder.expected);
             return Ok(());
         }
         let mut before = responder.expected;
         responder.handle(packet, mtu, memory, &mut self.completions)?;
+        if !waits {
+            responder.responses.hurry();
+        }
         loop {
             reorder.forget_before(before, responder.expected);
             before = responder.expected;
             let Some(next) = reorder.take(before) else { return Ok(()) };
-            responder.responses.report_due = true;
+            responder.responses.report_now();
             responder.handle(&next, mtu, memory, &mut self.completions)?;
         }
     }
@@ -294,18 +305,24 @@ impl QueuePair {
         }
     }
 
+    /// Whether it has an acknowledgement to send that waits ([`Acknowledge`]).
+    #[must_use]
+    pub const fn owes_acknowledgement(&self) -> bool {
+        self.responder.responses.report.is_some()
+    }
+
     /// When [`QueuePair::handle_timeout`], or [`QueuePair::poll_transmit`], has something to do if nothing arrives and
     /// nothing is posted.
     pub fn next_timeout(&mut self, now: Time) -> Option<Time> {
         if self.state != State::ReadyToSend {
             return None;
         }
-        let paced = if self.requester.has_more(self.mtu) || self.responder.responses.front().is_some() {
-            self.rate.held_until(now)
-        } else {
-            None
-        };
-        timer::earlier(self.requester.timeout(), paced)
+        let paced = self
+            .rate
+            .held_until(now)
+            .filter(|_| self.responder.responses.front().is_some() || self.requester.has_more(self.mtu));
+        let report = self.responder.responses.report.map(|due| due.at());
+        timer::earlier(timer::earlier(self.requester.timeout(), paced), report)
     }
 
     /// Does what is due by now.

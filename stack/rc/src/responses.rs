@@ -2,8 +2,10 @@
 
 use alloc::collections::VecDeque;
 
-use ringway_verbs::RemoteKey;
+use ringway_verbs::{RemoteKey, Time};
 use ringway_wire::{PathMtu, Psn, Syndrome};
+
+use crate::timer;
 
 /// Something to send to the peer's completer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,8 +65,60 @@ pub(crate) struct Responses {
     capacity: usize,
     /// Acknowledgements are reports, made when they are sent.
     reports: bool,
-    /// A report is to be sent.
-    pub(crate) report_due: bool,
+    /// When the packet came that is being looked at.
+    pub(crate) now: Time,
+    /// The report that is to be sent.
+    pub(crate) report: Option<ReportDue>,
+}
+
+/// A report that is owed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReportDue {
+    /// It waits for nothing.
+    urgent: bool,
+    /// The messages that wait to be acknowledged by it.
+    messages: u32,
+    /// Since when the oldest of them does.
+    since: Time,
+    /// This side has sent requests since.
+    replied: bool,
+}
+
+/// How long an acknowledgement may wait when this side has sent something itself, in nanoseconds: less than what the
+/// other end waits for news before it asks.
+const REPORT_DELAY_NS: u64 = 32_000;
+/// Messages that wait for one acknowledgement at most.
+const REPORT_MESSAGES: u32 = 16;
+
+impl ReportDue {
+    /// When it goes out after all, if this side has sent something.
+    pub(crate) fn at(&self) -> Time {
+        timer::after(self.since, REPORT_DELAY_NS)
+    }
+
+    /// Whether it goes out now.
+    pub(crate) fn goes(&self, now: Time, acknowledge: Acknowledge) -> bool {
+        let delayed = self.replied && self.at() > now;
+        match acknowledge {
+            _ if self.urgent => true,
+            Acknowledge::Urgent => false,
+            Acknowledge::Idle => !delayed,
+            Acknowledge::All => true,
+        }
+    }
+}
+
+/// Which acknowledgements go out. Those of short messages toward a Ringway end can wait: what this side has to send is
+/// wanted more, and later one acknowledgement says it of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acknowledge {
+    /// None that can wait: this side is at work.
+    Urgent,
+    /// Those too that waited for this side to have nothing else to do, but for a few microseconds those of messages that
+    /// it has sent an answer to.
+    Idle,
+    /// All: nobody may look after the queue pair soon.
+    All,
 }
 
 impl Responses {
@@ -78,7 +132,8 @@ impl Responses {
             limit,
             capacity,
             reports: false,
-            report_due: false,
+            now: Time(0),
+            report: None,
         }
     }
 
@@ -87,7 +142,7 @@ impl Responses {
     pub(crate) fn reset(&mut self, resources: u8, reports: bool) {
         self.queue.clear();
         self.resources.clear();
-        (self.reports, self.report_due) = (reports, false);
+        (self.reports, self.report) = (reports, None);
         self.limit = usize::from(resources);
     }
 
@@ -99,8 +154,7 @@ impl Responses {
     /// NAK acknowledges what came before it, and an acknowledgement comes after a NAK only when that is settled.
     pub(crate) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome) {
         if self.reports && matches!(syndrome, Syndrome::Ack(_)) {
-            self.report_due = true;
-            return;
+            return self.report_soon();
         }
         let response = Response::Acknowledge { psn, syndrome };
         if let Some(last) = self.queue.back_mut().filter(|last| matches!(last, Response::Acknowledge { .. }))
@@ -108,6 +162,34 @@ impl Responses {
             *last = response;
         } else if self.queue.len() < self.capacity {
             self.queue.push_back(response);
+        }
+    }
+
+    /// A report is to be sent, which waits for nothing.
+    pub(crate) const fn report_now(&mut self) {
+        self.report = Some(ReportDue { urgent: true, messages: 0, since: Time(0), replied: false });
+    }
+
+    /// A report is to be sent, at the latest when enough messages wait for it.
+    fn report_soon(&mut self) {
+        let now = self.now;
+        let due =
+            self.report.get_or_insert(ReportDue { urgent: false, messages: 0, since: now, replied: false });
+        due.messages += 1;
+        due.urgent |= due.messages >= REPORT_MESSAGES;
+    }
+
+    /// The report that is to be sent, if there is one, waits no longer.
+    pub(crate) const fn hurry(&mut self) {
+        if let Some(due) = &mut self.report {
+            due.urgent = true;
+        }
+    }
+
+    /// This side has sent a request.
+    pub(crate) const fn replied(&mut self) {
+        if let Some(due) = &mut self.report {
+            due.replied = true;
         }
     }
 
@@ -228,5 +310,47 @@ impl Responses {
     pub(crate) fn refuse_front(&mut self, psn: Psn, syndrome: Syndrome) {
         self.queue.clear();
         self.acknowledge(psn, syndrome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reporting() -> Responses {
+        let mut responses = Responses::new(1);
+        responses.reset(1, true);
+        responses.now = Time(1000);
+        responses.acknowledge(Psn::ZERO, Syndrome::ACK);
+        responses
+    }
+
+    fn goes(responses: &Responses, now: u64, acknowledge: Acknowledge) -> bool {
+        responses.report.is_some_and(|due| due.goes(Time(now), acknowledge))
+    }
+
+    #[test]
+    fn a_report_waits_for_idleness_and_longer_when_a_reply_went_out() {
+        let mut responses = reporting();
+        assert!(!goes(&responses, 1000, Acknowledge::Urgent));
+        assert!(goes(&responses, 1000, Acknowledge::Idle));
+        responses.replied();
+        assert!(!goes(&responses, 1000 + REPORT_DELAY_NS - 1, Acknowledge::Idle));
+        assert!(goes(&responses, 1000 + REPORT_DELAY_NS, Acknowledge::Idle));
+        assert!(goes(&responses, 1000, Acknowledge::All));
+    }
+
+    #[test]
+    fn so_many_messages_wait_and_no_more() {
+        let mut responses = reporting();
+        for _ in 1..REPORT_MESSAGES {
+            assert!(!goes(&responses, 1000, Acknowledge::Urgent));
+            responses.acknowledge(Psn::ZERO, Syndrome::ACK);
+        }
+        assert!(goes(&responses, 1000, Acknowledge::Urgent));
+        let mut hurried = reporting();
+        hurried.replied();
+        hurried.hurry();
+        assert!(goes(&hurried, 1000, Acknowledge::Urgent));
     }
 }

@@ -1,7 +1,8 @@
 //! The device beside spinning TCP sockets and bare AF_XDP frames, over one veth pair between two network namespaces. See
 //! `README.md` beside this file.
 //!
-//! `cargo run --release -p ringway-roce --example fabric [-- [--quick] [--json] [--rounds N] [--only KIND]]`, as root
+//! `cargo run --release -p ringway-roce --example fabric [-- [--quick] [--json] [--rounds N] [--only KIND,...] [--small N]
+//! [--large N]]`, as root
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement at the terminal")]
 
 mod bare;
@@ -35,8 +36,7 @@ enum Kind {
     XdpLossy,
 }
 
-const KINDS: [Kind; 6] =
-    [Kind::Tcp, Kind::BareXdp, Kind::Udp, Kind::Xdp, Kind::UdpLossy, Kind::XdpLossy];
+const KINDS: [Kind; 6] = [Kind::Tcp, Kind::BareXdp, Kind::Udp, Kind::Xdp, Kind::UdpLossy, Kind::XdpLossy];
 
 impl Kind {
     const fn name(self) -> &'static str {
@@ -75,8 +75,9 @@ fn lossy(link: Box<dyn Link>) -> Box<dyn Link> {
 }
 
 fn device(nodes: &[Node; 2], amount: Amount, open: impl Fn(&Node) -> Box<dyn Link> + Sync) -> Figures {
-    let devices =
-        nodes.each_ref().map(|node| RoceDevice::new(node.inside(|| open(node)), RoceConfig::new("roce")).unwrap());
+    let devices = nodes
+        .each_ref()
+        .map(|node| RoceDevice::new(node.inside(|| open(node)), RoceConfig::new("roce")).unwrap());
     let (found, devices) = ping_pong_between(devices, amount, |side| nodes[side].enter());
     Figures::of(&found).with(devices.each_ref().map(RoceDevice::counters))
 }
@@ -152,15 +153,17 @@ fn main() {
     let has = |word: &str| words.iter().any(|found| found == word);
     let value = |name: &str| words.iter().skip_while(|word| *word != name).nth(1);
     let (json, quick) = (has("--json"), has("--quick"));
-    let amount = if quick {
-        Amount { rounds: 10_000, large_count: 300 }
-    } else {
-        Amount { rounds: 20_000, large_count: 1000 }
+    let number = |name: &str, usual: usize| value(name).map_or(usual, |text| text.parse().unwrap());
+    let amount = Amount {
+        rounds: number("--small", if quick { 10_000 } else { 20_000 }),
+        large_count: number("--large", if quick { 300 } else { 1000 }) as u64,
     };
-    let count = value("--rounds").map_or(if quick { 3 } else { 5 }, |text| text.parse().unwrap());
+    let count = number("--rounds", if quick { 3 } else { 5 });
     let only = value("--only");
-    let kinds: Vec<Kind> =
-        KINDS.into_iter().filter(|kind| only.is_none_or(|only| only.split(',').any(|n| n == kind.name()))).collect();
+    let kinds: Vec<Kind> = KINDS
+        .into_iter()
+        .filter(|kind| only.is_none_or(|only| only.split(',').any(|n| n == kind.name())))
+        .collect();
     let Some(nodes) = namespaces::network(INTERFACE_MTU, 1) else { return };
     let mut rounds = Vec::new();
     for _ in 0..count {

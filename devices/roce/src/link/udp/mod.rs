@@ -28,7 +28,7 @@ use rustix::net::{
 
 use self::{
     errors::{Errors, keep_errors},
-    runs::Runs,
+    runs::{Run, Runs},
     socket::{Outgoing, ReceiveBatch, SendBatch},
 };
 use super::{
@@ -83,6 +83,22 @@ impl UdpConfig {
 struct Sender {
     socket: OwnedFd,
     port: u16,
+    /// What its packets carry: the kernel is told when another way has another, which is cheaper than with each message.
+    traffic_class: u8,
+}
+
+impl Sender {
+    fn carry(&mut self, traffic_class: u8, address: IpAddr) -> io::Result<()> {
+        if self.traffic_class != traffic_class {
+            let (level, name) = match address {
+                IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+                IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            };
+            set_option(self.socket.as_fd(), level, name, traffic_class.into())?;
+            self.traffic_class = traffic_class;
+        }
+        Ok(())
+    }
 }
 
 /// A link over UDP sockets.
@@ -185,9 +201,10 @@ impl UdpLink {
     /// many it took.
     fn send_some(&mut self) -> Option<io::Result<usize>> {
         let waiting = self.runs.waiting();
-        let via = waiting.first()?.path.via;
+        let Path { via, traffic_class, .. } = waiting.first()?.path;
         self.sending.clear();
-        for run in waiting.iter().take_while(|run| run.path.via == via) {
+        let alike = |run: &&Run| run.path.via == via && run.path.traffic_class == traffic_class;
+        for run in waiting.iter().take_while(alike) {
             let flow = run.path.flow;
             let peer = flow.addresses.destination();
             let scope = if is_link_local(peer) { self.scope } else { 0 };
@@ -196,17 +213,19 @@ impl UdpLink {
                 destination: socket_address(peer, flow.destination_port, scope),
                 range: run.range(),
                 segment,
-                traffic_class: run.path.traffic_class,
             });
             if !pushed {
                 break;
             }
         }
-        let sender = self.senders.get(usize::try_from(via).unwrap_or(usize::MAX));
+        let sender = self.senders.get_mut(usize::try_from(via).unwrap_or(usize::MAX));
         let Some(sender) = sender else {
             // A way of another link: nothing can be sent on it.
             return Some(Err(io::Error::from_raw_os_error(libc::EINVAL)));
         };
+        if let Err(error) = sender.carry(traffic_class, self.config.address) {
+            return Some(Err(error));
+        }
         Some(self.sending.send(sender.socket.as_fd(), self.runs.bytes()))
     }
 
@@ -339,5 +358,5 @@ fn sender(config: &UdpConfig, scope: u32) -> Result<Sender, LinkError> {
     let _ = keep_errors(socket.as_fd(), config.address.is_ipv4());
     bind(&socket, &socket_address(config.address, 0, scope)).map_err(failed)?;
     let name = SocketAddr::try_from(getsockname(&socket).map_err(failed)?).map_err(failed)?;
-    Ok(Sender { socket, port: name.port() })
+    Ok(Sender { socket, port: name.port(), traffic_class: 0 })
 }

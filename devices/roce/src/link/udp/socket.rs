@@ -96,7 +96,6 @@ pub(super) struct Outgoing {
     pub(super) range: Range<usize>,
     /// Where the kernel shall cut it.
     pub(super) segment: Option<u16>,
-    pub(super) traffic_class: u8,
 }
 
 /// Sends several messages with one call.
@@ -136,14 +135,6 @@ impl SendBatch {
         if let Some(segment) = message.segment {
             used = control.put(used, libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
         }
-        if message.traffic_class != 0 {
-            let value = c_int::from(message.traffic_class).to_ne_bytes();
-            let (level, kind) = match message.destination {
-                SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
-                SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
-            };
-            used = control.put(used, level, kind, &value);
-        }
         self.names.push(Name::of(message.destination));
         self.controls.push((control, used));
         self.ranges.push(message.range);
@@ -155,7 +146,9 @@ impl SendBatch {
         let Headers { messages, vectors } = &mut self.headers;
         let mut count = 0;
         let parts = self.names.iter_mut().zip(&mut self.controls).zip(&self.ranges);
-        for ((message, vector), ((name, control), range)) in messages.iter_mut().zip(vectors).zip(parts) {
+        for ((message, vector), ((name, control), range)) in
+            messages.iter_mut().zip(vectors.iter_mut()).zip(parts)
+        {
             let Some(piece) = bytes.get(range.clone()) else { break };
             *vector = libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() };
             let header = &mut message.msg_hdr;
@@ -168,10 +161,28 @@ impl SendBatch {
             header.msg_controllen = control.1;
             count += 1;
         }
+        let flags = libc::MSG_DONTWAIT;
+        if let (1, Some(only), Some(vector)) = (count, messages.first(), vectors.first())
+            && only.msg_hdr.msg_controllen == 0
+        {
+            let header = &only.msg_hdr;
+            // SAFETY: the vector and the header were just filled with pointers to bytes and a name that are borrowed until
+            // this call returns, and with their lengths. The kernel reads them.
+            let sent = unsafe {
+                libc::sendto(
+                    socket.as_raw_fd(),
+                    vector.iov_base,
+                    vector.iov_len,
+                    flags,
+                    header.msg_name.cast(),
+                    header.msg_namelen,
+                )
+            };
+            return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) };
+        }
         // SAFETY: the first `count` headers were just filled with pointers to names, vectors, control data and bytes
         // that are borrowed until this call returns, and with their lengths. The kernel reads all but `msg_len`.
-        let sent =
-            unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
+        let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, flags) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 }
@@ -193,6 +204,9 @@ pub(super) struct ReceiveBatch {
     names: Vec<Name>,
     controls: Vec<Control>,
     memory: Box<[u8]>,
+    /// How many messages the next call asks for: one, until one has come. To learn that there is no second costs as much
+    /// as half the first.
+    wanted: usize,
 }
 
 impl ReceiveBatch {
@@ -202,16 +216,18 @@ impl ReceiveBatch {
             names: vec![Name::EMPTY; capacity],
             controls: vec![Control::EMPTY; capacity],
             memory: vec![0; capacity * MESSAGE_BYTES_MAX].into_boxed_slice(),
+            wanted: 1,
         }
     }
 
-    /// Receives what is there; returns how many messages.
+    /// Receives what is there, or the first of it; returns how many messages.
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let Headers { messages, vectors } = &mut self.headers;
         let mut count = 0;
         let pieces = self.memory.chunks_exact_mut(MESSAGE_BYTES_MAX);
         let parts = self.names.iter_mut().zip(&mut self.controls).zip(pieces);
-        for ((message, vector), ((name, control), piece)) in messages.iter_mut().zip(vectors).zip(parts) {
+        let headers = messages.iter_mut().zip(vectors).take(self.wanted);
+        for ((message, vector), ((name, control), piece)) in headers.zip(parts) {
             *vector = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
             let header = &mut message.msg_hdr;
             header.msg_name = name.bytes.as_mut_ptr().cast();
@@ -224,12 +240,23 @@ impl ReceiveBatch {
             count += 1;
         }
         let flags = libc::MSG_DONTWAIT;
+        if let (1, Some(only)) = (count, messages.first_mut()) {
+            // SAFETY: the header was just filled with pointers to a name, a vector, control data and memory that are
+            // exclusively borrowed until this call returns, and with their lengths.
+            let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut only.msg_hdr, flags) };
+            only.msg_len = u32::try_from(length).map_err(|_| io::Error::last_os_error())?;
+            self.wanted = self.names.len();
+            return Ok(1);
+        }
         // SAFETY: the first `count` headers were just filled with pointers to names, vectors, control data and memory
         // that are exclusively borrowed until this call returns, and with their lengths. There is no timeout.
         let received = unsafe {
             libc::recvmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, flags, ptr::null_mut())
         };
-        usize::try_from(received).map_err(|_| io::Error::last_os_error())
+        usize::try_from(received).map_err(|_| {
+            self.wanted = 1;
+            io::Error::last_os_error()
+        })
     }
 
     /// The message at this place of the last call's, if it has an address and is whole.
