@@ -211,6 +211,12 @@ impl Cell {
         (0..self.ranks).any(|r| r != rank && self.rank_word(r, RankWord::Inside) != 0 && !self.has_exited(r))
     }
 
+    /// Whether a rank is at work on others' memory for a call, by what it says.
+    #[must_use]
+    pub fn is_at_work(&self, rank: u32, sequence: u64) -> bool {
+        rank < self.ranks && sequence > 0 && self.rank_word(rank, RankWord::Inside) == sequence
+    }
+
     /// The last call that every rank is through with.
     pub(crate) fn consumed_by_all(&self) -> u64 {
         (0..self.ranks).map(|rank| self.rank_word(rank, RankWord::Consumed)).min().unwrap_or(0)

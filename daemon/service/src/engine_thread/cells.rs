@@ -209,17 +209,25 @@ impl GroupCell {
         true
     }
 
-    /// The collective that is going on or waited for, and the ranks that have not called it, by what the ranks say:
-    /// `None` when all have called the same number.
+    /// The collective that is going on or waited for, and the ranks that have not called it, by what the ranks say. When all
+    /// have called the same number it is the one that somebody waits for too long, and the ranks are those at work on it;
+    /// `None` when there is none such.
     pub(super) fn current(&self) -> Option<(u64, Vec<u32>)> {
         let called: Vec<u64> = (0..self.cell.ranks()).map(|rank| self.cell.called(rank)).collect();
         let (least, most) = (called.iter().min()?, called.iter().max()?);
         if least == most {
-            return None;
+            let waited = self.waited.filter(|waited| waited.sequence == *least)?;
+            let at_work = self.at_work(waited.sequence);
+            return (!at_work.is_empty()).then_some((waited.sequence, at_work));
         }
         let sequence = least.saturating_add(1);
         let missing = (0..).zip(&called).filter(|(_, called)| **called < sequence).map(|(rank, _)| rank);
         Some((sequence, missing.collect()))
+    }
+
+    /// The ranks that are at work on others' memory for a call, by what they say.
+    pub(super) fn at_work(&self, sequence: u64) -> Vec<u32> {
+        (0..self.cell.ranks()).filter(|rank| self.cell.is_at_work(*rank, sequence)).collect()
     }
 
     /// Collectives that every rank has called, by what the ranks say.

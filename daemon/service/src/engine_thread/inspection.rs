@@ -21,8 +21,8 @@ const NAMED: usize = 16;
 enum Finding {
     /// Nothing that the daemon can say: the ranks go on waiting.
     Nothing,
-    /// Ranks are late.
-    Late { sequence: u64, missing: Vec<u32> },
+    /// Ranks are late: they have not called it or, if `stopped`, have stopped while they worked on it.
+    Late { sequence: u64, ranks: Vec<u32>, stopped: bool },
     /// The communicator cannot go on.
     Failure(Failure),
 }
@@ -152,8 +152,9 @@ impl EngineThread {
         match look(cell, rank, inspect, (timeout_ms, late_after_ms)) {
             Finding::Nothing => {}
             Finding::Failure(failure) => self.fail_group(key, failure),
-            Finding::Late { sequence, missing } => {
-                if let Some(text) = note(cell, (sequence, missing), inspect.waited_ms, (late_after_ms, now)) {
+            Finding::Late { sequence, ranks, stopped } => {
+                let what = (sequence, ranks, stopped);
+                if let Some(text) = note(cell, what, inspect.waited_ms, (late_after_ms, now)) {
                     self.tell(Event::Late { group: key, text });
                 }
             }
@@ -163,9 +164,9 @@ impl EngineThread {
 
 /// Looks into a cell for why a rank cannot go on. Everything in there is what ranks say, which is good enough: whoever
 /// lies could abort the communicator as well.
-fn look(cell: &GroupCell, rank: u32, inspect: Inspect, (timeout_ms, late_after_ms): (u32, u64)) -> Finding {
+fn look(of: &GroupCell, rank: u32, inspect: Inspect, (timeout_ms, late_after_ms): (u32, u64)) -> Finding {
     let Inspect { sequence, waited_ms, .. } = inspect;
-    let cell = &cell.cell;
+    let cell = &of.cell;
     // A call that is not published yet waits for the one in its slot.
     let called = cell.called(rank) >= sequence;
     let sequence = if called { sequence } else { sequence.saturating_sub(SLOTS) };
@@ -186,20 +187,27 @@ fn look(cell: &GroupCell, rank: u32, inspect: Inspect, (timeout_ms, late_after_m
     if let Some(rank) = missing.iter().copied().find(|rank| left.contains(rank)) {
         return Finding::Failure(Failure::Rank { rank, how: RankFailure::Left });
     }
+    // Whom a call hangs with that all have called: somebody has stopped with a block of it in hand.
+    let stopped = missing.is_empty();
+    let mut ranks = if stopped { of.at_work(sequence) } else { missing };
+    ranks.retain(|late| *late != rank);
     if timeout_ms > 0 && waited_ms >= u64::from(timeout_ms) {
-        let (first, others) = name(&missing, (rank, cell.ranks()));
+        let (first, mut others) = name(&ranks, (rank, cell.ranks()));
+        if stopped {
+            others += ", or it has stopped while it worked on it";
+        }
         return Finding::Failure(Failure::TimedOut { call, rank: first, waited_ms, others });
     }
-    if missing.is_empty() || waited_ms < late_after_ms {
+    if ranks.is_empty() || waited_ms < late_after_ms {
         return Finding::Nothing;
     }
-    Finding::Late { sequence, missing }
+    Finding::Late { sequence, ranks, stopped }
 }
 
 /// Keeps that ranks are late; the line for the log, unless there was one not long ago.
 fn note(
     cell: &mut GroupCell,
-    (sequence, missing): (u64, Vec<u32>),
+    (sequence, ranks, stopped): (u64, Vec<u32>, bool),
     waited_ms: u64,
     (late_after_ms, now): (u64, Time),
 ) -> Option<String> {
@@ -211,7 +219,7 @@ fn note(
     let due = due && before.is_none_or(|waited| waited.logged.is_none());
     cell.waited = Some(Waited::new(sequence, now, longest_ms, if due { Some(now) } else { last }));
     let call = (0..cell.cell.ranks()).find_map(|rank| cell.cell.signature(rank, sequence)).map(signature)?;
-    due.then(|| late_text(&call, (sequence, false), &missing, waited_ms))
+    due.then(|| late_text(&call, (sequence, stopped), &ranks, waited_ms))
 }
 
 /// The line in the log that names late ranks.
@@ -230,8 +238,7 @@ pub(super) fn late_text(
     )
 }
 
-/// The first of the ranks that are missing, and the others as text. With none missing the call hangs in the hands of
-/// another rank.
+/// The first of the late ranks, and the others as text. With none known it is any other.
 fn name(missing: &[u32], (rank, ranks): (u32, u32)) -> (u32, String) {
     let Some((first, rest)) = missing.split_first() else {
         return ((0..ranks).find(|other| *other != rank).unwrap_or(rank), String::new());
