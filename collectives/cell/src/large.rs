@@ -141,7 +141,7 @@ impl Member {
             if done.bytes < BYTES_PER_ROUND || self.is_brief {
                 break false;
             }
-            std::thread::yield_now();
+            self.worker.hand_over();
         };
         self.cell.words.store_release(inside, 0);
         reach(Step::Left);

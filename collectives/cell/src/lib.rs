@@ -26,6 +26,7 @@ pub mod board;
 mod cell;
 mod claim;
 mod clock;
+mod courtesy;
 mod exchange;
 mod extent;
 #[cfg(all(test, not(loom)))]
@@ -54,6 +55,7 @@ use ringway_types::{DataType, Operation, Reduction};
 
 pub use cell::{AttachError, Cell, Contradiction, Verdict, bytes};
 pub use clock::{Clock, monotonic_ns};
+pub use courtesy::Courtesy;
 pub use exchange::{CallMemory, Exchange};
 pub use helper::Helper;
 pub use member::{Member, Poll, Refusal, StandIn};

@@ -6,7 +6,7 @@ use ringway_reduce::{Scalar, ScanStep, Source, Stores};
 use ringway_types::{Operation, Reduction};
 
 use crate::{
-    Clock, Regions,
+    Clock, Courtesy, Regions,
     cell::Cell,
     job::{Job, Piece},
     layout::SEGMENTS_AHEAD,
@@ -27,18 +27,28 @@ pub(crate) struct Worker {
     roomy: bool,
     /// What it has learnt about writing others' outputs; without a clock it goes by a rule.
     ways: Option<Ways>,
+    courtesy: Option<Courtesy>,
 }
 
 impl Worker {
     /// For a cell of so many ranks.
     pub(crate) fn new(rank: Option<u32>, ranks: u32) -> Self {
         let roomy = crate::online_processors().is_some_and(|online| online >= ranks);
-        Self { rank, roomy, ways: None }
+        Self { rank, roomy, ways: None, courtesy: None }
     }
 
     /// Lets it learn from what calls take.
     pub(crate) fn learn_by(&mut self, clock: Clock) {
         self.ways = Some(Ways::new(clock));
+        self.courtesy = Some(Courtesy::new(clock));
+    }
+
+    /// Gives the processor to whoever else wants it.
+    pub(crate) fn hand_over(&mut self) {
+        match &mut self.courtesy {
+            Some(courtesy) => _ = courtesy.hand_over(),
+            None => std::thread::yield_now(),
+        }
     }
 
     /// As [`Job::work`], with the stores that suit the call.

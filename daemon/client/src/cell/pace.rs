@@ -1,14 +1,16 @@
 //! Whether to poll on or to hand the processor over.
 
-use core::{num::NonZero, time::Duration};
-use std::{hint, thread, time::Instant};
+use core::num::NonZero;
+use std::{hint, thread};
+
+use ringway_cell::{Courtesy, monotonic_ns};
 
 /// Polls without giving the processor away: some microseconds.
 const SPIN_POLLS: u32 = 200;
 /// Polls between two hand-overs after that.
 const POLLS_BETWEEN: u32 = 32;
 /// A hand-over that takes longer than this went to somebody: the call of the kernel alone takes a third of it.
-const TAKEN: Duration = Duration::from_micros(1);
+const TAKEN_NS: u64 = 1_000;
 /// Fruitless hand-overs after which the processor counts as ours again.
 const CROWDED: u8 = 16;
 
@@ -19,12 +21,13 @@ pub(crate) struct Pace {
     roomy: bool,
     /// More than zero while other threads want this one's processor.
     crowded: u8,
+    courtesy: Courtesy,
 }
 
 impl Pace {
     /// For a node where so many ranks poll at a time. The daemon sleeps meanwhile.
     pub(crate) fn among(ranks: u32) -> Self {
-        Self { roomy: ranks as usize <= processors(), crowded: 0 }
+        Self { roomy: ranks as usize <= processors(), crowded: 0, courtesy: Courtesy::new(monotonic_ns) }
     }
 
     /// Polls in a row at the beginning of a wait: one at least.
@@ -49,9 +52,8 @@ impl Pace {
         if !self.roomy {
             return thread::yield_now();
         }
-        let before = Instant::now();
-        thread::yield_now();
-        self.crowded = if before.elapsed() > TAKEN { CROWDED } else { self.crowded.saturating_sub(1) };
+        let taken = self.courtesy.hand_over() > TAKEN_NS;
+        self.crowded = if taken { CROWDED } else { self.crowded.saturating_sub(1) };
     }
 }
 
