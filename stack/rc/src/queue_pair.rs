@@ -305,7 +305,7 @@ impl QueuePair {
         }
     }
 
-    /// Whether it has an acknowledgement to send that waits ([`Acknowledge`]).
+    /// Whether it has an acknowledgement to send that waits ([`crate::Acknowledge`]).
     #[must_use]
     pub const fn owes_acknowledgement(&self) -> bool {
         self.responder.responses.report.is_some()
