@@ -4,6 +4,7 @@ use core::num::NonZero;
 use std::{hint, thread};
 
 use ringway_cell::{Courtesy, monotonic_ns};
+use rustix::thread::sched_getaffinity;
 
 /// Polls without giving the processor away: some microseconds.
 const SPIN_POLLS: u32 = 200;
@@ -57,11 +58,13 @@ impl Pace {
     }
 }
 
-/// Processors that this node's ranks have together, as far as this one can tell: those it may run on itself, unless it is
-/// bound to one, as others then are to others. Where they are not, [`Pace::hand_over`] notices.
+/// Processors that this node's ranks have together, as far as this one can tell: those it may run on itself, as far as its
+/// control group's quota goes, unless it is bound to one, as others then are to others. Where they are not,
+/// [`Pace::hand_over`] notices.
 fn processors() -> usize {
-    match thread::available_parallelism().map_or(1, NonZero::get) {
-        1 => ringway_cell::online_processors().map_or(1, |online| online as usize),
-        several => several,
+    let bound = sched_getaffinity(None).is_ok_and(|set| set.count() == 1);
+    match ringway_cell::online_processors() {
+        Some(online) if bound => online as usize,
+        _ => thread::available_parallelism().map_or(1, NonZero::get),
     }
 }
