@@ -88,8 +88,9 @@ impl Floor {
     pub(crate) fn time(&self, kernel: &Kernel, spec: &Spec) -> f64 {
         let median = |stores| Times::of(self.samples(kernel, stores, spec)).p50;
         let cached = median(Stores::Cached);
-        // In place, and for little, they make no difference.
-        if kernel.in_place || kernel.bytes < STREAM_FROM_BYTES {
+        // For little they make no difference, nor where everything that is written is also read.
+        let overwrites = kernel.in_place && kernel.what == Measured::Allreduce;
+        if overwrites || kernel.bytes < STREAM_FROM_BYTES {
             return cached;
         }
         cached.min(median(Stores::Streaming)).min(median(Stores::StreamingBut(0)))
