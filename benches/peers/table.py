@@ -91,7 +91,7 @@ class Cell:
     path: str
     ours_us: float
     apart_ns: object  # how far the processors were apart, in the median
-    peers: dict  # program -> its best setting, time, ratio of ours to it, ratio to its first setting
+    peers: dict  # program -> its best setting, time, ratio of ours to it, how many, ratio to its first setting
     floor_us: float
     of_floor: Spread
     unregistered: Spread  # ordinary memory's time to registered buffers'
@@ -141,16 +141,19 @@ def median(values):
 
 def against(own, settings):
     """Ours against the setting that is best beside it, and against the first, the one that the peer has by itself."""
-    spreads = {name: Spread.of(ratios(own, samples)) for name, samples in settings.items()}
+    found = {name: ratios(own, samples) for name, samples in settings.items()}
+    spreads = {name: Spread.of(values) for name, values in found.items()}
     compared = [name for name in spreads if spreads[name]]
     best = max(compared, key=lambda name: spreads[name].median, default=next(iter(spreads)))
+    # A setting that could not be compared might have been the best one.
     return {"setting": best, "time_us": median([sample.time_us for sample in settings[best]]), "ratio": spreads[best],
+            "pairs": len(found[best]), "complete": len(compared) == len(settings),
             "default_ratio": spreads[next(iter(spreads))]}
 
 
 def verdict(openmpi, shares, unregistered, ratio, share):
-    """Whether what is required was reached; None when nothing was measured to compare with."""
-    if openmpi is None or openmpi["ratio"] is None:
+    """Whether what is required was reached; None when not everything could be compared."""
+    if openmpi is None or not openmpi["complete"]:
         return None
     enough = share is None or (shares is not None and shares.median >= share)
     return openmpi["ratio"].median <= ratio and enough and (
@@ -174,7 +177,7 @@ def ratio_text(spread):
     return "-" if spread is None else f"{spread.median:.2f} [{spread.low:.2f}-{spread.high:.2f}]"
 
 
-HEAD = ["operation", "ranks", "place", "size", "path", "apart ns", "ours us", "Open MPI us", "its setting", "ours/best", "allowed",
+HEAD = ["operation", "ranks", "place", "size", "path", "apart ns", "ours us", "Open MPI us", "its setting", "ours/best", "pairs", "allowed",
         "ours/default", "MPICH us", "ours/MPICH", "Gloo us", "ours/Gloo", "floor us", "of floor", "required",
         "unreg/reg", "verdict"]
 
@@ -186,7 +189,7 @@ def columns(cell):
     share = "-" if cell.of_floor is None else f"{100 * cell.of_floor.median:.0f}%"
     return [cell.operation, str(cell.ranks), "in" if cell.in_place else "out", size_text(cell.bytes), cell.path,
             "-" if cell.apart_ns is None else f"{cell.apart_ns:.0f}", number(cell.ours_us), time(openmpi), openmpi["setting"] if openmpi else "-", ours_to(openmpi),
-            f"{cell.required_ratio:.2f}", ratio_text(openmpi["default_ratio"]) if openmpi else "-", time(mpich),
+            str(openmpi["pairs"]) if openmpi else "-", f"{cell.required_ratio:.2f}", ratio_text(openmpi["default_ratio"]) if openmpi else "-", time(mpich),
             ours_to(mpich), time(gloo), ours_to(gloo), number(cell.floor_us), share,
                 "-" if cell.required_floor is None else f"{100 * cell.required_floor:.0f}%",
             "-" if cell.unregistered is None else f"{cell.unregistered.median:.2f}",
@@ -210,4 +213,6 @@ def summary(found):
     """One line: how many cells reach what is required."""
     judged = [cell for cell in found if cell.reached is not None]
     reached = sum(cell.reached for cell in judged)
-    return f"{reached} of {len(judged)} cells reach what is required of them"
+    open_ = len(found) - len(judged)
+    rest = f"; {open_} could not be judged: more rounds may find the processors alike" if open_ else ""
+    return f"{reached} of {len(found)} cells reach what is required of them, {len(judged) - reached} miss it{rest}"
