@@ -91,7 +91,7 @@ const REPORT_DELAY_NS: u64 = 32_000;
 const REPORT_MESSAGES: u32 = 16;
 
 impl ReportDue {
-    /// When it goes out after all, if this side has sent something.
+    /// When it goes out after all, whatever this side is at.
     pub(crate) fn at(&self) -> Time {
         timer::after(self.since, REPORT_DELAY_NS)
     }
@@ -101,7 +101,8 @@ impl ReportDue {
         let delayed = self.replied && self.at() > now;
         match acknowledge {
             _ if self.urgent => true,
-            Acknowledge::Urgent => false,
+            // Others may keep this side at work for ever.
+            Acknowledge::Urgent => self.at() <= now,
             Acknowledge::Idle => !delayed,
             Acknowledge::All => true,
         }
@@ -112,7 +113,7 @@ impl ReportDue {
 /// wanted more, and later one acknowledgement says it of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acknowledge {
-    /// None that can wait: this side is at work.
+    /// None that can wait, but for those that have waited for long: this side is at work.
     Urgent,
     /// Those too that waited for this side to have nothing else to do, but for a few microseconds those of messages that
     /// it has sent an answer to.
@@ -333,6 +334,7 @@ mod tests {
     fn a_report_waits_for_idleness_and_longer_when_a_reply_went_out() {
         let mut responses = reporting();
         assert!(!goes(&responses, 1000, Acknowledge::Urgent));
+        assert!(goes(&responses, 1000 + REPORT_DELAY_NS, Acknowledge::Urgent), "this side never got idle");
         assert!(goes(&responses, 1000, Acknowledge::Idle));
         responses.replied();
         assert!(!goes(&responses, 1000 + REPORT_DELAY_NS - 1, Acknowledge::Idle));
