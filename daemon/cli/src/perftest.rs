@@ -3,10 +3,11 @@
 use std::{net::IpAddr, path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum};
-use ringway_perftest::{Options, Row, Test, Verb};
+use ringway_perftest::{Options, Report, Row, Test, Verb};
 use ringway_roce::{Link, UdpConfig, UdpLink, XdpConfig, XdpLink};
 use ringway_wire::{PathMtu, Psn};
 use ringway_wrap::{Capture, FaultSpec, Faulty};
+use serde::Serialize;
 
 use crate::output;
 
@@ -119,14 +120,17 @@ impl PerftestArgs {
         }
     }
 
-    /// The link, in whatever is to be around it.
-    fn link(&self, address: IpAddr) -> Result<Box<dyn Link>, String> {
-        let mut link: Box<dyn Link> = match self.device {
+    /// The link, in whatever is to be around it, and what it is.
+    fn link(&self, address: IpAddr) -> Result<(Box<dyn Link>, String), String> {
+        let (mut link, described): (Box<dyn Link>, _) = match self.device {
             RoceKind::RoceUdp => {
-                Box::new(UdpLink::new(UdpConfig::new(address)).map_err(|error| error.to_string())?)
+                let link = UdpLink::new(UdpConfig::new(address)).map_err(|error| error.to_string())?;
+                (Box::new(link), "UDP sockets".to_owned())
             }
             RoceKind::RoceXdp => {
-                Box::new(XdpLink::new(XdpConfig::new(address)).map_err(|error| error.to_string())?)
+                let link = XdpLink::new(XdpConfig::new(address)).map_err(|error| error.to_string())?;
+                let described = link.describe();
+                (Box::new(link), described)
             }
         };
         if let Some(file) = &self.pcap {
@@ -136,8 +140,16 @@ impl PerftestArgs {
         if let Some(spec) = self.fault {
             link = Box::new(Faulty::new(link, spec));
         }
-        Ok(link)
+        Ok((link, described))
     }
+}
+
+/// The report as JSON.
+#[derive(Debug, Serialize)]
+struct Told<'a> {
+    link: &'a str,
+    #[serde(flatten)]
+    report: &'a Report,
 }
 
 /// Runs the test and prints its results.
@@ -158,13 +170,15 @@ pub fn perftest(args: &PerftestArgs) -> Result<ExitCode, String> {
     };
     let channel = channel.map_err(|error| error.to_string())?;
     let own = channel.local_address().map_err(|error| error.to_string())?;
-    let link = args.link(options.address.unwrap_or(own.ip()))?;
+    let (link, described) = args.link(options.address.unwrap_or(own.ip()))?;
     let latency = options.test.latency;
     let report = ringway_perftest::run(options, channel, link).map_err(|error| error.to_string())?;
     if args.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
+        let told = Told { link: &described, report: &report };
+        let text = serde_json::to_string_pretty(&told).map_err(|error| error.to_string())?;
         output::line(&text);
     } else {
+        output::line(&described);
         output::line(Row::heading(latency));
         report.rows.iter().for_each(|row| output::line(&row.line()));
     }
