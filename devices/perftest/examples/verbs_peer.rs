@@ -1,7 +1,7 @@
 //! The other side of `interop/verbs_peer.c`: see there. Everything that perftest cannot be asked for, with all bytes checked.
 //!
-//! `verbs_peer PEER PORT MTU ROUNDS FIRST_PSN here|there`; the last says whose WRITE is refused at the end: `here` is the
-//! peer's.
+//! `verbs_peer PEER PORT MTU ROUNDS FIRST_PSN here|there udp|xdp`: whose WRITE is refused at the end (`here` is the peer's),
+//! and what carries the packets.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test at the terminal")]
 
@@ -9,14 +9,14 @@ use std::{
     collections::VecDeque,
     env,
     io::{Read as _, Write as _},
-    net::TcpStream,
+    net::{IpAddr, TcpStream},
     sync::Arc,
     time::Instant,
 };
 
 use ringway_mem::Mapping;
 use ringway_perftest::Keys;
-use ringway_roce::{RoceConfig, RoceDevice, RoceEndpoint, UdpConfig, UdpLink};
+use ringway_roce::{Link, RoceConfig, RoceDevice, RoceEndpoint, UdpConfig, UdpLink, XdpConfig, XdpLink};
 use ringway_verbs::{
     Access, Completion, CompletionKind, Device as _, LocalSlice, MemoryKeys, Operation, QueuePairConfig,
     QueuePairNumber, ReceiveRequest, RemoteKey, RemoteSlice, Role, Status, Time, WorkRequest,
@@ -58,7 +58,7 @@ const fn word(round: i64) -> u64 {
 }
 
 struct Side {
-    device: RoceDevice<UdpLink>,
+    device: RoceDevice,
     mapping: Arc<Mapping>,
     keys: MemoryKeys,
     number: QueuePairNumber,
@@ -267,8 +267,20 @@ impl Side {
     }
 }
 
-fn connect(stream: &mut TcpStream, mtu: PathMtu, first_psn: u32) -> Side {
-    let link = UdpLink::new(UdpConfig::new(stream.local_addr().unwrap().ip())).unwrap();
+fn link(name: &str, address: IpAddr) -> Box<dyn Link> {
+    match name {
+        "udp" => Box::new(UdpLink::new(UdpConfig::new(address)).unwrap()),
+        "xdp" => {
+            let link = XdpLink::new(XdpConfig::new(address)).unwrap();
+            println!("{}", link.describe());
+            Box::new(link)
+        }
+        _ => panic!("no link is called {name}"),
+    }
+}
+
+fn connect(stream: &mut TcpStream, mtu: PathMtu, first_psn: u32, link_name: &str) -> Side {
+    let link = link(link_name, stream.local_addr().unwrap().ip());
     let config =
         RoceConfig { mtu_max: mtu, first_psn: Some(Psn::new(first_psn)), ..RoceConfig::new("roce-udp") };
     let mut device = RoceDevice::new(link, config).unwrap();
@@ -291,8 +303,8 @@ fn connect(stream: &mut TcpStream, mtu: PathMtu, first_psn: u32) -> Side {
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [peer, port, mtu, rounds, first_psn, refused] = arguments.as_slice() else {
-        return println!("verbs_peer PEER PORT MTU ROUNDS FIRST_PSN here|there");
+    let [peer, port, mtu, rounds, first_psn, refused, link] = arguments.as_slice() else {
+        panic!("verbs_peer PEER PORT MTU ROUNDS FIRST_PSN here|there udp|xdp");
     };
     let mtu = PathMtu::from_bytes(mtu.parse().unwrap()).unwrap();
     let rounds = rounds.parse().unwrap();
@@ -305,7 +317,7 @@ fn main() {
         }
     };
     stream.set_nodelay(true).unwrap();
-    let mut side = connect(&mut stream, mtu, first_psn.parse().unwrap());
+    let mut side = connect(&mut stream, mtu, first_psn.parse().unwrap(), link);
     side.fill(READABLE, SLOT, |at| pattern(1, -1, at));
     (0..RECEIVES).for_each(|number| side.post_receive(number));
     side.barrier(&mut stream);
