@@ -1,11 +1,13 @@
 //! How fast two devices of this host are: half the round trip of small messages, and the goodput of large WRITEs, with
-//! both ends spinning, each on a thread of its own. For the examples of the devices.
+//! both ends spinning, each on a thread of its own; and the same of two TCP sockets. For the examples of the devices.
 #![expect(
     clippy::expect_used,
     clippy::missing_panics_doc,
     reason = "a measurement ends when something is wrong"
 )]
 #![expect(clippy::disallowed_methods, reason = "real devices are measured in real time")]
+
+mod tcp;
 
 use std::{
     fmt,
@@ -20,14 +22,16 @@ use ringway_verbs::{
     QueuePairNumber, QueuePairState, ReceiveRequest, RemoteSlice, Role, Status, Time, WorkRequest,
 };
 
+pub use tcp::ping_pong_over_tcp;
+
 /// Round trips of small messages.
-pub const ROUNDS: usize = 50_000;
+const ROUNDS: usize = 50_000;
 /// Bytes of a small message.
-pub const SMALL: u64 = 8;
+const SMALL: u64 = 8;
 /// Bytes of a large one.
 pub const LARGE: u64 = 1 << 20;
 /// Large messages.
-pub const LARGE_COUNT: u64 = 2000;
+const LARGE_COUNT: u64 = 2000;
 /// Large messages under way at a time.
 const WINDOW: u64 = 8;
 

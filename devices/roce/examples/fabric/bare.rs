@@ -1,18 +1,13 @@
 //! What the device is compared with: TCP sockets and AF_XDP frames, with nothing of ours behind them.
 
 use std::{
-    io::{ErrorKind, Read, Write},
-    net::{TcpListener, TcpStream},
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use ringway_roce::{Link, XdpConfig, XdpLink};
-use ringway_sim::ping_pong::{Amount, LARGE, PingPong, SMALL};
+use ringway_sim::ping_pong::{Amount, LARGE, PingPong, ping_pong_over_tcp};
 
 use crate::{figures::Figures, namespaces::Node};
 
@@ -25,74 +20,9 @@ const OUTER_BYTES: usize = 14 + 20 + 8;
 /// Frames sent between two calls.
 const BURST: usize = 32;
 
-fn spin_read(stream: &mut TcpStream, mut into: &mut [u8]) {
-    while !into.is_empty() {
-        match stream.read(into) {
-            Ok(count) => {
-                assert!(count > 0);
-                into = &mut into[count..];
-            }
-            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
-        }
-    }
-}
-
-fn spin_write(stream: &mut TcpStream, mut from: &[u8]) {
-    while !from.is_empty() {
-        match stream.write(from) {
-            Ok(count) => from = &from[count..],
-            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
-        }
-    }
-}
-
-fn spinning(stream: TcpStream) -> TcpStream {
-    stream.set_nodelay(true).unwrap();
-    stream.set_nonblocking(true).unwrap();
-    stream
-}
-
 /// Two TCP sockets, one thread each, which spin.
 pub(crate) fn tcp(nodes: &[Node; 2], amount: Amount) -> Figures {
-    let Amount { rounds, large_count } = amount;
-    let (tell, told) = mpsc::channel();
-    let answer = move || {
-        let listener = TcpListener::bind((nodes[1].address(false), 0)).unwrap();
-        tell.send(listener.local_addr().unwrap()).unwrap();
-        let mut stream = spinning(listener.accept().unwrap().0);
-        let mut bytes = [0; SMALL as usize];
-        for _ in 0..rounds {
-            spin_read(&mut stream, &mut bytes);
-            spin_write(&mut stream, &bytes);
-        }
-        let mut large = vec![0; LARGE as usize];
-        for _ in 0..large_count {
-            spin_read(&mut stream, &mut large);
-        }
-        spin_write(&mut stream, &bytes);
-    };
-    let measure = move || {
-        let mut stream = spinning(TcpStream::connect(told.recv().unwrap()).unwrap());
-        let mut bytes = [0; SMALL as usize];
-        let mut half_round_trips = Vec::with_capacity(rounds);
-        for _ in 0..rounds {
-            let start = Instant::now();
-            spin_write(&mut stream, &bytes);
-            spin_read(&mut stream, &mut bytes);
-            half_round_trips.push(start.elapsed() / 2);
-        }
-        let large = vec![1; LARGE as usize];
-        let start = Instant::now();
-        for _ in 0..large_count {
-            spin_write(&mut stream, &large);
-        }
-        spin_read(&mut stream, &mut bytes);
-        PingPong { half_round_trips, writing: start.elapsed(), large_count }
-    };
-    thread::scope(|scope| {
-        scope.spawn(|| nodes[1].inside(answer));
-        Figures::of(&nodes[0].inside(measure))
-    })
+    Figures::of(&ping_pong_over_tcp(nodes[1].address(false), amount, |side| nodes[side].enter()))
 }
 
 /// AF_XDP frames that nobody looks into: the half round trip of the shortest, and how many bytes of the frames of large
