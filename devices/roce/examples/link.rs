@@ -5,13 +5,14 @@
 //! one, `link measure {udp|xdp} ADDRESS PEER` on the other.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement at the terminal")]
 
+#[path = "fabric/frames.rs"]
+mod frames;
 #[path = "../tests/namespaces/mod.rs"]
 mod namespaces;
 
 use std::{
     env,
     net::IpAddr,
-    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -20,12 +21,12 @@ use ringway_roce::{Link, Path, UdpConfig, UdpLink, XdpConfig, XdpLink, XdpMode};
 use ringway_verbs::Time;
 use ringway_wire::{Aeth, Bth, Header, Packet, Psn, QueuePair, Syndrome};
 
+use self::frames::{OUTER_BYTES, PATIENCE, SMALL_BYTES};
+
 const ROUNDS: usize = 100_000;
 const FLOOD: Duration = Duration::from_secs(2);
 /// Packets in flight: less than the smallest socket buffers hold.
 const WINDOW_BYTES: u32 = 64 << 10;
-/// When an answer is taken for lost.
-const PATIENCE: Duration = Duration::from_millis(50);
 
 fn send(link: &mut dyn Link, path: &Path, packet: &Packet<'_>) {
     let written = link.send(path, packet.length(), &mut |identification, memory| {
@@ -115,68 +116,24 @@ fn measure(link: &mut dyn Link, peer: IpAddr) {
     println!("{:?}", link.counters());
 }
 
-/// Bare packets, of which nothing is written and looked at but a number: the half round trip, and how many of a size
-/// arrive in a second while one side sends without a pause.
-fn bare(one: &mut dyn Link, other: &mut dyn Link, path: &Path, back: &Path) {
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                let mut answers = 0;
-                other.poll(Time(0), &mut |_| answers += 1);
-                for _ in 0..answers {
-                    let _ = other.send(back, 24, &mut |_, memory| memory.fill(1));
-                    other.flush();
-                }
-            }
-        });
-        let mut times = Vec::with_capacity(ROUNDS);
-        for _ in 0..ROUNDS {
-            let start = Instant::now();
-            one.send(path, 24, &mut |_, memory| memory.fill(1)).unwrap();
-            one.flush();
-            while one.poll(Time(0), &mut |_| ()) == 0 && start.elapsed() < PATIENCE {}
-            times.push(start.elapsed() / 2);
-        }
-        done.store(true, Ordering::Relaxed);
-        times.sort_unstable();
-        println!(
-            "bare, 66 B frames: half round trip p50 {:?}, p99 {:?}",
-            times[ROUNDS / 2],
-            times[ROUNDS / 100 * 99]
-        );
-    });
+/// Bare frames: the half round trip, and how many of a size arrive in a second while one side sends without a pause.
+fn bare<L: Link + ?Sized>(one: &mut L, other: &mut L, path: &Path, back: &Path) {
+    let mut times = frames::half_round_trips([&mut *one, &mut *other], [path, back], ROUNDS);
+    times.sort_unstable();
+    println!(
+        "bare, {} B frames: half round trip p50 {:?}, p99 {:?}",
+        SMALL_BYTES + OUTER_BYTES,
+        times[ROUNDS / 2],
+        times[ROUNDS / 100 * 99]
+    );
     for length in [22, 1024, 2084] {
-        done.store(false, Ordering::Relaxed);
-        let (sent, received, time) = thread::scope(|scope| {
-            let receiver = scope.spawn(|| {
-                let mut packets = 0;
-                while !done.load(Ordering::Relaxed) {
-                    packets += other.poll(Time(0), &mut |_| ());
-                }
-                packets
-            });
-            let (before, start) = (one.counters().sent, Instant::now());
-            while start.elapsed() < FLOOD {
-                for _ in 0..32 {
-                    if one.send(path, length, &mut |_, memory| memory.fill(1)).is_err() {
-                        break;
-                    }
-                }
-                one.flush();
-            }
-            let time = start.elapsed();
-            thread::sleep(Duration::from_millis(50));
-            done.store(true, Ordering::Relaxed);
-            (one.counters().sent - before, receiver.join().unwrap(), time)
-        });
-        let rate = |packets: f64| packets / time.as_secs_f64() / 1e6;
-        let gbps = rate(received as f64) * (length + 42) as f64 * 8.0 / 1e3;
+        let flood = frames::flood([&mut *one, &mut *other], path, length, |_, time| time >= FLOOD);
+        let frame_bytes = length + OUTER_BYTES;
+        let rate = |packets: f64| packets / flood.time.as_secs_f64() / 1e6;
+        let (sent, received) = (rate(flood.sent as f64), rate(flood.received as f64));
+        let gbps = received * frame_bytes as f64 * 8.0 / 1e3;
         println!(
-            "bare, {} B frames: {:.2} M/s sent, {:.2} M/s received, {gbps:.2} Gb/s",
-            length + 42,
-            rate(sent as f64),
-            rate(received as f64)
+            "bare, {frame_bytes} B frames: {sent:.2} M/s sent, {received:.2} M/s received, {gbps:.2} Gb/s"
         );
     }
 }

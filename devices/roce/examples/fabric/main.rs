@@ -7,6 +7,7 @@
 
 mod bare;
 mod figures;
+mod frames;
 #[path = "../../tests/namespaces/mod.rs"]
 mod namespaces;
 
