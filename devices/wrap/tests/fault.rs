@@ -7,7 +7,7 @@ use std::{
 };
 
 use proptest::prelude::*;
-use ringway_roce::{Counters, Link, LinkError, Path, Received, SendError};
+use ringway_roce::{Counters, Link, LinkError, Path, Received, Refusal, SendError};
 use ringway_verbs::Time;
 use ringway_wire::{
     Addresses, Bth, Check, Ecn, Flow, Header, Packet, PathMtu, Psn, QueuePair, TRANSPORT_LENGTH_MAX,
@@ -65,6 +65,8 @@ impl Link for Memory {
         }
         count
     }
+
+    fn refusals(&mut self, _: &mut dyn FnMut(&Refusal<'_>)) {}
 
     fn event_descriptor(&self) -> Option<i32> {
         None

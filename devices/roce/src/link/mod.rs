@@ -110,8 +110,9 @@ pub trait Link: fmt::Debug + Send {
     fn poll(&mut self, now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize;
 
     /// Hands over what the network has said, since the last call, of packets that nobody took; a bounded number. Costs
-    /// nothing while there is nothing. A link that hears no such news has none.
-    fn refusals(&mut self, _report: &mut dyn FnMut(&Refusal<'_>)) {}
+    /// nothing while there is nothing. There is no default, with which a link around another could forget to hand
+    /// on what that one hears; a link that hears no such news does nothing.
+    fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>));
 
     /// When to poll even if nothing comes in.
     fn deadline(&self) -> Option<Time> {

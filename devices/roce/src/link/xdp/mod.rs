@@ -52,7 +52,7 @@ use self::{
     queue::{FRAME_BYTES_MAX, Queue, Setup, Step},
 };
 use super::{
-    Counters, Link, LinkError, Path, Received, SendError,
+    Counters, Link, LinkError, Path, Received, Refusal, SendError,
     local::{LocalAddress, open, path_mtu, refused},
     system::{self, errno},
 };
@@ -440,6 +440,9 @@ impl Link for XdpLink {
         self.counters.received += packets as u64;
         packets
     }
+
+    /// ICMP is left to the kernel, which does not know of these packets.
+    fn refusals(&mut self, _report: &mut dyn FnMut(&Refusal<'_>)) {}
 
     /// At once if something waits that no descriptor tells of.
     fn deadline(&self) -> Option<Time> {
