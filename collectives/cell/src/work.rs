@@ -25,28 +25,33 @@ pub(crate) struct Worker {
     pub(crate) rank: Option<u32>,
     /// Every rank can have a processor of its own, with caches of its own.
     roomy: bool,
-    /// What it has learnt about writing others' outputs; without a clock it goes by a rule.
-    ways: Option<Ways>,
-    courtesy: Option<Courtesy>,
+    /// What it does by the time that things take; without a clock it goes by rules.
+    timing: Option<Timing>,
+}
+
+#[derive(Debug)]
+struct Timing {
+    /// What it has learnt about writing others' outputs.
+    ways: Ways,
+    courtesy: Courtesy,
 }
 
 impl Worker {
     /// For a cell of so many ranks.
     pub(crate) fn new(rank: Option<u32>, ranks: u32) -> Self {
         let roomy = crate::online_processors().is_some_and(|online| online >= ranks);
-        Self { rank, roomy, ways: None, courtesy: None }
+        Self { rank, roomy, timing: None }
     }
 
     /// Lets it learn from what calls take.
     pub(crate) fn learn_by(&mut self, clock: Clock) {
-        self.ways = Some(Ways::new(clock));
-        self.courtesy = Some(Courtesy::new(clock));
+        self.timing = Some(Timing { ways: Ways::new(clock), courtesy: Courtesy::new(clock) });
     }
 
     /// Gives the processor to whoever else wants it.
     pub(crate) fn hand_over(&mut self) {
-        match &mut self.courtesy {
-            Some(courtesy) => _ = courtesy.hand_over(),
+        match &mut self.timing {
+            Some(timing) => _ = timing.courtesy.hand_over(),
             None => std::thread::yield_now(),
         }
     }
@@ -61,7 +66,7 @@ impl Worker {
     ) -> Worked {
         let Some(bytes) = views.bytes_to_others(job) else { return job.work(cell, views, lanes, limits) };
         let guess = self.roomy && ringway_reduce::streaming_to_others_pays(bytes, job.shape.ranks);
-        let Some(ways) = &mut self.ways else {
+        let Some(Timing { ways, .. }) = &mut self.timing else {
             views.streams_to_others = guess;
             return job.work(cell, views, lanes, limits);
         };
