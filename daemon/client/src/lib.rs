@@ -120,4 +120,6 @@ pub use operation::{Source, Submitted};
 pub use pending::Held;
 pub use pending::{Pending, Received, TimeoutError};
 pub use ringway_abi::{Status, UniqueId};
+#[doc(hidden)]
+pub use ringway_cell::monotonic_ns;
 pub use ringway_types::{DataType, Operation, Reduction};

@@ -15,12 +15,12 @@ use std::{
 };
 
 use common::{TIMEOUT, folder, settings};
-use ringway_cell::step::{Step, set_hook};
-use ringway_client::{Client, Communicator, Reduction, Status};
-use rustix::{
-    process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid},
-    time::{ClockId, clock_gettime},
+use ringway_cell::{
+    monotonic_ns,
+    step::{Step, set_hook},
 };
+use ringway_client::{Client, Communicator, Reduction, Status};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 const RANKS: u32 = 3;
 /// The one to which it happens. Not the rank that somebody would name who only knows that it is not the one that waits.
@@ -79,11 +79,6 @@ fn resume(stopped: &mut Child) {
     kill_process(Pid::from_child(stopped), Signal::CONT).expect("go on");
 }
 
-fn now_ns() -> i128 {
-    let now = clock_gettime(ClockId::Monotonic);
-    i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
-}
-
 /// Adds numbers of every rank, again and again; each result is checked.
 #[test]
 #[ignore = "a role that other tests start"]
@@ -104,7 +99,7 @@ fn play_rank() {
         buffer = match world.run(|w| w.allreduce_in_place(buffer, Reduction::Sum)) {
             Ok(buffer) => buffer,
             Err(failure) => {
-                fs::write(variable("TEST_TOLD"), now_ns().to_string()).expect("told");
+                fs::write(variable("TEST_TOLD"), monotonic_ns().to_string()).expect("told");
                 let text = failure.to_string();
                 match end.as_str() {
                     "kill" => {
@@ -217,7 +212,7 @@ fn a_rank_that_is_killed_at_any_step_is_named_to_the_others() {
         for step in steps(bytes) {
             let (survivors, mut victim) = scene.ranks(step, bytes, "kill");
             let ended = victim.wait().expect("wait");
-            let ended_ns = now_ns();
+            let ended_ns = i128::from(monotonic_ns());
             assert!(!ended.success(), "step {step:?} of {bytes} B was not reached");
             succeed(step, bytes, survivors);
             for rank in (0..RANKS).filter(|rank| *rank != VICTIM) {

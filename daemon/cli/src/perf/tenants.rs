@@ -7,8 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_client::{Arena, Buffer, Communicator, Pending, Reduction};
-use rustix::time::{ClockId, clock_gettime};
+use ringway_client::{Arena, Buffer, Communicator, Pending, Reduction, monotonic_ns};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -316,12 +315,6 @@ impl<'a> Tenant<'a> {
             buffer = back;
         }
     }
-}
-
-fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let part = |n: i64| u64::try_from(n).unwrap_or(0);
-    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
 }
 
 #[cfg(test)]
