@@ -7,7 +7,7 @@ use ringway_rc::{
     Transition,
 };
 use ringway_verbs::{
-    Access, Completion, CompletionKind, LocalSlice, MAX_SEGMENTS, Operation, PostError, QueuePairConfig,
+    Access, Completion, CompletionKind, LocalSlice, MAX_SEGMENTS, PostError, QueuePairConfig,
     QueuePairNumber, QueuePairState, ReceiveRequest, Status, WorkRequest,
 };
 use ringway_wire::{PathMtu, Psn};
@@ -175,14 +175,8 @@ impl Pair {
 
     /// Adds a request to the send queue.
     pub(crate) fn post_send(&mut self, request: &WorkRequest, shared: &mut Shared) -> Result<(), PostError> {
-        let atomic = matches!(request.operation, Operation::FetchAdd { .. } | Operation::CompareSwap { .. });
-        let answered = atomic || matches!(request.operation, Operation::Read { .. });
-        if request.length() > ringway_rc::MAX_MESSAGE {
-            return Err(PostError::TooLong);
-        }
-        if atomic && (request.local[0].length != 8 || request.local[1].length != 0) {
-            return Err(PostError::Memory);
-        }
+        request.check_lengths(ringway_rc::MAX_MESSAGE)?;
+        let answered = request.operation.is_answered();
         request.local.iter().try_for_each(|slice| shared.memory.0.check_local(slice, answered))?;
         if self.phase == Phase::Init {
             return Err(PostError::WrongState);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ringway_mem::{Mapping, RegionTable};
 use ringway_verbs::{
     Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
-    Operation, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
+    PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, Role, Status, Time, WorkRequest,
 };
 use rustix::event::EventfdFlags;
@@ -19,7 +19,7 @@ use crate::connection::{connected, expire, fail, start_active, start_passive, ta
 use crate::endpoint::{Token, decode, encode};
 use crate::error::{TcpError, TcpFailure};
 use crate::frame::MAX_MESSAGE;
-use crate::queue_pair::{Phase, QueuePair, SendEntry, Shared, is_answered};
+use crate::queue_pair::{Phase, QueuePair, SendEntry, Shared};
 use crate::receive::{arm, received};
 use crate::ring::{Event, Ring};
 use crate::transmit::{sent, transmit};
@@ -240,14 +240,8 @@ impl TcpDevice {
 
 /// Checks a send-queue request against what is registered.
 fn check_send(memory: &RegionTable, request: &WorkRequest) -> Result<(), PostError> {
-    if request.length() > MAX_MESSAGE {
-        return Err(PostError::TooLong);
-    }
-    let answered = is_answered(&request.operation);
-    let atomic = answered && !matches!(request.operation, Operation::Read { .. });
-    if atomic && (request.local[0].length != 8 || request.local[1].length != 0) {
-        return Err(PostError::Memory);
-    }
+    request.check_lengths(MAX_MESSAGE)?;
+    let answered = request.operation.is_answered();
     request.local.iter().try_for_each(|slice| memory.check_local(slice, answered))
 }
 

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use ringway_mem::{RegionTable, Span};
 use ringway_verbs::{
-    Completion, CompletionKind, LocalSlice, Operation, QueuePairConfig, QueuePairNumber, QueuePairState,
-    ReceiveRequest, Status, Time, WorkRequest,
+    Completion, CompletionKind, LocalSlice, QueuePairConfig, QueuePairNumber, QueuePairState, ReceiveRequest,
+    Status, Time, WorkRequest,
 };
 
 use crate::buffers::{ReceivePlan, SendBatch};
@@ -154,11 +154,6 @@ pub(crate) struct QueuePair {
     pub(crate) untaken_receives: usize,
 }
 
-/// Whether an operation is answered with data.
-pub(crate) const fn is_answered(operation: &Operation) -> bool {
-    matches!(operation, Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CompareSwap { .. })
-}
-
 impl QueuePair {
     pub(crate) fn new(number: QueuePairNumber, config: QueuePairConfig, token: Token) -> Box<Self> {
         Box::new(Self {
@@ -236,7 +231,7 @@ impl QueuePair {
     pub(crate) fn complete_done(&mut self, shared: &mut Shared) {
         while self.done < self.confirmed.min(self.acknowledged) {
             let Some(entry) = self.sends.front() else { return };
-            if is_answered(&entry.request.operation) && !entry.answered {
+            if entry.request.operation.is_answered() && !entry.answered {
                 return;
             }
             let request = entry.request;

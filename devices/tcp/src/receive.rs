@@ -267,9 +267,7 @@ fn on_atomic_response(pair: &mut QueuePair, shared: &mut Shared, old: u64) {
     let number = pair.reads.front().copied();
     let entry = number.and_then(|number| pair.send_entry(number)).map(|entry| entry.request);
     match entry {
-        Some(request)
-            if matches!(request.operation, Operation::FetchAdd { .. } | Operation::CompareSwap { .. }) =>
-        {
+        Some(request) if request.operation.is_atomic() => {
             if let Some(window) = shared.memory.window(&request.local[0]) {
                 window.write(&old.to_ne_bytes());
             }

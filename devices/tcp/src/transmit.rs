@@ -8,7 +8,7 @@ use crate::buffers::SendBatch;
 use crate::connection::{drained, fail, finish};
 use crate::error::TcpFailure;
 use crate::frame::{self, Frame, Header, MAX_READS};
-use crate::queue_pair::{Payload, Phase, QueuePair, Response, Shared, is_answered};
+use crate::queue_pair::{Payload, Phase, QueuePair, Response, Shared};
 
 /// Builds and sends a batch, unless one is on its way or there is nothing to say.
 pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared) {
@@ -125,7 +125,7 @@ fn add_request(pair: &mut QueuePair, shared: &Shared, batch: &mut SendBatch) -> 
     let number = pair.built;
     let Some(entry) = pair.send_entry(number) else { return false };
     let request = entry.request;
-    let answered = is_answered(&request.operation);
+    let answered = request.operation.is_answered();
     if (request.fence && !pair.reads.is_empty()) || (answered && pair.reads.len() >= MAX_READS) {
         return false;
     }

@@ -174,7 +174,7 @@ impl Requester {
         }
         self.acknowledge(now, psn, completions)?;
         let Some(front) = self.queue.front().filter(|_| self.unacknowledged == psn) else { return Ok(()) };
-        if !front.is_answered() || matches!(front.request.operation, ringway_verbs::Operation::Read { .. }) {
+        if !front.request.operation.is_atomic() {
             return Err(Failure::BadResponse);
         }
         scatter(&front.request.local, 0, &old.to_ne_bytes(), memory)?;

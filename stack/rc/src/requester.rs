@@ -47,10 +47,7 @@ impl Posted {
 
     /// Whether it ends with data from the peer, not with an acknowledgement.
     pub(crate) const fn is_answered(&self) -> bool {
-        matches!(
-            self.request.operation,
-            Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CompareSwap { .. }
-        )
+        self.request.operation.is_answered()
     }
 }
 

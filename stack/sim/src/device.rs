@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringway_mem::Mapping;
 use ringway_verbs::{
     Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
-    Operation, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
+    PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, Role, Status, Time, WorkRequest,
 };
 
@@ -84,19 +84,8 @@ fn decode(endpoint: &Endpoint) -> Option<Address> {
 
 /// Checks a send-queue request against the node's memory.
 fn check_send(node: &Node, request: &WorkRequest) -> Result<(), PostError> {
-    if request.length() > MAX_MESSAGE {
-        return Err(PostError::TooLong);
-    }
-    let (answered, atomic) = match request.operation {
-        Operation::Send { .. } | Operation::Write { .. } | Operation::WriteWithImmediate { .. } => {
-            (false, false)
-        }
-        Operation::Read { .. } => (true, false),
-        Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => (true, true),
-    };
-    if atomic && (request.local[0].length != 8 || request.local[1].length != 0) {
-        return Err(PostError::Memory);
-    }
+    request.check_lengths(MAX_MESSAGE)?;
+    let answered = request.operation.is_answered();
     request.local.iter().try_for_each(|slice| node.check_local(slice, answered))
 }
 

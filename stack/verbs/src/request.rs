@@ -1,5 +1,7 @@
 //! Work requests, completions and the keys that name memory.
 
+use crate::PostError;
+
 /// Names a registered region in requests posted on this device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LocalKey(pub u32);
@@ -106,6 +108,22 @@ pub enum Operation {
     },
 }
 
+impl Operation {
+    /// Whether it reads and changes a word of the peer in one step.
+    #[inline]
+    #[must_use]
+    pub const fn is_atomic(&self) -> bool {
+        matches!(self, Self::FetchAdd { .. } | Self::CompareSwap { .. })
+    }
+
+    /// Whether it ends with data from the peer, which is written to local memory, not with an acknowledgement.
+    #[inline]
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        matches!(self, Self::Read { .. }) || self.is_atomic()
+    }
+}
+
 /// A send-queue request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkRequest {
@@ -126,6 +144,21 @@ impl WorkRequest {
     #[must_use]
     pub const fn length(&self) -> u64 {
         self.local[0].length.saturating_add(self.local[1].length)
+    }
+
+    /// Checks its lengths for a device whose messages have so many bytes at most. What memory it names is not looked at.
+    ///
+    /// # Errors
+    /// When it is too long, or an atomic whose first segment is not 8 bytes and the only one.
+    #[inline]
+    pub const fn check_lengths(&self, max_message: u64) -> Result<(), PostError> {
+        if self.length() > max_message {
+            return Err(PostError::TooLong);
+        }
+        if self.operation.is_atomic() && (self.local[0].length != 8 || self.local[1].length != 0) {
+            return Err(PostError::Memory);
+        }
+        Ok(())
     }
 }
 
