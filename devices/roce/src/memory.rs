@@ -20,12 +20,7 @@ impl Registered {
         access: RemoteAccess,
     ) -> Result<LocalSlice, Denied> {
         let remote = RemoteSlice { key, offset };
-        let slice = self.0.remote(remote, length, |granted| match access {
-            RemoteAccess::Write => granted.remote_write,
-            RemoteAccess::Read => granted.remote_read,
-            RemoteAccess::Atomic => granted.remote_atomic,
-        });
-        slice.ok_or(Denied)
+        self.0.remote(remote, length, |granted| access.is_granted_by(granted)).ok_or(Denied)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The caller's memory, as a queue pair needs it.
 
-use ringway_verbs::{LocalKey, RemoteKey};
+use ringway_verbs::{Access, LocalKey, RemoteKey};
 use thiserror::Error;
 
 /// The key names nothing, the bytes are not all inside its region, or the region does not permit the access.
@@ -17,6 +17,19 @@ pub enum RemoteAccess {
     Read,
     /// FETCH_ADD and CMP_SWAP.
     Atomic,
+}
+
+impl RemoteAccess {
+    /// Whether this much access permits it.
+    #[inline]
+    #[must_use]
+    pub const fn is_granted_by(self, access: Access) -> bool {
+        match self {
+            Self::Write => access.remote_write,
+            Self::Read => access.remote_read,
+            Self::Atomic => access.remote_atomic,
+        }
+    }
 }
 
 /// What an atomic does to its word.

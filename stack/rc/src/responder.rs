@@ -342,13 +342,8 @@ impl Responder {
         if target.length == 0 {
             return Ok(());
         }
-        let permitted = match access {
-            RemoteAccess::Write => self.access.remote_write,
-            RemoteAccess::Read => self.access.remote_read,
-            RemoteAccess::Atomic => self.access.remote_atomic,
-        };
         let checked = memory.check_remote(target.key, target.address, target.length.into(), access);
-        if permitted && checked.is_ok() { Ok(()) } else { Err(ACCESS) }
+        if access.is_granted_by(self.access) && checked.is_ok() { Ok(()) } else { Err(ACCESS) }
     }
 
     /// The oldest receive is done.

@@ -48,12 +48,7 @@ impl NodeMemory {
         }
         let length = usize::try_from(length).map_err(|_| Denied)?;
         let (region, _) = self.region(key.0 & !REMOTE_BIT, address, length)?;
-        let permitted = match access {
-            RemoteAccess::Write => region.access.remote_write,
-            RemoteAccess::Read => region.access.remote_read,
-            RemoteAccess::Atomic => region.access.remote_atomic,
-        };
-        if permitted { Ok(()) } else { Err(Denied) }
+        if access.is_granted_by(region.access) { Ok(()) } else { Err(Denied) }
     }
 
     fn bytes_mut(&mut self, index: u32, address: u64, length: usize) -> Result<&mut [u8], Denied> {
