@@ -10,53 +10,43 @@
 use std::{fs, panic, path::Path};
 
 use ringway_fuzz::{TARGETS, Target};
+use ringway_sim::Random;
 
 /// Seeded inputs for each target; the same in every run.
 const INPUTS: u64 = 10_000;
 /// The most bytes of one.
 const BYTES_MAX: u64 = 300;
 
-/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
-struct Random(u64);
+/// What makes inputs.
+struct Inputs(Random);
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
+impl Inputs {
     fn byte(&mut self) -> u8 {
         // Values at the edges are where parsers go wrong.
         const EDGES: [u8; 6] = [0, 1, 2, 0x7f, 0x80, 0xff];
-        match self.below(3) {
-            0 => EDGES[usize::try_from(self.below(6)).unwrap()],
-            _ => self.next().to_le_bytes()[0],
+        match self.0.below(3) {
+            0 => self.0.pick(&EDGES),
+            _ => self.0.next().to_le_bytes()[0],
         }
     }
 
     fn rubbish(&mut self) -> Vec<u8> {
-        (0..self.below(BYTES_MAX)).map(|_| self.byte()).collect()
+        (0..self.0.below(BYTES_MAX)).map(|_| self.byte()).collect()
     }
 
     /// A sample with a few changes: bytes replaced, inserted, removed, the end cut off, another sample put behind.
     fn changed(&mut self, samples: &[Vec<u8>]) -> Vec<u8> {
-        let pick = |r: &mut Self| samples[usize::try_from(r.below(samples.len() as u64)).unwrap()].clone();
+        let pick = |r: &mut Self| samples[usize::try_from(r.0.below(samples.len() as u64)).unwrap()].clone();
         let mut bytes = pick(self);
-        for _ in 0..=self.below(4) {
-            let at = usize::try_from(self.below(bytes.len() as u64 + 1)).unwrap();
-            match self.below(6) {
-                0 if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
+        for _ in 0..=self.0.below(4) {
+            let at = usize::try_from(self.0.below(bytes.len() as u64 + 1)).unwrap();
+            match self.0.below(6) {
+                0 if at < bytes.len() => bytes[at] ^= 1 << self.0.below(8),
                 1 | 2 if at < bytes.len() => bytes[at] = self.byte(),
                 3 => bytes.insert(at, self.byte()),
                 4 if at < bytes.len() => drop(bytes.remove(at)),
-                5 if self.below(4) == 0 => bytes.truncate(at),
-                5 if self.below(4) == 0 => bytes.extend(pick(self)),
+                5 if self.0.below(4) == 0 => bytes.truncate(at),
+                5 if self.0.below(4) == 0 => bytes.extend(pick(self)),
                 _ => {}
             }
         }
@@ -113,8 +103,8 @@ fn seeded_inputs_pass() {
     for target in TARGETS {
         let samples = (target.samples)();
         for seed in 0..INPUTS {
-            let mut random = Random(seed);
-            let bytes = if seed % 4 == 0 { random.rubbish() } else { random.changed(&samples) };
+            let mut inputs = Inputs(Random::new(seed));
+            let bytes = if seed % 4 == 0 { inputs.rubbish() } else { inputs.changed(&samples) };
             attempt(target, &bytes, &format!("seed {seed}"));
         }
     }
