@@ -90,6 +90,8 @@ pub struct Member {
     pub(crate) look_ahead_at: u64,
     /// Somebody else acts for this rank.
     away: bool,
+    /// The first call before which it is looked again which calls are over for all.
+    sweep_at: u64,
     /// A poll does one block of work at most.
     pub(crate) is_brief: bool,
     epoch: u16,
@@ -131,6 +133,7 @@ impl Member {
             ahead: 0,
             look_ahead_at: 0,
             away: false,
+            sweep_at: SWEEP_EVERY,
             is_brief: false,
             epoch: 0,
             epochs: vec![0; ranks as usize],
@@ -186,7 +189,10 @@ impl Member {
     /// Whether a slot is free for the next call.
     #[inline]
     pub fn room(&mut self) -> bool {
-        if self.called.wrapping_sub(self.consumed) >= SWEEP_EVERY {
+        let unreported = self.called.wrapping_sub(self.consumed);
+        if unreported >= SWEEP_EVERY && self.called >= self.sweep_at {
+            // Where others are behind, this finds little, and takes their lines from them.
+            self.sweep_at = self.called + SWEEP_EVERY;
             self.sweep();
         }
         if self.called < self.free_until {
@@ -194,6 +200,10 @@ impl Member {
         }
         if self.away {
             return false;
+        }
+        if unreported >= SLOTS {
+            // It is this rank itself that keeps the slots.
+            self.sweep();
         }
         self.free_until = Cell::free_until(self.cell.consumed_by_all());
         self.called < self.free_until
