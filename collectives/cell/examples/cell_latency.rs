@@ -75,7 +75,7 @@ fn rank(cell: Cell, rank: u32, arenas: &Arenas, plan: Plan) -> Vec<(u64, f64)> {
                 places: [call.input, call.output],
                 scale: 0,
             };
-            let sequence = match prepared.map(|prepared| member.exchange(&prepared, &memory, polls)) {
+            let sequence = match prepared.map(|prepared| member.exchange(&prepared, &memory, polls, arenas)) {
                 Some(Exchange::Done) => continue,
                 Some(Exchange::Pending(sequence)) => sequence,
                 None | Some(Exchange::Declined) => loop {

@@ -1,14 +1,19 @@
-//! Small calls from beginning to end: what most of them are when every rank comes at about the same time.
+//! Short calls from beginning to end: what most of them are when every rank comes at about the same time.
+
+mod large;
 
 use core::hint::spin_loop;
 
 use ringway_mem::Window;
 
 use crate::{
-    Place, Prepared,
+    Place, Prepared, Regions,
     member::{Member, Seen, look},
-    record::Part,
+    record::{History, Part},
+    shape::Need,
 };
+
+pub(crate) use large::OwnLane;
 
 /// Polls in a row before the processor is told that this is a loop of polls, which delays each of them.
 const EAGER_POLLS: u32 = 64;
@@ -21,7 +26,7 @@ const READ_AHEAD: u64 = 8;
 /// Calls between two looks at how far others are.
 const LOOK_AHEAD_EVERY: u64 = 8;
 
-/// Of a small call, what differs from one to the next.
+/// Of a short call, what differs from one to the next.
 #[derive(Debug, Clone, Copy)]
 pub struct CallMemory<'w> {
     /// What is read, as long as [`Prepared::bytes`] says.
@@ -34,7 +39,7 @@ pub struct CallMemory<'w> {
     pub scale: u64,
 }
 
-/// What became of a small call.
+/// What became of a short call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Exchange {
@@ -42,17 +47,30 @@ pub enum Exchange {
     Done,
     /// It was published under this number: go on with [`Member::poll`].
     Pending(u64),
-    /// Nothing was published: the call is large, there is no room, or the communicator is at its end.
+    /// Nothing was published: the call is not short, there is no room, or the communicator is at its end.
     /// [`Member::begin`] says more.
     Declined,
 }
 
 impl Member {
-    /// Makes a small call and polls it at most so many times: the same as [`Member::begin`] and then [`Member::poll`], but
-    /// faster, since nothing has to be remembered of a call that is over at once.
-    pub fn exchange(&mut self, call: &Prepared, memory: &CallMemory<'_>, polls: u32) -> Exchange {
-        if !call.is_small() || self.cell.verdict().is_some() || !self.wait_for_room(polls) {
+    /// Makes a short call and polls it at most so many times: the same as [`Member::begin`] and then [`Member::poll`], but
+    /// faster, since nothing has to be remembered of a call that is over at once. `regions` must know others' memory, as
+    /// for polling; this rank's own is in `memory`.
+    pub fn exchange(
+        &mut self,
+        call: &Prepared,
+        memory: &CallMemory<'_>,
+        polls: u32,
+        regions: &dyn Regions,
+    ) -> Exchange {
+        if !call.is_prompt(polls) || self.cell.verdict().is_some() || !self.wait_for_room(polls) {
             return Exchange::Declined;
+        }
+        if let Some(lane) = call.own_lane {
+            if memory.places.into_iter().flatten().any(Place::is_private) {
+                return Exchange::Declined;
+            }
+            return self.exchange_large((call, lane), memory, polls, regions);
         }
         let sequence = self.next();
         let history = self.history_and(call.agreement);
@@ -64,27 +82,34 @@ impl Member {
             debug_assert!(kept.is_some(), "the caller's memory is not there");
         }
         let mut seen = 0;
-        for poll in 0..polls {
-            match look(&self.cell, (sequence, history), &mut seen, self.rank, call.need) {
-                Seen::All => {
-                    if call.takes {
-                        let taken = self.small(sequence, &call.shape).take(memory.input, memory.output);
-                        debug_assert!(taken.is_some(), "the caller's memory is not there");
-                    }
-                    if !self.consume_if_seen(sequence, seen) {
-                        self.keep_over(sequence, history);
-                    }
-                    self.prefetch_like(sequence, call);
-                    return Exchange::Done;
-                }
-                Seen::NotYet if poll > EAGER_POLLS => spin_loop(),
-                Seen::NotYet => {}
-                Seen::Other(_) => break,
+        if self.meet((sequence, history), &mut seen, call.need, polls) {
+            if call.takes {
+                let taken = self.small(sequence, &call.shape).take(memory.input, memory.output);
+                debug_assert!(taken.is_some(), "the caller's memory is not there");
             }
+            if !self.consume_if_seen(sequence, seen) {
+                self.keep_over(sequence, history);
+            }
+            self.prefetch_like(sequence, call);
+            return Exchange::Done;
         }
         let part = Part::of_small(memory.places, memory.scale);
         self.keep(sequence, (call.agreement, history), call.shape, part);
         Exchange::Pending(sequence)
+    }
+
+    /// Polls for the records that are needed, at most so many times; whether they are there and say the same.
+    #[inline(always)]
+    fn meet(&self, call: (u64, History), seen: &mut u32, need: Need, polls: u32) -> bool {
+        for poll in 0..polls {
+            match look(&self.cell, call, seen, self.rank, need) {
+                Seen::All => return true,
+                Seen::NotYet if poll > EAGER_POLLS => spin_loop(),
+                Seen::NotYet => {}
+                Seen::Other(_) => return false,
+            }
+        }
+        false
     }
 
     /// Asks for the lines of calls to come: calls are often followed by others like them.

@@ -47,6 +47,18 @@ enum Cut {
     Pulls,
 }
 
+/// Bytes of a lane of an allreduce that is large, but of which every lane is one block, and best written through the
+/// caches.
+pub(crate) fn one_block_lanes(shape: &Shape) -> Option<u64> {
+    let touched = 2 * u64::from(shape.ranks) * shape.block;
+    let part = shape.block.div_ceil(u64::from(shape.ranks)).next_multiple_of(PART_UNIT);
+    let fits = shape.operation == Operation::Allreduce
+        && !shape.is_small()
+        && part <= BLOCK_MIN
+        && !ringway_reduce::streaming_to_others_matters(touched);
+    fits.then_some(part)
+}
+
 /// What one claimed block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {

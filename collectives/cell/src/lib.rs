@@ -87,6 +87,14 @@ pub struct Place {
     pub offset: u64,
 }
 
+impl Place {
+    /// Whether it is memory that others cannot reach.
+    #[inline(always)]
+    const fn is_private(self) -> bool {
+        matches!(self.region, OWN_INPUT | OWN_OUTPUT)
+    }
+}
+
 /// One rank's call of a collective, checked: buffers are as long as the operation needs (see `ringway_abi::extent`), do
 /// not overlap other than in the operation's in-place form, counts are as many as it needs.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use core::time::Duration;
 use ringway_mem::Window;
 
 use crate::{
-    Call, Clock, OWN_INPUT, OWN_OUTPUT, Place, Regions, SLOTS,
+    Call, Clock, Place, Regions, SLOTS,
     cell::{Cell, Verdict},
     job::Job,
     large::Large,
@@ -266,6 +266,10 @@ impl Member {
         (window(part.input, reads), window(part.output, writes))
     }
 
+    pub(crate) const fn epoch(&self) -> u16 {
+        self.epoch
+    }
+
     /// The next call's number.
     #[inline(always)]
     pub(crate) const fn next(&self) -> u64 {
@@ -344,11 +348,9 @@ impl Member {
 
     /// What a rank says of its memory for a large call.
     fn large_part(&self, call: &Call<'_>, scale: u64) -> Part {
-        let is_own =
-            |place: Option<Place>| place.is_some_and(|place| [OWN_INPUT, OWN_OUTPUT].contains(&place.region));
         let part = Part { input: call.input, output: call.output, scale, staged: false, epoch: self.epoch };
         match call.staging {
-            Some(_) if is_own(call.input) || is_own(call.output) => {
+            Some(_) if [call.input, call.output].into_iter().flatten().any(Place::is_private) => {
                 Part { input: call.staging, output: call.staging, staged: true, ..part }
             }
             _ => part,

@@ -103,6 +103,23 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// Of some KiB each rank does its own part at once, where all have memory that others can reach.
+    #[test]
+    fn allreduces_of_some_kib_are_whole_however_ranks_come(case in cases(), bytes in 2049_u64..9000) {
+        let count = bytes / case.datatype.size() as u64;
+        let case = Case { operation: Operation::Allreduce, count, ..case };
+        let cell = cell(case.ranks);
+        let mut members: Vec<_> = (0..case.ranks).map(|r| Member::new(cell.clone(), r)).collect();
+        for round in 0..5 {
+            let staged = if round < 3 { vec![false; 5] } else { case.staged.clone() };
+            run(&cell, &mut members, &Case { seed: case.seed ^ round, staged, ..case.clone() }, (false, false));
+        }
+    }
+}
+
 fn plain(operation: Operation, ranks: u32, count: u64) -> Case {
     Case {
         operation,

@@ -344,7 +344,7 @@ impl Case {
             places: [call.input, call.output],
             scale: call.scale.unwrap_or(0),
         };
-        match member.exchange(&prepared, &memory, 20) {
+        match member.exchange(&prepared, &memory, 20, &reach) {
             Exchange::Done => Some(member.called()),
             Exchange::Pending(sequence) => Some(sequence),
             Exchange::Declined => member.begin(&call, help, &reach),

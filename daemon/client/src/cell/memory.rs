@@ -84,6 +84,14 @@ pub(crate) struct Peers {
     refused: Option<(u32, u64)>,
 }
 
+impl Regions for Peers {
+    #[inline]
+    fn window(&self, rank: u32, place: Place, length: u64) -> Option<Window<'_>> {
+        let (offset, length) = (usize::try_from(place.offset).ok()?, usize::try_from(length).ok()?);
+        Self::window(self, rank, place.region)?.sub(offset, length)
+    }
+}
+
 impl Peers {
     pub(crate) fn new(ranks: u32) -> Self {
         Self { mapped: (0..ranks).map(|_| Vec::new()).collect(), refused: None }

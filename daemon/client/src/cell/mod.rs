@@ -135,6 +135,12 @@ impl Calls {
         Some(sequence)
     }
 
+    /// How often to poll in a row at the beginning of a wait.
+    #[inline(always)]
+    pub(crate) const fn polls(&self) -> u32 {
+        self.pace.polls()
+    }
+
     /// What is known of a call from the last one like it, or found out now; `None` when it has counts, or is not as it must
     /// be.
     #[inline(always)]
@@ -152,10 +158,11 @@ impl Calls {
         if self.unlooked + 1 >= LOOK_EVERY || self.part.client.session().releases() != self.releases {
             return None;
         }
-        match self.member.exchange(&self.known.as_ref()?.prepared, memory, self.pace.polls()) {
+        let prepared = &self.known.as_ref()?.prepared;
+        match self.member.exchange(prepared, memory, self.pace.polls(), &self.peers) {
             Exchange::Declined => None,
             published => {
-                self.unlooked += 1;
+                self.unlooked += if prepared.is_small() { 1 } else { LARGE };
                 Some(published)
             }
         }

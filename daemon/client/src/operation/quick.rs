@@ -46,16 +46,18 @@ impl Communicator {
         let Wish { operation, datatype, rank, count, .. } = wish;
         let (reduction, scalar) = wish.reduce.unzip();
         let root = if operation.has_root() { rank } else { 0 };
+        let polls = calls.polls();
         let known = calls.recall(&Signature { operation, datatype, reduction, root, count })?;
         let (input, output) = self.parts(known, wish.place)?;
         let scalar = scalar.filter(|_| reduction == Some(Reduction::PremulSum));
-        if !known.prepared.is_small() {
+        if !known.prepared.is_prompt(polls) {
             let [input, output] = [input, output].map(|part| part.map(|part| part.place));
             let (scale, counts, staging) = (scalar, &[][..], None);
             let call =
                 Call { operation, datatype, reduction, scale, root, count, counts, input, output, staging };
             return make_large(&mut calls, &call, wish.place);
         }
+        let large = !known.prepared.is_small();
         let memory = CallMemory {
             input: input.map(|part| part.window),
             output: output.map(|part| part.window),
@@ -64,7 +66,7 @@ impl Communicator {
         };
         match calls.exchange(&memory)? {
             Exchange::Done => Some(Tickets::Over),
-            Exchange::Pending(sequence) => Some(keep(&mut calls, sequence, wish.place)),
+            Exchange::Pending(sequence) => Some(keep(&mut calls, (sequence, large), wish.place)),
             Exchange::Declined => None,
         }
     }
@@ -112,7 +114,7 @@ fn make_large(calls: &mut Calls, call: &Call<'_>, place: Place<'_>) -> Option<Ti
 
 /// Keeps a call that is not over yet.
 #[cold]
-fn keep(calls: &mut Calls, sequence: u64, place: Place<'_>) -> Tickets {
-    calls.keep(sequence, false, regions(place).map(|region| region.cloned()));
+fn keep(calls: &mut Calls, (sequence, large): (u64, bool), place: Place<'_>) -> Tickets {
+    calls.keep(sequence, large, regions(place).map(|region| region.cloned()));
     Tickets::Cell(cell::Ticket::Call(sequence))
 }
