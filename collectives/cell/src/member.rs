@@ -427,6 +427,16 @@ impl Member {
         })
     }
 
+    /// How many ranks have not come to a call under way that needs everybody's record; `None` when it is another one.
+    #[must_use]
+    pub fn missing_of_all(&self, sequence: u64) -> Option<usize> {
+        let call = self.calls.get(Self::index(sequence))?;
+        let needs_all = call.sequence == sequence
+            && !call.over
+            && (!call.small || call.shape.need(self.rank) == Need::All);
+        needs_all.then(|| self.missing(sequence).count())
+    }
+
     /// After a verdict: this rank works on nobody's memory any more. [`Member::poll`] leaves of itself; this is for a
     /// rank that does not poll.
     pub fn leave_work(&mut self) {

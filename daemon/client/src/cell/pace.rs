@@ -20,6 +20,7 @@ const CROWDED: u8 = 16;
 pub(crate) struct Pace {
     /// There is a processor for every rank.
     roomy: bool,
+    processors: usize,
     /// More than zero while other threads want this one's processor.
     crowded: u8,
     courtesy: Courtesy,
@@ -28,7 +29,13 @@ pub(crate) struct Pace {
 impl Pace {
     /// For a node where so many ranks poll at a time. The daemon sleeps meanwhile.
     pub(crate) fn among(ranks: u32) -> Self {
-        Self { roomy: ranks as usize <= processors(), crowded: 0, courtesy: Courtesy::new(monotonic_ns) }
+        let processors = processors();
+        Self {
+            roomy: ranks as usize <= processors,
+            processors,
+            crowded: 0,
+            courtesy: Courtesy::new(monotonic_ns),
+        }
     }
 
     /// Polls in a row at the beginning of a wait: one at least.
@@ -37,9 +44,12 @@ impl Pace {
         if self.roomy && self.crowded == 0 { SPIN_POLLS } else { 1 }
     }
 
-    /// Polls in a row after a hand-over.
-    pub(crate) const fn polls_between(self) -> u32 {
-        if self.roomy && self.crowded == 0 { POLLS_BETWEEN } else { 1 }
+    /// Polls in a row before a hand-over; `missing` says how many ranks have not come to a call that needs all. With fewer
+    /// processors than ranks, those few who may be about to come on other processors are worth a moment: to let everybody
+    /// else have a turn on this one takes longer.
+    pub(crate) fn polls_between(self, missing: Option<usize>) -> u32 {
+        let may_all_run = missing.is_some_and(|missing| missing < self.processors);
+        if (self.roomy || may_all_run) && self.crowded == 0 { POLLS_BETWEEN } else { 1 }
     }
 
     /// Between two polls in a row.

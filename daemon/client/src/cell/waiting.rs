@@ -272,12 +272,15 @@ impl Calls {
         let mut hand_overs: u32 = 0;
         loop {
             self.progress(sequence);
-            self.pace.hand_over();
-            for _ in 0..self.pace.polls_between() {
+            for _ in 0..self.pace.polls_between(self.member.missing_of_all(sequence)) {
                 if let Some(found) = ready(self) {
                     return Some(found);
                 }
                 Pace::relax();
+            }
+            self.pace.hand_over();
+            if let Some(found) = ready(self) {
+                return Some(found);
             }
             hand_overs = hand_overs.saturating_add(1);
             if hand_overs.is_multiple_of(HAND_OVERS_PER_CLOCK) {
