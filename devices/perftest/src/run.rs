@@ -53,11 +53,18 @@ impl Session {
         }
     }
 
-    /// Posts a message and rings the doorbell.
+    /// Posts a message.
     fn post(&mut self, index: usize, number: u64, bytes: u64, steps: Steps) -> Result<(), Failure> {
         let request = self.request(index, number, bytes, steps);
         let Some(connection) = self.connections.get(index) else { return Ok(()) };
         self.device.post_send(connection.number, &request).map_err(|error| Failure::Post { index, error })
+    }
+
+    /// Posts a message and rings the doorbell: it is on its way before anything else is looked at.
+    fn post_now(&mut self, index: usize, number: u64, bytes: u64) -> Result<(), Failure> {
+        self.post(index, number, bytes, Steps::STILL)?;
+        self.device.flush();
+        Ok(())
     }
 
     /// Posts as many receives as there is room for, up to this many in all.
@@ -197,7 +204,7 @@ impl Session {
             let ours = if first { sends.posted <= receives.done } else { sends.posted < receives.done };
             if sends.posted < iterations && sends.posted == sends.done && ours {
                 times.posted.push(self.clock.now().0);
-                self.post(0, sends.posted, bytes, Steps::STILL)?;
+                self.post_now(0, sends.posted, bytes)?;
                 sends.posted += 1;
             }
             let count = self.poll(&mut completions);
@@ -231,7 +238,7 @@ impl Session {
             if sends.posted < iterations && sends.posted == sends.done && ours {
                 times.posted.push(self.clock.now().0);
                 self.write_byte(written, (sends.posted + 1) as u8);
-                self.post(0, sends.posted, bytes, Steps::STILL)?;
+                self.post_now(0, sends.posted, bytes)?;
                 sends.posted += 1;
             }
             let count = self.poll(&mut completions);
@@ -263,7 +270,7 @@ impl Session {
         let mut waiting = Waiting::for_messages(iterations);
         for number in 0..iterations {
             times.posted.push(self.clock.now().0);
-            self.post(0, number, bytes, Steps::STILL)?;
+            self.post_now(0, number, bytes)?;
             loop {
                 let count = self.poll(&mut completions);
                 waiting.look(self, count, number)?;
