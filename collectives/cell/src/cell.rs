@@ -9,7 +9,8 @@ use crate::{
     SLOTS, Signature,
     layout::{EXITED, LEFT, Layout, RankWord, VERDICT},
     shape::Shape,
-    shared::Words,
+    shared::{Words, full_fence},
+    step::{Step, reach},
 };
 
 /// Bytes of the file of a cell for so many ranks: whole pages. `None` for none, or more than [`crate::RANKS_MAX`].
@@ -204,6 +205,19 @@ impl Cell {
         }
         let shape = Shape::of(&call, self.ranks)?;
         crate::extent::disagreement(self, sequence, &shape)
+    }
+
+    /// A rank begins to work on others' memory for a call. It looks for a verdict after this: either it sees one, or whoever
+    /// gives one sees the rank at work.
+    pub(crate) fn enter(&self, rank: u32, sequence: u64) {
+        self.words.store(self.layout.rank(rank, RankWord::Inside), sequence);
+        full_fence();
+        reach(Step::Entered);
+    }
+
+    /// A rank works on nobody's memory any more.
+    pub(crate) fn leave(&self, rank: u32) {
+        self.words.store_release(self.layout.rank(rank, RankWord::Inside), 0);
     }
 
     /// Ranks, other than this one, whose processes live and that are at work on others' memory.

@@ -47,11 +47,16 @@ enum Cut {
     Pulls,
 }
 
+/// Bytes of each rank's part of a vector.
+const fn part_bytes(vector: u64, ranks: u32) -> u64 {
+    vector.div_ceil(ranks as u64).next_multiple_of(PART_UNIT)
+}
+
 /// Bytes of a lane of an allreduce that is large, but of which every lane is one block, and best written through the
 /// caches.
 pub(crate) fn one_block_lanes(shape: &Shape) -> Option<u64> {
     let touched = 2 * u64::from(shape.ranks) * shape.block;
-    let part = shape.block.div_ceil(u64::from(shape.ranks)).next_multiple_of(PART_UNIT);
+    let part = part_bytes(shape.block, shape.ranks);
     let fits = shape.operation == Operation::Allreduce
         && !shape.is_small()
         && part <= BLOCK_MIN
@@ -150,8 +155,7 @@ impl Job {
         let (shape, whole) = (self.shape, self.shape.block);
         self.segment = if self.staged { staged::segment_bytes(&shape).min(whole).max(1) } else { whole };
         self.segments = if self.staged { whole.div_ceil(self.segment) } else { 1 };
-        let ranks = u64::from(shape.ranks);
-        self.part = self.segment.div_ceil(ranks).next_multiple_of(PART_UNIT);
+        self.part = part_bytes(self.segment, shape.ranks);
         let usual = match self.cut() {
             Cut::Vector => self.part,
             _ if shape.operation.has_counts() => {

@@ -5,7 +5,6 @@ use crate::{
     layout::RankWord,
     member::{Member, Seen, see},
     shape::Need,
-    shared::full_fence,
     staged::Progress,
     step::{Step, reach},
     work::{Unmapped, Views},
@@ -123,11 +122,7 @@ impl Member {
         self.learn_nodes();
         let mut views = Views::new(self.worker.rank);
         views.resolve(&self.job, regions)?;
-        let inside = self.cell.layout.rank(self.rank, RankWord::Inside);
-        self.cell.words.store(inside, self.job.sequence);
-        // Either this rank sees the verdict, or whoever gave it sees this rank at work.
-        full_fence();
-        reach(Step::Entered);
+        self.cell.enter(self.rank, self.job.sequence);
         let mut worked = false;
         let failed = loop {
             if self.cell.verdict().is_some() {
@@ -143,7 +138,7 @@ impl Member {
             }
             self.worker.hand_over();
         };
-        self.cell.words.store_release(inside, 0);
+        self.cell.leave(self.rank);
         reach(Step::Left);
         Ok((failed, worked))
     }

@@ -90,11 +90,9 @@ pub struct Member {
     pub(crate) look_ahead_at: u64,
     /// Somebody else acts for this rank.
     away: bool,
-    /// The first call before which it is looked again which calls are over for all.
-    sweep_at: u64,
     /// A poll does one block of work at most.
     pub(crate) is_brief: bool,
-    epoch: u16,
+    pub(crate) epoch: u16,
     /// The region epochs of the others, as last seen.
     pub(crate) epochs: Vec<u16>,
     pub(crate) calls: Box<[Outstanding]>,
@@ -133,7 +131,6 @@ impl Member {
             ahead: 0,
             look_ahead_at: 0,
             away: false,
-            sweep_at: SWEEP_EVERY,
             is_brief: false,
             epoch: 0,
             epochs: vec![0; ranks as usize],
@@ -190,12 +187,11 @@ impl Member {
     #[inline]
     pub fn room(&mut self) -> bool {
         let unreported = self.called.wrapping_sub(self.consumed);
-        if unreported >= SWEEP_EVERY && self.called >= self.sweep_at {
-            // Where others are behind, this finds little, and takes their lines from them.
-            self.sweep_at = self.called + SWEEP_EVERY;
-            self.sweep();
-        }
         if self.called < self.free_until {
+            // Not with every call: where others are behind, it finds little, and takes their lines from them.
+            if unreported >= SWEEP_EVERY && self.called.is_multiple_of(SWEEP_EVERY) {
+                self.sweep();
+            }
             return true;
         }
         if self.away {
@@ -266,10 +262,6 @@ impl Member {
         (window(part.input, reads), window(part.output, writes))
     }
 
-    pub(crate) const fn epoch(&self) -> u16 {
-        self.epoch
-    }
-
     /// The next call's number.
     #[inline(always)]
     pub(crate) const fn next(&self) -> u64 {
@@ -319,10 +311,12 @@ impl Member {
         }
     }
 
-    /// Remembers a call that is over, and of which others' records were not all looked at.
-    #[inline]
-    pub(crate) fn keep_over(&mut self, sequence: u64, history: History) {
-        if let Some(slot) = self.calls.get_mut(Self::index(sequence)) {
+    /// A call that was not kept is over for this rank. It is remembered unless every record of it was looked at.
+    #[inline(always)]
+    pub(crate) fn finish_unkept(&mut self, sequence: u64, history: History, seen: u32) {
+        if !self.consume_if_seen(sequence, seen)
+            && let Some(slot) = self.calls.get_mut(Self::index(sequence))
+        {
             (slot.sequence, slot.history, slot.over) = (sequence, history, true);
         }
     }
@@ -440,7 +434,7 @@ impl Member {
     /// After a verdict: this rank works on nobody's memory any more. [`Member::poll`] leaves of itself; this is for a
     /// rank that does not poll.
     pub fn leave_work(&mut self) {
-        self.cell.words.store_release(self.cell.layout.rank(self.rank, RankWord::Inside), 0);
+        self.cell.leave(self.rank);
     }
 
     /// After a verdict: no other rank whose process lives is at work on anybody's memory, nor will be. The daemon has

@@ -1,5 +1,6 @@
 //! What follows from a call's signature and the number of ranks alone.
 
+use ringway_reduce::Scalar;
 use ringway_types::{DataType, Operation, Reduction};
 
 use crate::{Call, INLINE_BYTES, NEEDED_BY_ALL_BYTES, Signature};
@@ -157,6 +158,13 @@ impl Shape {
     #[inline]
     pub(crate) fn divisor(&self, ranks: u32) -> Option<u32> {
         (self.reduction == Some(Reduction::Avg)).then_some(ranks)
+    }
+
+    /// What a rank's values are multiplied by first, of the bits that it gave.
+    #[inline]
+    pub(crate) fn scale(&self, bits: impl FnOnce() -> u64) -> Option<Scalar> {
+        let scaled = self.reduction == Some(Reduction::PremulSum);
+        scaled.then(|| Scalar::from_bytes(bits().to_le_bytes()))
     }
 
     /// Whether a staged rank's input and output lie at the same place of its staging memory: what is there is a copy, and

@@ -1,8 +1,8 @@
 //! Small calls: every rank computes its own result from what all have published beside their records.
 
 use ringway_mem::Window;
-use ringway_reduce::{Scalar, Source};
-use ringway_types::{Operation, Reduction};
+use ringway_reduce::Source;
+use ringway_types::Operation;
 
 use crate::{cell::Cell, shape::Shape};
 
@@ -143,9 +143,7 @@ impl<'c> Small<'c> {
     #[inline]
     fn source(&self, rank: u32, input: Option<Window<'c>>) -> Option<Source<'c>> {
         let window = self.from(rank, input)?;
-        let scaled = self.shape.reduction == Some(Reduction::PremulSum);
-        let scale = scaled.then(|| Scalar::from_bytes(self.cell.scale(rank, self.sequence).to_le_bytes()));
-        Some(Source { window, scale })
+        Some(Source { window, scale: self.shape.scale(|| self.cell.scale(rank, self.sequence)) })
     }
 }
 

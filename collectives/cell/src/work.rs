@@ -2,8 +2,8 @@
 
 use arrayvec::ArrayVec;
 use ringway_mem::Window;
-use ringway_reduce::{Scalar, ScanStep, Source, Stores};
-use ringway_types::{Operation, Reduction};
+use ringway_reduce::{ScanStep, Source, Stores};
+use ringway_types::Operation;
 
 use crate::{
     Clock, Courtesy, Regions,
@@ -220,9 +220,8 @@ impl<'a> Views<'a> {
     fn source(&self, job: &Job, at: (u32, Option<u32>), segment: u64, piece: &Piece) -> Option<Source<'a>> {
         let (rank, of) = at;
         let window = self.at(job, (rank, Side::Input, of), segment, (piece.offset, piece.length))?;
-        let scaled = job.shape.reduction == Some(Reduction::PremulSum);
-        let scale = job.parts.get(rank as usize)?.scale;
-        Some(Source { window, scale: scaled.then(|| Scalar::from_bytes(scale.to_le_bytes())) })
+        let bits = job.parts.get(rank as usize)?.scale;
+        Some(Source { window, scale: job.shape.scale(|| bits) })
     }
 
     /// Combines every rank's input into the outputs in `self.destinations`.

@@ -37,8 +37,7 @@ impl Regions for Reach {
         if place.region == SCRATCH {
             return self.scratch.window(place.offset, length);
         }
-        let (offset, length) = (usize::try_from(place.offset).ok()?, usize::try_from(length).ok()?);
-        self.regions.window(rank, place.region)?.sub(offset, length)
+        self.regions.window(rank, place, length)
     }
 }
 

@@ -7,16 +7,13 @@
 use arrayvec::ArrayVec;
 use core::hint::spin_loop;
 
-use ringway_reduce::{Scalar, Source, Stores};
-use ringway_types::Reduction;
+use ringway_reduce::{Source, Stores};
 
 use crate::{
     CallMemory, Exchange, Place, Prepared, Regions, job,
-    layout::RankWord,
     member::Member,
     record::Part,
     shape::{Need, Shape},
-    shared::full_fence,
     step::{Step, reach},
 };
 
@@ -53,7 +50,7 @@ impl Member {
         let sequence = self.next();
         let history = self.history_and(call.agreement);
         let [input, output] = memory.places;
-        let part = Part { input, output, scale: memory.scale, staged: false, epoch: self.epoch() };
+        let part = Part { input, output, scale: memory.scale, staged: false, epoch: self.epoch };
         self.cell.write_part(self.rank, sequence, call.agreement, &part, &[]);
         self.publish(sequence, history);
         let mut seen = 0;
@@ -61,9 +58,7 @@ impl Member {
             && self.work_on(sequence, (call, lane), memory, regions).is_some()
             && self.see_done(sequence, polls)
         {
-            if !self.consume_if_seen(sequence, seen) {
-                self.keep_over(sequence, history);
-            }
+            self.finish_unkept(sequence, history, seen);
             self.cell.words.prefetch_for_writing(self.cell.layout.claim(sequence + 1, self.rank));
             return Exchange::Done;
         }
@@ -85,7 +80,6 @@ impl Member {
         let shape = &call.shape;
         let reduction = shape.reduction?;
         let (mut sources, mut outputs) = (List::new_const(), List::new_const());
-        let scaled = reduction == Reduction::PremulSum;
         for rank in 0..shape.ranks {
             let (input, output, scale) = if rank == self.rank {
                 (memory.input?, memory.output?, memory.scale)
@@ -98,16 +92,11 @@ impl Member {
                 (window(theirs.input)?, window(theirs.output)?, theirs.scale)
             };
             let window = input.sub(lane.offset, lane.length)?;
-            let scale = scaled.then(|| Scalar::from_bytes(scale.to_le_bytes()));
-            sources.try_push(Source { window, scale }).ok()?;
+            sources.try_push(Source { window, scale: shape.scale(|| scale) }).ok()?;
             outputs.try_push(output.sub(lane.offset, lane.length)?).ok()?;
         }
         let cell = &self.cell;
-        let inside = cell.layout.rank(self.rank, RankWord::Inside);
-        cell.words.store(inside, sequence);
-        // Either this rank sees the verdict, or whoever gave it sees this rank at work.
-        full_fence();
-        reach(Step::Entered);
+        cell.enter(self.rank, sequence);
         let claimed = cell.verdict().is_none()
             && cell.claim(cell.layout.claim(sequence, self.rank), sequence, 1).is_some();
         if claimed {
@@ -127,7 +116,7 @@ impl Member {
             reach(Step::Reported);
             cell.notify();
         }
-        cell.words.store_release(inside, 0);
+        cell.leave(self.rank);
         reach(Step::Left);
         Some(())
     }

@@ -70,8 +70,7 @@ impl Regions for Reach<'_> {
         if rank == self.rank {
             return self.own.window(rank, place, length);
         }
-        let (offset, length) = (usize::try_from(place.offset).ok()?, usize::try_from(length).ok()?);
-        self.peers.window(rank, place.region)?.sub(offset, length)
+        self.peers.window(rank, place, length)
     }
 }
 
@@ -84,25 +83,20 @@ pub(crate) struct Peers {
     refused: Option<(u32, u64)>,
 }
 
+/// Of a rank's regions those that are mapped.
 impl Regions for Peers {
     #[inline]
     fn window(&self, rank: u32, place: Place, length: u64) -> Option<Window<'_>> {
-        let (offset, length) = (usize::try_from(place.offset).ok()?, usize::try_from(length).ok()?);
-        Self::window(self, rank, place.region)?.sub(offset, length)
+        let regions = self.mapped.get(rank as usize)?;
+        let at = regions.binary_search_by_key(&place.region, |(handle, _)| *handle).ok()?;
+        let (_, mapping) = regions.get(at)?;
+        mapping.window(place.offset, length)
     }
 }
 
 impl Peers {
     pub(crate) fn new(ranks: u32) -> Self {
         Self { mapped: (0..ranks).map(|_| Vec::new()).collect(), refused: None }
-    }
-
-    /// All of a region; `None` when it is not mapped.
-    pub(crate) fn window(&self, rank: u32, region: u64) -> Option<Window<'_>> {
-        let regions = self.mapped.get(rank as usize)?;
-        let at = regions.binary_search_by_key(&region, |(handle, _)| *handle).ok()?;
-        let (_, mapping) = regions.get(at)?;
-        mapping.window(0, mapping.length() as u64)
     }
 
     /// Maps a region of another rank; whether it is there now. One that was refused is asked for again only after

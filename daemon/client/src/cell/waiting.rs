@@ -279,9 +279,6 @@ impl Calls {
                 Pace::relax();
             }
             self.pace.hand_over();
-            if let Some(found) = ready(self) {
-                return Some(found);
-            }
             hand_overs = hand_overs.saturating_add(1);
             if hand_overs.is_multiple_of(HAND_OVERS_PER_CLOCK) {
                 let now = Instant::now();
