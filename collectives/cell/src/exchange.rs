@@ -13,8 +13,6 @@ use crate::{
     shape::Need,
 };
 
-pub(crate) use large::OwnLane;
-
 /// Polls in a row before the processor is told that this is a loop of polls, which delays each of them.
 const EAGER_POLLS: u32 = 64;
 
@@ -67,11 +65,11 @@ impl Member {
         if !call.is_prompt(polls) || self.cell.verdict().is_some() || !self.wait_for_room(polls) {
             return Exchange::Declined;
         }
-        if let Some(lane) = call.own_lane {
+        if let Some(lanes) = call.short_lanes {
             if memory.places.into_iter().flatten().any(Place::is_private) {
                 return Exchange::Declined;
             }
-            return self.exchange_large((call, lane), memory, polls, regions);
+            return self.exchange_large((call, lanes), memory, polls, regions);
         }
         let sequence = self.next();
         let history = self.history_and(call.agreement);

@@ -52,16 +52,34 @@ const fn part_bytes(vector: u64, ranks: u32) -> u64 {
     vector.div_ceil(ranks as u64).next_multiple_of(PART_UNIT)
 }
 
-/// Bytes of a lane of an allreduce that is large, but of which every lane is one block, and best written through the
-/// caches.
-pub(crate) fn one_block_lanes(shape: &Shape) -> Option<u64> {
-    let touched = 2 * u64::from(shape.ranks) * shape.block;
-    let part = part_bytes(shape.block, shape.ranks);
-    let fits = shape.operation == Operation::Allreduce
-        && !shape.is_small()
-        && part <= BLOCK_MIN
-        && !ringway_reduce::streaming_to_others_matters(touched);
-    fits.then_some(part)
+/// The lanes of a large call on one vector that is short enough for lanes of few blocks: what [`Job`] makes of it when
+/// every rank's memory is registered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShortLanes {
+    vector: u64,
+    part: u64,
+    /// Blocks of each lane; some may be empty.
+    pub(crate) blocks: u64,
+}
+
+impl ShortLanes {
+    /// `None` when the call is another one.
+    pub(crate) fn of(shape: &Shape) -> Option<Self> {
+        let part = part_bytes(shape.block, shape.ranks);
+        let is_short =
+            matches!(shape.operation, Operation::Allreduce | Operation::Reduce | Operation::Broadcast)
+                && !shape.is_small()
+                && part <= BLOCKS_PER_LANE * BLOCK_MIN;
+        is_short.then_some(Self { vector: shape.block, part, blocks: part.div_ceil(BLOCK_MIN) })
+    }
+
+    /// Where a lane's block begins in the vector, and its length: bytes.
+    pub(crate) fn block(&self, lane: u32, block: u64) -> (usize, usize) {
+        let first = u64::from(lane) * self.part;
+        let end = (first + self.part).min(self.vector);
+        let start = (first + block * BLOCK_MIN).min(end);
+        (start as usize, BLOCK_MIN.min(end - start) as usize)
+    }
 }
 
 /// What one claimed block is.

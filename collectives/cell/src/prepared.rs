@@ -2,7 +2,7 @@
 
 use crate::{
     Call, Signature,
-    exchange::OwnLane,
+    job::ShortLanes,
     record::Agreement,
     shape::{Need, Shape},
 };
@@ -19,8 +19,8 @@ pub struct Prepared {
     pub(crate) shape: Shape,
     pub(crate) need: Need,
     is_small: bool,
-    /// What this rank does of a large call whose lanes are one block each.
-    pub(crate) own_lane: Option<OwnLane>,
+    /// Those of a large call whose lanes are short.
+    pub(crate) short_lanes: Option<ShortLanes>,
     /// Bytes that others need of this rank's input.
     pub(crate) puts: usize,
     /// How many calls ahead the lines are asked for that this rank writes.
@@ -48,7 +48,7 @@ impl Prepared {
             agreement: Agreement::of(&call),
             need: shape.need(rank),
             is_small: shape.is_small(),
-            own_lane: OwnLane::of(&shape, rank),
+            short_lanes: ShortLanes::of(&shape),
             puts: if shape.contributes(rank) { shape.contribution() as usize } else { 0 },
             write_ahead: WRITE_AHEAD[usize::from(shape.need(rank) == Need::Nobody)],
             follows: (operation.has_root() && shape.takes(rank)).then_some(shape.contribution() as usize),
@@ -79,7 +79,7 @@ impl Prepared {
     #[inline(always)]
     #[must_use]
     pub const fn is_prompt(&self, polls: u32) -> bool {
-        self.is_small || polls > 1 && self.own_lane.is_some()
+        self.is_small || polls > 1 && self.short_lanes.is_some()
     }
 
     /// Bytes that the rank's input and output have; zero where it has none.

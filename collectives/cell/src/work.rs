@@ -10,6 +10,7 @@ use crate::{
     cell::Cell,
     job::{Job, Piece},
     layout::SEGMENTS_AHEAD,
+    shape::Shape,
     staged,
     step::{Step, reach},
     ways::Ways,
@@ -65,17 +66,35 @@ impl Worker {
         limits: (u64, u64),
     ) -> Worked {
         let Some(bytes) = views.bytes_to_others(job) else { return job.work(cell, views, lanes, limits) };
-        let guess = self.roomy && ringway_reduce::streaming_to_others_pays(bytes, job.shape.ranks);
-        let Some(Timing { ways, .. }) = &mut self.timing else {
-            views.streams_to_others = guess;
-            return job.work(cell, views, lanes, limits);
-        };
-        views.streams_to_others = ways.go_past(job.sequence, job.shape.operation, bytes, guess);
-        let begun = ways.begin();
+        let (past, weighed) = self.goes_past(job.sequence, &job.shape, bytes);
+        views.streams_to_others = past;
         let worked = job.work(cell, views, lanes, limits);
-        ways.end(begun, worked.bytes);
+        self.learn(weighed, worked.bytes);
         worked
     }
+
+    /// Whether to write others' outputs past the caches in a call that touches so many bytes in all, by what was learnt so
+    /// far. The work begins now.
+    pub(crate) fn goes_past(&mut self, sequence: u64, shape: &Shape, bytes: u64) -> (bool, Weighed) {
+        let guess = self.roomy && ringway_reduce::streaming_to_others_pays(bytes, shape.ranks);
+        let Some(Timing { ways, .. }) = &mut self.timing else { return (guess, Weighed { begun: None }) };
+        let past = ways.go_past(sequence, shape.operation, bytes, guess);
+        (past, Weighed { begun: ways.begin() })
+    }
+
+    /// After that work, which read and wrote so many bytes.
+    pub(crate) fn learn(&mut self, weighed: Weighed, bytes: u64) {
+        if let Some(Timing { ways, .. }) = &mut self.timing {
+            ways.end(weighed.begun, bytes);
+        }
+    }
+}
+
+/// Work from which is learnt what it costs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weighed {
+    /// `None` when it is not timed.
+    begun: Option<u64>,
 }
 
 /// The memory of a job's ranks while it is worked on, and lists that kernels take.

@@ -106,11 +106,15 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// Of some KiB each rank does its own part at once, where all have memory that others can reach.
+    /// Of a short vector each rank does its own part at once, where all have memory that others can reach.
     #[test]
-    fn allreduces_of_some_kib_are_whole_however_ranks_come(case in cases(), bytes in 2049_u64..9000) {
+    fn short_vectors_are_whole_however_ranks_come(
+        case in cases(),
+        operation in prop::sample::select(vec![Operation::Allreduce, Operation::Reduce, Operation::Broadcast]),
+        bytes in prop_oneof![2049_u64..9_000, 9_000_u64..60_000, 60_000_u64..400_000],
+    ) {
         let count = bytes / case.datatype.size() as u64;
-        let case = Case { operation: Operation::Allreduce, count, ..case };
+        let case = Case { operation, count, ..case };
         let cell = cell(case.ranks);
         let mut members: Vec<_> = (0..case.ranks).map(|r| Member::new(cell.clone(), r)).collect();
         for round in 0..5 {

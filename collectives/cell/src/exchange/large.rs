@@ -1,5 +1,5 @@
-//! Large calls whose lanes are one block each: allreduces of a few KiB, of which each rank does its own lane. What calls
-//! are made of besides their work takes as long as the work there.
+//! Large calls on one vector whose lanes are short: allreduces, reduces and broadcasts of some KiB, of which each rank does
+//! its own lane. What calls are made of besides their work takes as long as the work there.
 //!
 //! For others such a call is as any large one, with the same records, claims and counts. Whatever is unusual (a rank that
 //! is late, memory that is not mapped yet, a lane that nobody has claimed) is left to [`Member::poll`].
@@ -7,33 +7,52 @@
 use arrayvec::ArrayVec;
 use core::hint::spin_loop;
 
+use ringway_mem::Window;
 use ringway_reduce::{Source, Stores};
 
 use crate::{
-    CallMemory, Exchange, Place, Prepared, Regions, job,
+    CallMemory, Exchange, Place, Prepared, Regions,
+    job::ShortLanes,
     member::Member,
     record::Part,
     shape::{Need, Shape},
     step::{Step, reach},
+    work::Weighed,
 };
 
 type List<T> = ArrayVec<T, { crate::RANKS_MAX as usize }>;
 
-/// What a rank does of such a call.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OwnLane {
-    /// Bytes of the vector before it.
-    offset: usize,
-    length: usize,
+/// A block of every input, scaled, and of every output.
+struct Block<'w> {
+    sources: List<Source<'w>>,
+    outputs: List<Window<'w>>,
+    /// Which of the outputs is this rank's own.
+    own: Option<usize>,
+    /// Every rank's input is its output.
+    in_place: bool,
 }
 
-impl OwnLane {
-    /// `None` when the call is another one.
-    pub(crate) fn of(shape: &Shape, rank: u32) -> Option<Self> {
-        let part = job::one_block_lanes(shape)?;
-        let offset = u64::from(rank) * part;
-        let length = shape.block.saturating_sub(offset).min(part);
-        Some(Self { offset: usize::try_from(offset).ok()?, length: usize::try_from(length).ok()? })
+impl Block<'_> {
+    /// Combines the sources into the outputs, or copies the only one; the bytes of memory read and written.
+    #[inline(always)]
+    fn run(&self, shape: &Shape, stores: Stores) -> u64 {
+        let Self { sources, outputs, .. } = self;
+        let Some(first) = sources.first() else { return 0 };
+        let windows = match shape.reduction {
+            Some(reduction) => {
+                let (datatype, divisor) = (shape.datatype, shape.divisor(shape.ranks));
+                let done =
+                    ringway_reduce::reduce_with(stores, datatype, reduction, sources, outputs, divisor);
+                debug_assert!(done.is_ok(), "{done:?}");
+                sources.len() + outputs.len()
+            }
+            None => {
+                let done = ringway_reduce::copy_with(stores, first.window, outputs);
+                debug_assert!(done.is_ok(), "{done:?}");
+                1 + outputs.len()
+            }
+        };
+        (windows * first.window.length()) as u64
     }
 }
 
@@ -42,7 +61,7 @@ impl Member {
     #[inline(never)]
     pub(crate) fn exchange_large(
         &mut self,
-        (call, lane): (&Prepared, OwnLane),
+        (call, lanes): (&Prepared, ShortLanes),
         memory: &CallMemory<'_>,
         polls: u32,
         regions: &dyn Regions,
@@ -55,8 +74,8 @@ impl Member {
         self.publish(sequence, history);
         let mut seen = 0;
         if self.meet((sequence, history), &mut seen, Need::All, polls)
-            && self.work_on(sequence, (call, lane), memory, regions).is_some()
-            && self.see_done(sequence, polls)
+            && self.work_on(sequence, (call, lanes), memory, regions).is_some()
+            && self.see_done((sequence, lanes.blocks), polls)
         {
             self.finish_unkept(sequence, history, seen);
             self.cell.words.prefetch_for_writing(self.cell.layout.claim(sequence + 1, self.rank));
@@ -66,75 +85,126 @@ impl Member {
         Exchange::Pending(sequence)
     }
 
-    /// Does this rank's lane, if nobody else has claimed it; `None` when that takes more than is known here.
+    /// Does what nobody else has claimed, of this rank's lane first; `None` when that takes more than is known here.
     fn work_on(
-        &self,
+        &mut self,
         sequence: u64,
-        (call, lane): (&Prepared, OwnLane),
+        (call, lanes): (&Prepared, ShortLanes),
         memory: &CallMemory<'_>,
         regions: &dyn Regions,
     ) -> Option<()> {
-        if lane.length == 0 {
-            return Some(());
-        }
         let shape = &call.shape;
-        let reduction = shape.reduction?;
-        let (mut sources, mut outputs) = (List::new_const(), List::new_const());
+        // The lists are long: whoever returned them would copy them.
+        let (sources, outputs) = (List::new_const(), List::new_const());
+        let mut block = Block { sources, outputs, own: None, in_place: true };
+        let mut found = lanes.block(self.rank, 0);
+        self.find(&mut block, (sequence, shape, found), memory, regions)?;
+        let windows = block.sources.len() + block.outputs.len();
+        let (stores, weighed) = self.choose_stores(sequence, (shape, windows as u64 * shape.block), &block);
+        let cell = &self.cell;
+        cell.enter(self.rank, sequence);
+        let mut bytes = 0;
+        for lane in (self.rank..shape.ranks).chain(0..self.rank) {
+            let mut blocks = 0;
+            while cell.verdict().is_none()
+                && let Some(claimed) = cell.claim(cell.layout.claim(sequence, lane), sequence, lanes.blocks)
+            {
+                reach(Step::Claimed);
+                let at = lanes.block(lane, claimed);
+                // Found where the first was, unless a rank has changed what it said: its own loss.
+                if at == found || self.find(&mut block, (sequence, shape, at), memory, regions).is_some() {
+                    bytes += block.run(shape, stores);
+                }
+                found = at;
+                reach(Step::Worked);
+                blocks += 1;
+            }
+            if blocks > 0 {
+                cell.add_count(cell.layout.done(sequence, lane, 0), sequence, blocks);
+            }
+        }
+        reach(Step::Reported);
+        cell.notify();
+        cell.leave(self.rank);
+        reach(Step::Left);
+        if let Some(weighed) = weighed {
+            self.worker.learn(weighed, bytes);
+        }
+        Some(())
+    }
+
+    /// Finds a block of every rank's vectors.
+    #[inline(always)]
+    fn find<'w>(
+        &self,
+        block: &mut Block<'w>,
+        (sequence, shape, (offset, length)): (u64, &Shape, (usize, usize)),
+        memory: &CallMemory<'w>,
+        regions: &'w dyn Regions,
+    ) -> Option<()> {
+        block.sources.clear();
+        block.outputs.clear();
         for rank in 0..shape.ranks {
-            let (input, output, scale) = if rank == self.rank {
-                (memory.input?, memory.output?, memory.scale)
+            let own = rank == self.rank;
+            let (places, scale) = if own {
+                (memory.places, memory.scale)
             } else {
                 let theirs = self.cell.part(rank, sequence);
                 if theirs.staged || self.epochs.get(rank as usize) != Some(&theirs.epoch) {
                     return None;
                 }
-                let window = |place: Option<Place>| regions.window(rank, place?, shape.block);
-                (window(theirs.input)?, window(theirs.output)?, theirs.scale)
+                ([theirs.input, theirs.output], theirs.scale)
             };
-            let window = input.sub(lane.offset, lane.length)?;
-            sources.try_push(Source { window, scale: shape.scale(|| scale) }).ok()?;
-            outputs.try_push(output.sub(lane.offset, lane.length)?).ok()?;
+            let window = |place: Option<Place>| regions.window(rank, place?, shape.block);
+            let in_place = places[0] == places[1];
+            let (reads, writes) = shape.blocks(rank);
+            if reads > 0 {
+                let whole = if own { memory.input } else { window(places[0]) };
+                let scale = shape.scale(|| scale);
+                block.sources.try_push(Source { window: whole?.sub(offset, length)?, scale }).ok()?;
+            }
+            // What is copied is there already.
+            if writes > 0 && !(in_place && shape.reduction.is_none()) {
+                let whole = if own { memory.output } else { window(places[1]) };
+                if own {
+                    block.own = Some(block.outputs.len());
+                }
+                block.outputs.try_push(whole?.sub(offset, length)?).ok()?;
+            }
+            block.in_place &= in_place;
         }
-        let cell = &self.cell;
-        cell.enter(self.rank, sequence);
-        let claimed = cell.verdict().is_none()
-            && cell.claim(cell.layout.claim(sequence, self.rank), sequence, 1).is_some();
-        if claimed {
-            reach(Step::Claimed);
-            let divisor = shape.divisor(shape.ranks);
-            let done = ringway_reduce::reduce_with(
-                Stores::Cached,
-                shape.datatype,
-                reduction,
-                &sources,
-                &outputs,
-                divisor,
-            );
-            debug_assert!(done.is_ok(), "{done:?}");
-            reach(Step::Worked);
-            cell.add_count(cell.layout.done(sequence, self.rank, 0), sequence, 1);
-            reach(Step::Reported);
-            cell.notify();
-        }
-        cell.leave(self.rank);
-        reach(Step::Left);
         Some(())
     }
 
-    /// Whether all lanes are done, or will soon be.
-    fn see_done(&self, sequence: u64, polls: u32) -> bool {
-        let cell = &self.cell;
-        for lane in (0..cell.ranks()).filter(|lane| *lane != self.rank) {
-            let (claim, done) = (cell.layout.claim(sequence, lane), cell.layout.done(sequence, lane, 0));
-            let mut polled = 0;
-            while cell.count(done, sequence) == 0 {
-                if polled == polls || cell.count(claim, sequence) == 0 {
-                    return false;
-                }
-                polled += 1;
-                spin_loop();
-            }
+    /// How outputs are written in a call that touches so many bytes in all.
+    fn choose_stores(
+        &mut self,
+        sequence: u64,
+        (shape, touched): (&Shape, u64),
+        block: &Block<'_>,
+    ) -> (Stores, Option<Weighed>) {
+        if block.in_place || !ringway_reduce::streaming_to_others_matters(touched) {
+            return (Stores::Cached, None);
         }
-        true
+        let (past, weighed) = self.worker.goes_past(sequence, shape, touched);
+        let stores = match block.own {
+            _ if !past => Stores::Cached,
+            Some(own) => Stores::StreamingBut(own),
+            None => Stores::Streaming,
+        };
+        (stores, Some(weighed))
+    }
+
+    /// Whether all lanes, of so many blocks each, are done soon.
+    fn see_done(&self, (sequence, blocks): (u64, u64), polls: u32) -> bool {
+        let done = |lane| self.cell.count(self.cell.layout.done(sequence, lane, 0), sequence) >= blocks;
+        (0..self.cell.ranks()).filter(|lane| *lane != self.rank).all(|lane| {
+            (0..polls).any(|poll| {
+                if poll > 0 {
+                    spin_loop();
+                }
+                done(lane)
+            })
+        })
     }
 }
