@@ -97,7 +97,12 @@ class Cell:
     unregistered: Spread  # ordinary memory's time to registered buffers'
     required_ratio: float
     required_floor: float
+    floor_ratio: object  # the bare kernel's time to Open MPI's; None where there is no kernel
     reached: object  # True, False, or None where nothing could be compared
+
+    def is_out_of_reach(self):
+        """Whether the bare kernel alone takes longer than is allowed, so that nobody could reach it here."""
+        return self.reached is False and self.floor_ratio is not None and self.floor_ratio > self.required_ratio
 
     def as_json(self):
         return json.dumps(asdict(self))
@@ -130,6 +135,7 @@ def cells(records, oversubscribed):
         found.append(Cell(operation, ranks, in_place, size, path, median([sample.time_us for sample in own]),
                           median([sample.apart_ns for sample in own if sample.apart_ns is not None]), peers,
                           median([floor.time_us for floor in floors[where]]), shares, unregistered, ratio, share,
+                          bare_ratio(floors[where], peers.get("openmpi"), samples.get((where, "openmpi"))),
                           verdict(peers.get("openmpi"), shares, unregistered if size == UNREGISTERED_AT else None,
                                   ratio, share)))
     return found
@@ -149,6 +155,11 @@ def against(own, settings):
     return {"setting": best, "time_us": median([sample.time_us for sample in settings[best]]), "ratio": spreads[best],
             "pairs": len(found[best]), "complete": len(compared) == len(settings),
             "default_ratio": spreads[next(iter(spreads))]}
+
+
+def bare_ratio(floors, openmpi, settings):
+    """The bare kernel's time to that of Open MPI's setting that is best beside ours."""
+    return median(ratios(floors, settings[openmpi["setting"]])) if openmpi else None
 
 
 def verdict(openmpi, shares, unregistered, ratio, share):
@@ -193,7 +204,7 @@ def columns(cell):
             ours_to(mpich), time(gloo), ours_to(gloo), number(cell.floor_us), share,
                 "-" if cell.required_floor is None else f"{100 * cell.required_floor:.0f}%",
             "-" if cell.unregistered is None else f"{cell.unregistered.median:.2f}",
-            {True: "reached", False: "MISSED", None: "-"}[cell.reached]]
+            "FLOOR" if cell.is_out_of_reach() else {True: "reached", False: "MISSED", None: "-"}[cell.reached]]
 
 
 def aligned(found):
@@ -214,5 +225,9 @@ def summary(found):
     judged = [cell for cell in found if cell.reached is not None]
     reached = sum(cell.reached for cell in judged)
     open_ = len(found) - len(judged)
+    beyond = sum(cell.is_out_of_reach() for cell in found)
+    missed = f"{len(judged) - reached} miss it"
+    if beyond:
+        missed += f", {beyond} of them where the bare kernel itself takes longer than is allowed (FLOOR)"
     rest = f"; {open_} could not be judged: more rounds may find the processors alike" if open_ else ""
-    return f"{reached} of {len(found)} cells reach what is required of them, {len(judged) - reached} miss it{rest}"
+    return f"{reached} of {len(found)} cells reach what is required of them, {missed}{rest}"
