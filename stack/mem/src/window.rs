@@ -89,6 +89,20 @@ impl<'a> Window<'a> {
         Some(Window { base, length, ..*self })
     }
 
+    /// Asks for the lines of a window of a few KiB that will be written soon, so that they come at the same time.
+    #[inline]
+    pub fn prefetch_for_writing(&self) {
+        #[cfg(target_arch = "x86_64")]
+        for offset in (0..self.length).step_by(64) {
+            let line = self.base.as_ptr().wrapping_add(offset);
+            // SAFETY: a prefetch is a hint and touches nothing, wherever it points; processors that do not know this one
+            // take it for no operation.
+            unsafe {
+                core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+            }
+        }
+    }
+
     /// Copies to another window, which may overlap this one; returns how many bytes: the shorter of the two lengths, zero
     /// when the other is read-only. For a few bytes; longer copies are the business of kernels made for them.
     #[inline]

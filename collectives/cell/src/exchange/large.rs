@@ -20,6 +20,9 @@ use crate::{
     work::Weighed,
 };
 
+/// The most bytes of another's output whose lines are asked for at once: more are too many to be under way together.
+const FETCHED_MAX: usize = 8 << 10;
+
 type List<T> = ArrayVec<T, { crate::RANKS_MAX as usize }>;
 
 /// A block of every input, scaled, and of every output.
@@ -33,6 +36,17 @@ struct Block<'w> {
 }
 
 impl Block<'_> {
+    /// Asks for the lines of others' outputs, which are in their caches, unless the inputs are there as well: reading those
+    /// brings them.
+    #[inline(always)]
+    fn fetch_outputs(&self, stores: Stores) {
+        if stores == Stores::Cached && !self.in_place {
+            let others = self.outputs.iter().enumerate().filter(|(at, _)| self.own != Some(*at));
+            let short = others.filter(|(_, output)| output.length() <= FETCHED_MAX);
+            short.for_each(|(_, output)| output.prefetch_for_writing());
+        }
+    }
+
     /// Combines the sources into the outputs, or copies the only one; the bytes of memory read and written.
     #[inline(always)]
     fn run(&self, shape: &Shape, stores: Stores) -> u64 {
@@ -101,6 +115,7 @@ impl Member {
         self.find(&mut block, (sequence, shape, found), memory, regions)?;
         let windows = block.sources.len() + block.outputs.len();
         let (stores, weighed) = self.choose_stores(sequence, (shape, windows as u64 * shape.block), &block);
+        block.fetch_outputs(stores);
         let cell = &self.cell;
         cell.enter(self.rank, sequence);
         let mut bytes = 0;
