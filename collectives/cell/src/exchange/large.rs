@@ -210,10 +210,10 @@ impl Member {
         (stores, Some(weighed))
     }
 
-    /// Whether all lanes, of so many blocks each, are done soon.
+    /// Whether all lanes, of so many blocks each, are done soon: this rank's too, of which others may have taken blocks.
     fn see_done(&self, (sequence, blocks): (u64, u64), polls: u32) -> bool {
         let done = |lane| self.cell.count(self.cell.layout.done(sequence, lane, 0), sequence) >= blocks;
-        (0..self.cell.ranks()).filter(|lane| *lane != self.rank).all(|lane| {
+        (0..self.cell.ranks()).all(|lane| {
             (0..polls).any(|poll| {
                 if poll > 0 {
                     spin_loop();
