@@ -25,6 +25,9 @@ use crate::output;
 /// The hidden first argument under which this program is a rank; the second is what to measure, as JSON.
 pub const RANK: &str = "internal-perf-rank";
 
+/// Bytes of what is written into inputs at once.
+const ONES_BYTES: usize = 4096;
+
 /// Runs a rank.
 ///
 /// # Errors
@@ -235,10 +238,11 @@ impl Bench<'_> {
     fn time<T: Sample>(&self, call: &Call<'_>, bytes: u64) -> Result<(u64, Vec<f64>), String> {
         let mut buffers = call.buffers::<T>(self.arena)?;
         let places = call.touched();
+        let ones = vec![T::of(1); ONES_BYTES / size_of::<T>()];
         // The fastest call tells what one takes: others may have been interrupted.
         let mut each = f64::INFINITY;
         for _ in 0..self.spec.warmup {
-            touch(&mut buffers, places);
+            touch(&mut buffers, &ones, places);
             let begun = Instant::now();
             call.run(&mut buffers)?;
             each = each.min(begun.elapsed().as_nanos() as f64);
@@ -250,13 +254,13 @@ impl Bench<'_> {
         let started = Instant::now();
         for sample in 0..pace.samples {
             if aligned {
-                touch(&mut buffers, places);
+                touch(&mut buffers, &ones, places);
             }
             barrier(self.world)?;
             let begun = Instant::now();
             for _ in 0..pace.calls {
                 if !aligned {
-                    touch(&mut buffers, places);
+                    touch(&mut buffers, &ones, places);
                 }
                 call.run(&mut buffers)?;
             }
@@ -318,8 +322,9 @@ pub(crate) fn barrier(world: &Communicator) -> Result<(), String> {
 }
 
 /// What an application does between operations: it reads what it got and writes what it sends. In place both lie in the
-/// one buffer, at the given first element and length.
-fn touch<T: Sample>(buffers: &mut Buffers<T>, (input, output): ((u64, u64), (u64, u64))) {
+/// one buffer, at the given first element and length. It writes `ones`, over and over: copied, which takes as long as
+/// writing does when compiled for this processor, as the other libraries' programs are.
+fn touch<T: Sample>(buffers: &mut Buffers<T>, ones: &[T], (input, output): ((u64, u64), (u64, u64))) {
     let part = |(first, length): (u64, u64)| first as usize..(first + length) as usize;
     if let Some(got) = buffers.output.as_deref().and_then(|values| values.get(part(output))) {
         let stride = (64 / size_of::<T>()).max(1);
@@ -327,13 +332,13 @@ fn touch<T: Sample>(buffers: &mut Buffers<T>, (input, output): ((u64, u64), (u64
             black_box(*value);
         }
     }
-    match &mut buffers.input {
-        Some(sent) => sent.fill(T::of(1)),
-        None => {
-            let whole = buffers.output.as_deref_mut();
-            if let Some(sent) = whole.and_then(|values| values.get_mut(part(input))) {
-                sent.fill(T::of(1));
-            }
+    let sent = match &mut buffers.input {
+        Some(sent) => Some(&mut **sent),
+        None => buffers.output.as_deref_mut().and_then(|values| values.get_mut(part(input))),
+    };
+    for piece in sent.into_iter().flat_map(|sent| sent.chunks_mut(ones.len().max(1))) {
+        if let Some(ones) = ones.get(..piece.len()) {
+            piece.copy_from_slice(ones);
         }
     }
 }
