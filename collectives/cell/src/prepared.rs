@@ -3,13 +3,15 @@
 use crate::{
     Call, Signature,
     job::ShortLanes,
-    record::Agreement,
+    record::{Agreement, TINY_BYTES},
     shape::{Need, Shape},
 };
 
-/// How many calls before they are written lines are asked for, by a rank that waits for others with each call, and by one
-/// that does not and makes several in the time that a line takes to come.
-const WRITE_AHEAD: [u64; 2] = [1, 4];
+/// How many calls before they are written lines are asked for. A rank that waits for nobody makes several calls in the time
+/// that a line takes to come; of a payload so many lines are on their way that more of them only delay these.
+const fn write_ahead(need: Need, puts: usize) -> u64 {
+    if matches!(need, Need::Nobody) && puts <= TINY_BYTES { 4 } else { 1 }
+}
 
 /// A call that is made again and again.
 #[derive(Debug, Clone, Copy)]
@@ -43,14 +45,15 @@ impl Prepared {
         let Signature { operation, datatype, reduction, root, count } = *signature;
         let call = Call { operation, datatype, reduction, root, count, ..Call::BARRIER };
         let (reads, writes) = shape.blocks(rank);
+        let puts = if shape.contributes(rank) { shape.contribution() as usize } else { 0 };
         Some(Self {
             signature: *signature,
             agreement: Agreement::of(&call),
             need: shape.need(rank),
             is_small: shape.is_small(),
             short_lanes: ShortLanes::of(&shape),
-            puts: if shape.contributes(rank) { shape.contribution() as usize } else { 0 },
-            write_ahead: WRITE_AHEAD[usize::from(shape.need(rank) == Need::Nobody)],
+            puts,
+            write_ahead: write_ahead(shape.need(rank), puts),
             follows: (operation.has_root() && shape.takes(rank)).then_some(shape.contribution() as usize),
             keeps: shape.keeps(rank),
             takes: shape.takes(rank),
