@@ -75,7 +75,8 @@ impl QueuePair {
             return Some(Departure { outgoing, kind: Kind::Report });
         }
         loop {
-            let response = self.responder.responses.front();
+            let yields = self.responder.responses.yields(now, acknowledge);
+            let response = self.responder.responses.front().filter(|_| !yields);
             let sends = self.state == State::ReadyToSend;
             let request = if sends { self.requester.next_packet(self.mtu) } else { None };
             let is_read = response.is_some_and(|response| response.is_read());

@@ -253,15 +253,21 @@ impl QueuePair {
         memory: &mut M,
     ) -> Result<(), Failure> {
         let (mtu, responder) = (self.mtu, &mut self.responder);
-        let Some(reorder) = self.reorder.as_mut().filter(|_| self.selective) else {
-            return responder.handle(packet, mtu, memory, &mut self.completions);
-        };
-        reorder.note(packet.bth.psn, congested);
         responder.responses.now = now;
         // The sender of a long message goes on when it hears of it, and that of a duplicate has not heard.
         let opcode = packet.header.opcode();
         let whole = opcode.starts_message() && opcode.ends_message();
         let waits = whole && packet.bth.psn == responder.expected;
+        let Some(reorder) = self.reorder.as_mut().filter(|_| self.selective) else {
+            responder.handle(packet, mtu, memory, &mut self.completions)?;
+            if waits {
+                responder.responses.let_requests_pass();
+            } else {
+                responder.responses.hurry();
+            }
+            return Ok(());
+        };
+        reorder.note(packet.bth.psn, congested);
         if congested {
             responder.responses.report_now();
         }
@@ -308,7 +314,7 @@ impl QueuePair {
     /// Whether it has an acknowledgement to send that waits ([`crate::Acknowledge`]).
     #[must_use]
     pub const fn owes_acknowledgement(&self) -> bool {
-        self.responder.responses.report.is_some()
+        self.responder.responses.waits()
     }
 
     /// When [`QueuePair::handle_timeout`], or [`QueuePair::poll_transmit`], has something to do if nothing arrives and

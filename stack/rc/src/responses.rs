@@ -69,6 +69,17 @@ pub(crate) struct Responses {
     pub(crate) now: Time,
     /// The report that is to be sent.
     pub(crate) report: Option<ReportDue>,
+    /// The only response is an acknowledgement that lets this side's requests go first.
+    yielding: Option<Yielding>,
+}
+
+/// An acknowledgement of short messages toward a peer that is told nothing by reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Yielding {
+    /// Since when.
+    since: Time,
+    /// Of how many messages.
+    messages: u32,
 }
 
 /// A report that is owed.
@@ -109,8 +120,9 @@ impl ReportDue {
     }
 }
 
-/// Which acknowledgements go out. Those of short messages toward a Ringway end can wait: what this side has to send is
-/// wanted more, and later one acknowledgement says it of several.
+/// Which acknowledgements go out. Those of short messages can wait: what this side has to send is wanted more, and later
+/// one acknowledgement says it of several. Any other peer than a Ringway end gets it right behind that at the latest, as it
+/// may wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acknowledge {
     /// None that can wait, but for those that have waited for long: this side is at work.
@@ -135,6 +147,7 @@ impl Responses {
             reports: false,
             now: Time(0),
             report: None,
+            yielding: None,
         }
     }
 
@@ -143,7 +156,7 @@ impl Responses {
     pub(crate) fn reset(&mut self, resources: u8, reports: bool) {
         self.queue.clear();
         self.resources.clear();
-        (self.reports, self.report) = (reports, None);
+        (self.reports, self.report, self.yielding) = (reports, None, None);
         self.limit = usize::from(resources);
     }
 
@@ -156,6 +169,9 @@ impl Responses {
     pub(crate) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome) {
         if self.reports && matches!(syndrome, Syndrome::Ack(_)) {
             return self.report_soon();
+        }
+        if !matches!(syndrome, Syndrome::Ack(_)) {
+            self.yielding = None;
         }
         let response = Response::Acknowledge { psn, syndrome };
         if let Some(last) = self.queue.back_mut().filter(|last| matches!(last, Response::Acknowledge { .. }))
@@ -180,15 +196,39 @@ impl Responses {
         due.urgent |= due.messages >= REPORT_MESSAGES;
     }
 
-    /// The report that is to be sent, if there is one, waits no longer.
+    /// The acknowledgement or report that is to be sent, if there is one, waits no longer.
     pub(crate) const fn hurry(&mut self) {
+        self.yielding = None;
         if let Some(due) = &mut self.report {
             due.urgent = true;
         }
     }
 
+    /// A short message was executed: its acknowledgement lets requests go first if there is nothing else to say.
+    pub(crate) fn let_requests_pass(&mut self) {
+        let alone = self.queue.len() == 1
+            && matches!(self.queue.front(), Some(Response::Acknowledge { syndrome: Syndrome::Ack(_), .. }));
+        let messages = |yielding: Yielding| Yielding { messages: yielding.messages + 1, ..yielding };
+        let first = Yielding { since: self.now, messages: 1 };
+        self.yielding = alone.then(|| self.yielding.map_or(first, messages));
+    }
+
+    /// Whether the response that is next lets requests go first.
+    pub(crate) fn yields(&self, now: Time, acknowledge: Acknowledge) -> bool {
+        acknowledge == Acknowledge::Urgent
+            && self.yielding.is_some_and(|Yielding { since, messages }| {
+                messages < REPORT_MESSAGES && timer::after(since, REPORT_DELAY_NS) > now
+            })
+    }
+
+    /// Whether an acknowledgement waits.
+    pub(crate) const fn waits(&self) -> bool {
+        self.report.is_some() || self.yielding.is_some()
+    }
+
     /// This side has sent a request.
     pub(crate) const fn replied(&mut self) {
+        self.yielding = None;
         if let Some(due) = &mut self.report {
             due.replied = true;
         }
@@ -230,6 +270,7 @@ impl Responses {
     }
 
     fn push(&mut self, response: Response) {
+        self.yielding = None;
         if self.queue.len() < self.capacity {
             self.queue.push_back(response);
         }
@@ -287,6 +328,7 @@ impl Responses {
 
     /// The packet of the first response is on its way: `mtu` bytes of it, if it is a READ's.
     pub(crate) fn sent(&mut self, mtu: PathMtu) {
+        self.yielding = None;
         let bytes = u32::try_from(mtu.bytes()).unwrap_or(u32::MAX);
         match self.queue.front_mut() {
             Some(Response::Read { psn, memory, first, .. }) if memory.length > bytes => {
@@ -316,6 +358,8 @@ impl Responses {
 
 #[cfg(test)]
 mod tests {
+    use ringway_wire::RnrTimer;
+
     use super::*;
 
     fn reporting() -> Responses {
@@ -324,6 +368,57 @@ mod tests {
         responses.now = Time(1000);
         responses.acknowledge(Psn::ZERO, Syndrome::ACK);
         responses
+    }
+
+    fn yielding() -> Responses {
+        let mut responses = Responses::new(1);
+        responses.reset(1, false);
+        responses.now = Time(1000);
+        responses.acknowledge(Psn::ZERO, Syndrome::ACK);
+        responses.let_requests_pass();
+        responses
+    }
+
+    fn yields(responses: &Responses, now: u64) -> bool {
+        responses.yields(Time(now), Acknowledge::Urgent)
+    }
+
+    #[test]
+    fn an_acknowledgement_lets_one_request_pass_for_a_while() {
+        let mut responses = yielding();
+        assert!(yields(&responses, 1000 + REPORT_DELAY_NS - 1) && responses.waits());
+        assert!(!yields(&responses, 1000 + REPORT_DELAY_NS), "this side never got idle");
+        assert!(!responses.yields(Time(1000), Acknowledge::Idle));
+        responses.now = Time(2000);
+        responses.acknowledge(Psn::new(1), Syndrome::ACK);
+        responses.let_requests_pass();
+        assert!(!yields(&responses, 1000 + REPORT_DELAY_NS), "the first message came then");
+        responses.replied();
+        assert!(!yields(&responses, 1000) && !responses.waits());
+    }
+
+    #[test]
+    fn only_an_acknowledgement_that_is_alone_lets_requests_pass() {
+        let mut refused = yielding();
+        refused.acknowledge(Psn::new(1), Syndrome::RnrNak(RnrTimer::at_least(10)));
+        assert!(!yields(&refused, 1000));
+        refused.let_requests_pass();
+        assert!(!yields(&refused, 1000));
+        let mut answering = yielding();
+        answering.atomic(Psn::new(1), RemoteBytes { key: RemoteKey(0), address: 0, length: 8 }, 0);
+        assert!(!yields(&answering, 1000));
+        answering.acknowledge(Psn::new(2), Syndrome::ACK);
+        answering.let_requests_pass();
+        assert!(!yields(&answering, 1000));
+        let mut long = yielding();
+        long.hurry();
+        assert!(!yields(&long, 1000));
+        let mut several = yielding();
+        for _ in 1..REPORT_MESSAGES {
+            assert!(yields(&several, 1000));
+            several.let_requests_pass();
+        }
+        assert!(!yields(&several, 1000));
     }
 
     fn goes(responses: &Responses, now: u64, acknowledge: Acknowledge) -> bool {

@@ -34,6 +34,35 @@ fn acknowledgements_that_are_due_together_become_one() {
 }
 
 #[test]
+fn a_reply_goes_before_the_acknowledgement_of_a_short_message() {
+    let mut side = Side::new();
+    for id in 0..4 {
+        side.post_receive(id, 1000);
+    }
+    side.take(0, true, Header::SendOnly, b"abc");
+    assert_eq!(side.sent_at_work(), [], "there may be a reply");
+    let write = side.write();
+    side.post(9, write, 8);
+    let sent = side.sent_at_work();
+    assert!(matches!(sent[..], [Header::WriteOnly(_), Header::Acknowledge(_)]), "{sent:?}");
+    // Without a reply it goes when this side is idle, or after a while at work.
+    side.take(1, true, Header::SendOnly, b"abc");
+    assert_eq!(side.sent_at_work(), []);
+    assert_eq!(acknowledgements(&side.sent()), [(nth(1), Syndrome::ACK)]);
+    side.take(2, true, Header::SendOnly, b"abc");
+    side.now += 32_000;
+    assert!(matches!(side.sent_at_work()[..], [Header::Acknowledge(_)]));
+    // Its sender goes on with the next part when it hears of the first.
+    side.take(3, true, Header::SendFirst, &[0; 256]);
+    assert!(matches!(side.sent_at_work()[..], [Header::Acknowledge(_)]));
+    side.take(4, true, Header::SendLast, b"abc");
+    assert!(matches!(side.sent_at_work()[..], [Header::Acknowledge(_)]));
+    // What was executed before was acknowledged before, and that is lost.
+    side.take(4, true, Header::SendLast, b"abc");
+    assert!(matches!(side.sent_at_work()[..], [Header::Acknowledge(_)]));
+}
+
+#[test]
 fn nothing_is_acknowledged_that_did_not_ask_for_it() {
     let mut side = Side::new();
     side.post_receive(0, 100);

@@ -5,7 +5,8 @@
 use std::net::Ipv4Addr;
 
 use ringway_rc::{
-    Configuration, Initialization, QueuePair, ReceiveAttributes, Retries, SendAttributes, Transition,
+    Acknowledge, Configuration, Initialization, QueuePair, ReceiveAttributes, Retries, SendAttributes,
+    Transition,
 };
 use ringway_sim::rc::NodeMemory;
 use ringway_verbs::{
@@ -174,6 +175,22 @@ impl Side {
             let packet = Packet::parse(&frame[..length], check).expect("what is sent can be read");
             assert_eq!(packet.bth.destination.number(), PEER);
             sent.push(Sent { bth: packet.bth, header: packet.header, payload: packet.payload.to_vec() });
+        }
+        sent
+    }
+
+    /// What goes out now although this side is at work.
+    pub(crate) fn sent_at_work(&mut self) -> Vec<Header> {
+        let address = Ipv4Addr::LOCALHOST;
+        let flow = Flow::new(Addresses::V4 { source: address, destination: address }, 0xc000);
+        let mut sent = Vec::new();
+        let now = Time(self.now);
+        while let Some(departure) = self.queue_pair.next_departure(now, &self.memory, Acknowledge::Urgent) {
+            let (length, mut frame) = (departure.length(), vec![0; departure.length()]);
+            self.queue_pair.write(&departure, &self.memory, &flow, 0, &mut frame).expect("it has its length");
+            self.queue_pair.departed(now, &departure);
+            let check = Check::Exact(flow.icrc(0, length as u16));
+            sent.push(Packet::parse(&frame, check).expect("what is sent can be read").header);
         }
         sent
     }
