@@ -28,6 +28,9 @@ pub const RANK: &str = "internal-perf-rank";
 /// Bytes of what is written into inputs at once.
 const ONES_BYTES: usize = 4096;
 
+/// Samples about which ranks agree at once, for which every rank's arena has room.
+const AGREED_AT_ONCE: usize = 4096;
+
 /// Runs a rank.
 ///
 /// # Errors
@@ -300,8 +303,12 @@ fn combine<T: Sample>(
 
 /// The slowest rank's time of every sample.
 pub(crate) fn agree_slowest(world: &Communicator, arena: &Arena, mine: &[f64]) -> Result<Vec<f64>, String> {
-    let buffer = arena.buffer_from(mine).map_err(|e| e.to_string())?;
-    combine(world, buffer, Reduction::Max).map(|b| b.to_vec())
+    let mut slowest = Vec::with_capacity(mine.len());
+    for piece in mine.chunks(AGREED_AT_ONCE) {
+        let buffer = arena.buffer_from(piece).map_err(|e| e.to_string())?;
+        slowest.extend_from_slice(&combine(world, buffer, Reduction::Max)?);
+    }
+    Ok(slowest)
 }
 
 /// The communicator of this size that was formed last, as the daemon sees it: the one that is measured.

@@ -108,6 +108,12 @@ fn perf_compares_with_the_bare_kernel() {
 }
 
 #[test]
+fn perf_times_more_calls_one_by_one_than_an_arena_has_room_for() {
+    let rows = rows(&["allreduce", "--sizes", "4K", "-n", "10000"]);
+    assert_eq!(rows[0]["iterations"], 10_000);
+}
+
+#[test]
 fn perf_can_keep_ranks_apart() {
     let rows = rows(&["allreduce", "--isolation", "strict", "--sizes", "64,64K", "-n", "5"]);
     assert!(rows.iter().all(|row| row["path"] == "engine" && row["errors"] == 0), "{rows:?}");
