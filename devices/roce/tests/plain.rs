@@ -8,7 +8,8 @@ mod common;
 use ringway_roce::{Link, RoceConfig, RoceEndpoint, UdpLink};
 use ringway_sim::conformance::{Fixture, Harness, Side, pattern, request};
 use ringway_verbs::{
-    Access, Device, Operation, QueuePairNumber, QueuePairState, RemoteKey, RemoteSlice, Role, Status,
+    Access, Completion, Device, Operation, QueuePairNumber, QueuePairState, RemoteKey, RemoteSlice, Role,
+    Status, Time,
 };
 use ringway_wire::{PathMtu, Psn};
 use ringway_wrap::{FaultSpec, Faulty};
@@ -96,6 +97,21 @@ fn a_plain_peer_that_is_not_ready_yet_gets_it_again() {
     fixture.expect(Side::Left, 1, Status::Success);
     assert!(fixture.device(Side::Right).counters().early > 0);
     assert!(fixture.device(Side::Left).counters().transport.retransmitted > 0);
+}
+
+#[test]
+fn what_was_taken_is_acknowledged_before_its_queue_pair_is_gone() {
+    let mut fixture = Fixture::<Clean>::default();
+    let [left, right] = connect(&mut fixture);
+    let from = fixture.memory(Side::Left, 64, Access::LOCAL);
+    let into = fixture.memory(Side::Right, 64, Access::LOCAL);
+    fixture.receive(Side::Right, right, 1, into.slice(0, 64));
+    let send = request(2, Operation::Send { immediate: None }, &[from.slice(0, 64)]);
+    fixture.send(Side::Left, left, &send);
+    let mut completions = [Completion::EMPTY; 4];
+    while fixture.device(Side::Right).poll(Time(0), &mut completions) == 0 {}
+    fixture.device(Side::Right).destroy_queue_pair(right).unwrap();
+    fixture.expect(Side::Left, 2, Status::Success);
 }
 
 #[test]
