@@ -125,6 +125,10 @@ impl Link for Forging {
         self.0.poll(now, receive)
     }
 
+    fn deadline(&self) -> Option<Time> {
+        self.0.deadline()
+    }
+
     fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>)) {
         let own = self.local_address();
         let forged = FORGERY.with_borrow(|forgery| forgery.refusals.clone());

@@ -145,6 +145,10 @@ impl Link for Inside {
         self.link.poll(now, receive)
     }
 
+    fn deadline(&self) -> Option<Time> {
+        self.link.deadline()
+    }
+
     fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>)) {
         self.link.refusals(report);
     }

@@ -66,6 +66,10 @@ impl Link for Memory {
         count
     }
 
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
     fn refusals(&mut self, _: &mut dyn FnMut(&Refusal<'_>)) {}
 
     fn event_descriptor(&self) -> Option<i32> {

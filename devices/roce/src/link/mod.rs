@@ -114,10 +114,8 @@ pub trait Link: fmt::Debug + Send {
     /// on what that one hears; a link that hears no such news does nothing.
     fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>));
 
-    /// When to poll even if nothing comes in.
-    fn deadline(&self) -> Option<Time> {
-        None
-    }
+    /// When to poll even if nothing comes in. Without a default for the same reason.
+    fn deadline(&self) -> Option<Time>;
 
     /// A descriptor that is readable while there is something to poll.
     fn event_descriptor(&self) -> Option<i32>;

@@ -338,6 +338,11 @@ impl Link for UdpLink {
         }
     }
 
+    /// What comes in can be read from the descriptor, and nothing else waits here.
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
     fn event_descriptor(&self) -> Option<i32> {
         Some(self.receiver.as_raw_fd())
     }
