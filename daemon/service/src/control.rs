@@ -24,7 +24,7 @@ use std::{
 
 use ringway_abi::MAX_CONTROL_BYTES;
 
-pub(crate) use listener::Listener;
+pub(crate) use listener::{Claim, Listener};
 
 use self::{
     cells::Exiting, client::Session, engine_link::EngineLink, groups::Group, requests::PendingJoin,

@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
     Config, ServiceError, Stop,
-    control::{Control, Listener, Parts},
+    control::{Claim, Control, Parts},
     devices::{self, Made, Open},
     engine_thread::{EngineThread, Lane},
     membership::{Membership, PeersConfig},
@@ -20,7 +20,7 @@ use crate::{
 /// [`ServiceError`] when it cannot start, or cannot go on; its text says what to do.
 pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
     allow_descriptors();
-    let listener = Listener::bind(&config)?;
+    let claim = Claim::take(&config)?;
     let Made { devices, open, refused, door } = devices::make(&config)?;
     let commands = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
     let events = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
@@ -40,6 +40,7 @@ pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
         pid = std::process::id(),
         "serving"
     );
+    let listener = claim.listen(config.users)?;
     let parts = Parts {
         config,
         open_devices: open,

@@ -23,32 +23,46 @@ use crate::{
 
 const BACKLOG: i32 = 128;
 
-/// The listening socket and the lock that goes with it; both are gone from the file system when this is dropped.
+/// The right to listen at a path, which one daemon has at a time.
 #[derive(Debug)]
-pub(crate) struct Listener {
-    socket: OwnedFd,
+pub(crate) struct Claim {
     path: PathBuf,
     lock_path: PathBuf,
     // Held until the end: closing it gives the lock to the next daemon.
     _lock: File,
 }
 
-impl Listener {
-    /// Takes the lock, removes a dead daemon's socket and listens.
-    pub(crate) fn bind(config: &Config) -> Result<Self, ServiceError> {
+/// The listening socket. It and the lock are gone from the file system when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    _claim: Claim,
+    socket: OwnedFd,
+}
+
+impl Claim {
+    /// Takes the lock and removes a dead daemon's socket.
+    pub(crate) fn take(config: &Config) -> Result<Self, ServiceError> {
         let path = config.socket.clone();
-        let refuse = |reason: String| ServiceError::Listen { socket: path.clone(), reason };
-        prepare_folder(&path).map_err(refuse)?;
+        prepare_folder(&path).map_err(|reason| ServiceError::Listen { socket: path.clone(), reason })?;
         let lock_path = lock_path(&path);
         let lock = take_lock(&path, &lock_path)?;
         remove_stale(&path)?;
-        let socket = listen(&path).map_err(|errno| refuse(format!("{errno}; is the path right?")))?;
-        let mode = if config.users == Users::All { 0o666 } else { 0o600 };
-        std::fs::set_permissions(&path, Permissions::from_mode(mode))
-            .map_err(|e| refuse(format!("its mode cannot be set to {mode:04o} ({e})")))?;
-        Ok(Self { socket, path, lock_path, _lock: lock })
+        Ok(Self { path, lock_path, _lock: lock })
     }
 
+    /// Listens. Whoever sees the socket believes that the daemon serves.
+    pub(crate) fn listen(self, users: Users) -> Result<Listener, ServiceError> {
+        let path = &self.path;
+        let refuse = |reason: String| ServiceError::Listen { socket: path.clone(), reason };
+        let socket = listen(path).map_err(|errno| refuse(format!("{errno}; is the path right?")))?;
+        let mode = if users == Users::All { 0o666 } else { 0o600 };
+        std::fs::set_permissions(path, Permissions::from_mode(mode))
+            .map_err(|e| refuse(format!("its mode cannot be set to {mode:04o} ({e})")))?;
+        Ok(Listener { _claim: self, socket })
+    }
+}
+
+impl Listener {
     /// The next client's connection, if one waits.
     pub(crate) fn accept(&self) -> rustix::io::Result<Option<OwnedFd>> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -66,7 +80,7 @@ impl AsFd for Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for Claim {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
         let _ = std::fs::remove_file(&self.lock_path);
