@@ -22,17 +22,41 @@ use ringway_cell::{
 use ringway_client::{Client, Communicator, Reduction, Status};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
-const RANKS: u32 = 3;
-/// The one to which it happens. Not the rank that somebody would name who only knows that it is not the one that waits.
-const VICTIM: u32 = 2;
 /// Calls before it happens, and in all.
 const WARM: u32 = 20;
 const CALLS: u32 = 60;
 /// How long a call may take when nobody is to come back.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// Bytes of a small call, and of a large one.
-const SMALL: usize = 64;
-const LARGE: usize = 1 << 20;
+
+/// A call of so many ranks and bytes.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    ranks: u32,
+    bytes: usize,
+}
+
+const SMALL: Kind = Kind { ranks: 3, bytes: 64 };
+/// Done from beginning to end in one place where every rank has a processor.
+const SHORT: Kind = Kind { ranks: 2, bytes: 64 << 10 };
+const LARGE: Kind = Kind { ranks: 3, bytes: 1 << 20 };
+const KINDS: [Kind; 3] = [SMALL, SHORT, LARGE];
+
+impl Kind {
+    /// The one to which it happens, the last. Of three that is not the rank that somebody would name who only knows that
+    /// it is not the one that waits.
+    const fn victim(self) -> u32 {
+        self.ranks - 1
+    }
+
+    /// Steps that every call reaches on the victim. Whether it gets a block of a large call is left to chance.
+    fn steps(self) -> impl Iterator<Item = Step> {
+        let is_of_large = |step: &Step| {
+            matches!(step, Step::Entered | Step::Claimed | Step::Worked | Step::Reported | Step::Left)
+        };
+        let is_small = self.bytes == SMALL.bytes;
+        Step::ALL.into_iter().filter(move |step| !is_small || !is_of_large(step))
+    }
+}
 
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is set for this role"))
@@ -91,8 +115,9 @@ fn play_rank() {
     let arena = client.arena(4 << 20).expect("arena");
     let bytes: usize = variable("TEST_BYTES").parse().expect("a number");
     let mut buffer = arena.buffer::<u32>(bytes / 4).expect("buffer");
+    let (ranks, victim) = (world.size(), world.size() - 1);
     for call in 0..CALLS {
-        if call == WARM && world.rank() == VICTIM {
+        if call == WARM && world.rank() == victim {
             assert!(set_hook(happen));
         }
         buffer.fill(call + world.rank());
@@ -104,7 +129,7 @@ fn play_rank() {
                 match end.as_str() {
                     "kill" => {
                         assert_eq!(failure.error.status(), Some(Status::RankFailed), "{text}");
-                        assert!(text.contains(&format!("rank {VICTIM}")), "{text}");
+                        assert!(text.contains(&format!("rank {victim}")), "{text}");
                         assert!(
                             failure.into_buffers().is_some(),
                             "a process that is gone writes no more: {text}"
@@ -113,7 +138,7 @@ fn play_rank() {
                     "freeze" => {
                         assert_eq!(failure.error.status(), Some(Status::TimedOut), "{text}");
                         // The victim hears of the failure that it is.
-                        assert!(text.contains(&format!("rank {VICTIM} has not")), "{text}");
+                        assert!(text.contains(&format!("rank {victim} has not")), "{text}");
                         assert_eq!(
                             failure.into_buffers().is_none(),
                             text.contains("not given back"),
@@ -125,7 +150,8 @@ fn play_rank() {
                 return;
             }
         };
-        assert!(buffer.iter().all(|sum| *sum == 3 * call + 3), "call {call}");
+        let expected = ranks * call + ranks * (ranks - 1) / 2;
+        assert!(buffer.iter().all(|sum| *sum == expected), "call {call}");
     }
     assert_eq!(end, "resume", "the calls must not have been enough for all");
 }
@@ -154,7 +180,7 @@ impl Scene {
     }
 
     /// The survivors and the victim of something that happens at a step.
-    fn ranks(&self, step: Step, bytes: usize, end: &str) -> (Vec<Child>, Child) {
+    fn ranks(&self, step: Step, kind: Kind, end: &str) -> (Vec<Child>, Child) {
         let of = |rank: u32| {
             let _ = fs::remove_file(self.told(rank));
             role(
@@ -162,16 +188,16 @@ impl Scene {
                 &[
                     ("RINGWAY_SOCKET", self.folder.join("daemon.sock").display().to_string()),
                     ("RINGWAY_RANK", rank.to_string()),
-                    ("RINGWAY_WORLD_SIZE", RANKS.to_string()),
-                    ("RINGWAY_ID", format!("{step:?} {bytes} {end}")),
+                    ("RINGWAY_WORLD_SIZE", kind.ranks.to_string()),
+                    ("RINGWAY_ID", format!("{step:?} {} {end}", kind.bytes)),
                     ("TEST_STEP", format!("{step:?}")),
-                    ("TEST_BYTES", bytes.to_string()),
+                    ("TEST_BYTES", kind.bytes.to_string()),
                     ("TEST_END", end.to_owned()),
                     ("TEST_TOLD", self.told(rank).display().to_string()),
                 ],
             )
         };
-        ((0..RANKS).filter(|rank| *rank != VICTIM).map(of).collect(), of(VICTIM))
+        ((0..kind.victim()).map(of).collect(), of(kind.victim()))
     }
 }
 
@@ -183,17 +209,9 @@ impl Drop for Scene {
     }
 }
 
-/// Steps that every call of the size reaches on the victim. Whether it gets a block of a large call is left to chance.
-fn steps(bytes: usize) -> impl Iterator<Item = Step> {
-    let is_of_large = |step: &Step| {
-        matches!(step, Step::Entered | Step::Claimed | Step::Worked | Step::Reported | Step::Left)
-    };
-    Step::ALL.into_iter().filter(move |step| bytes == LARGE || !is_of_large(step))
-}
-
-fn succeed(step: Step, bytes: usize, ranks: Vec<Child>) {
+fn succeed(step: Step, kind: Kind, ranks: Vec<Child>) {
     for mut rank in ranks {
-        assert!(rank.wait().expect("wait").success(), "step {step:?}, {bytes} B");
+        assert!(rank.wait().expect("wait").success(), "step {step:?}, {kind:?}");
     }
 }
 
@@ -208,14 +226,14 @@ fn is_stopped(child: &Child) -> bool {
 fn a_rank_that_is_killed_at_any_step_is_named_to_the_others() {
     let scene = Scene::new();
     let mut longest_ms = 0;
-    for bytes in [SMALL, LARGE] {
-        for step in steps(bytes) {
-            let (survivors, mut victim) = scene.ranks(step, bytes, "kill");
+    for kind in KINDS {
+        for step in kind.steps() {
+            let (survivors, mut victim) = scene.ranks(step, kind, "kill");
             let ended = victim.wait().expect("wait");
             let ended_ns = i128::from(monotonic_ns());
-            assert!(!ended.success(), "step {step:?} of {bytes} B was not reached");
-            succeed(step, bytes, survivors);
-            for rank in (0..RANKS).filter(|rank| *rank != VICTIM) {
+            assert!(!ended.success(), "step {step:?} of {kind:?} was not reached");
+            succeed(step, kind, survivors);
+            for rank in 0..kind.victim() {
                 let told = fs::read_to_string(scene.told(rank)).expect("an error was told");
                 let ms = (told.parse::<i128>().expect("a number") - ended_ns) / 1_000_000;
                 longest_ms = longest_ms.max(ms);
@@ -229,15 +247,15 @@ fn a_rank_that_is_killed_at_any_step_is_named_to_the_others() {
 #[test]
 fn a_rank_that_is_stopped_and_resumed_at_any_step_does_no_harm() {
     let scene = Scene::new();
-    for bytes in [SMALL, LARGE] {
-        for step in steps(bytes) {
-            let (survivors, mut victim) = scene.ranks(step, bytes, "resume");
-            assert!(is_stopped(&victim), "step {step:?} of {bytes} B was not reached");
+    for kind in KINDS {
+        for step in kind.steps() {
+            let (survivors, mut victim) = scene.ranks(step, kind, "resume");
+            assert!(is_stopped(&victim), "step {step:?} of {kind:?} was not reached");
             // Long enough for the others to have done all that they can do, and to sleep.
             thread::sleep(Duration::from_millis(20));
             resume(&mut victim);
-            succeed(step, bytes, survivors);
-            assert!(victim.wait().expect("wait").success(), "step {step:?}, {bytes} B");
+            succeed(step, kind, survivors);
+            assert!(victim.wait().expect("wait").success(), "step {step:?}, {kind:?}");
         }
     }
 }
@@ -245,13 +263,13 @@ fn a_rank_that_is_stopped_and_resumed_at_any_step_does_no_harm() {
 #[test]
 fn a_rank_that_stays_stopped_at_any_step_is_not_waited_for_and_comes_back_to_an_error() {
     let scene = Scene::new();
-    for bytes in [SMALL, LARGE] {
-        for step in steps(bytes) {
-            let (survivors, mut victim) = scene.ranks(step, bytes, "freeze");
-            assert!(is_stopped(&victim), "step {step:?} of {bytes} B was not reached");
-            succeed(step, bytes, survivors);
+    for kind in KINDS {
+        for step in kind.steps() {
+            let (survivors, mut victim) = scene.ranks(step, kind, "freeze");
+            assert!(is_stopped(&victim), "step {step:?} of {kind:?} was not reached");
+            succeed(step, kind, survivors);
             resume(&mut victim);
-            assert!(victim.wait().expect("wait").success(), "step {step:?}, {bytes} B");
+            assert!(victim.wait().expect("wait").success(), "step {step:?}, {kind:?}");
         }
     }
 }
