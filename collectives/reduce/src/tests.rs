@@ -18,11 +18,8 @@ const FEWER: u32 = if cfg!(target_arch = "x86_64") { 1 } else { 6 };
 
 /// The forms of the kernels this processor runs.
 fn levels() -> Vec<Level> {
-    let mut levels = vec![Level::Baseline];
-    if level::best() != Level::Baseline {
-        levels.push(level::best());
-    }
-    levels
+    let all = [Level::Baseline, Level::Avx2, Level::Avx512];
+    all.into_iter().take_while(|level| *level as u8 <= level::best() as u8).collect()
 }
 
 /// Memory cut into slots, each of whose windows starts at an offset of its own.

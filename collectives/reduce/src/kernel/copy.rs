@@ -69,6 +69,27 @@ impl Lane for ThirtyTwo {
     }
 }
 
+/// A whole cache line: whoever has it in a cache need not send what was in it.
+#[cfg(target_arch = "x86_64")]
+struct SixtyFour;
+
+#[cfg(target_arch = "x86_64")]
+impl Lane for SixtyFour {
+    const BYTES: usize = 64;
+    type Register = core::arch::x86_64::__m512i;
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Self::Register {
+        // SAFETY: the caller vouches for the bytes and the features; no alignment is assumed.
+        unsafe { core::arch::x86_64::_mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut u8, value: Self::Register) {
+        // SAFETY: the caller vouches for the bytes and the features; no alignment is assumed.
+        unsafe { core::arch::x86_64::_mm512_storeu_si512(to.cast(), value) }
+    }
+}
+
 /// Copies `N` lanes, `offset` bytes in, to every destination.
 ///
 /// # Safety
@@ -114,6 +135,11 @@ unsafe fn copy_all<L: Lane>(source: Window<'_>, destinations: &[Window<'_>]) {
         // SAFETY: one lane is left from `offset` on.
         unsafe { copy_block::<L, 1>(source, destinations, offset) };
         offset += L::BYTES;
+    }
+    while length - offset >= Sixteen::BYTES {
+        // SAFETY: sixteen bytes are left from `offset` on.
+        unsafe { copy_block::<Sixteen, 1>(source, destinations, offset) };
+        offset += Sixteen::BYTES;
     }
     while length - offset >= Eight::BYTES {
         // SAFETY: eight bytes are left from `offset` on.
@@ -180,6 +206,13 @@ unsafe fn copy_avx2(source: Window<'_>, destinations: &[Window<'_>]) {
 }
 
 #[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn copy_avx512(source: Window<'_>, destinations: &[Window<'_>]) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { copy_all::<SixtyFour>(source, destinations) }
+}
+
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn swap_avx2(a: Window<'_>, b: Window<'_>) {
     // SAFETY: the caller's promise is passed on.
@@ -194,6 +227,9 @@ pub(crate) unsafe fn copy(level: Level, source: Window<'_>, destinations: &[Wind
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the caller vouches for the windows and the level.
+        Level::Avx512 => unsafe { copy_avx512(source, destinations) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
         Level::Avx2 => unsafe { copy_avx2(source, destinations) },
         // SAFETY: the caller vouches for the windows.
         _ => unsafe { copy_all::<Sixteen>(source, destinations) },
@@ -208,7 +244,7 @@ pub(crate) unsafe fn swap(level: Level, a: Window<'_>, b: Window<'_>) {
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the caller vouches for the windows and the level.
-        Level::Avx2 => unsafe { swap_avx2(a, b) },
+        Level::Avx2 | Level::Avx512 => unsafe { swap_avx2(a, b) },
         // SAFETY: the caller vouches for the windows.
         _ => unsafe { swap_all::<Sixteen>(a, b) },
     }

@@ -38,7 +38,7 @@ struct Request {
 fn on_level<B: Body>(level: Level, request: Request, body: B) {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => on_type::<Avx2, B>(request, body),
+        Level::Avx2 | Level::Avx512 => on_type::<Avx2, B>(request, body),
         _ => on_type::<Baseline, B>(request, body),
     }
 }

@@ -216,7 +216,7 @@ unsafe fn send_to_all(level: Level, part: Part, destinations: &[Window<'_>], mas
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the caller's promise is passed on.
-        Level::Avx2 => unsafe { x86::send_to_all_avx2(part, destinations, mask) },
+        Level::Avx2 | Level::Avx512 => unsafe { x86::send_to_all_avx2(part, destinations, mask) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the caller's promise is passed on.
         Level::Baseline => unsafe { x86::send_to_all_sse2(part, destinations, mask) },
