@@ -52,12 +52,18 @@ const fn part_bytes(vector: u64, ranks: u32) -> u64 {
     vector.div_ceil(ranks as u64).next_multiple_of(PART_UNIT)
 }
 
+/// Bytes of a block of work, where the longest lane or block of a rank usually has so many.
+fn piece_bytes(usual: u64) -> u64 {
+    usual.div_ceil(BLOCKS_PER_LANE).next_multiple_of(BLOCK_MIN).clamp(BLOCK_MIN, BLOCK_MAX)
+}
+
 /// The lanes of a large call on one vector that is short enough for lanes of few blocks: what [`Job`] makes of it when
 /// every rank's memory is registered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ShortLanes {
     vector: u64,
     part: u64,
+    piece: u64,
     /// Blocks of each lane; some may be empty.
     pub(crate) blocks: u64,
 }
@@ -70,15 +76,16 @@ impl ShortLanes {
             matches!(shape.operation, Operation::Allreduce | Operation::Reduce | Operation::Broadcast)
                 && !shape.is_small()
                 && part <= BLOCKS_PER_LANE * BLOCK_MIN;
-        is_short.then_some(Self { vector: shape.block, part, blocks: part.div_ceil(BLOCK_MIN) })
+        let piece = piece_bytes(part);
+        is_short.then_some(Self { vector: shape.block, part, piece, blocks: part.div_ceil(piece) })
     }
 
     /// Where a lane's block begins in the vector, and its length: bytes.
     pub(crate) fn block(&self, lane: u32, block: u64) -> (usize, usize) {
         let first = u64::from(lane) * self.part;
         let end = (first + self.part).min(self.vector);
-        let start = (first + block * BLOCK_MIN).min(end);
-        (start as usize, BLOCK_MIN.min(end - start) as usize)
+        let start = (first + block * self.piece).min(end);
+        (start as usize, self.piece.min(end - start) as usize)
     }
 }
 
@@ -181,7 +188,7 @@ impl Job {
             }
             _ => self.segment,
         };
-        self.piece = usual.div_ceil(BLOCKS_PER_LANE).next_multiple_of(BLOCK_MIN).clamp(BLOCK_MIN, BLOCK_MAX);
+        self.piece = piece_bytes(usual);
         let mut lanes = core::mem::take(&mut self.lanes);
         lanes.clear();
         lanes.extend((0..shape.ranks).map(|lane| self.count_blocks(lane)));

@@ -132,18 +132,7 @@ impl Words {
     /// Asks for a line that will be written soon, so that writing it does not wait for whoever read it last.
     #[inline(always)]
     pub(crate) fn prefetch_for_writing(&self, index: usize) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let line = self.pointer(index).as_ptr();
-            // The intrinsic of this name needs a feature that is not in the baseline, and only reads without it.
-            // SAFETY: a prefetch is a hint and touches nothing, wherever it points; processors that do not know this one
-            // take it for no operation.
-            unsafe {
-                core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = index;
+        ringway_mem::prefetch_for_writing(self.pointer(index).as_ptr().cast());
     }
 
     /// Asks for a line that will be read soon.
@@ -153,7 +142,8 @@ impl Words {
         {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let line = self.pointer(index).as_ptr().cast::<i8>().cast_const();
-            // SAFETY: as above; SSE, which has it, is in the baseline of the architecture.
+            // SAFETY: a prefetch is a hint and touches nothing, wherever it points; SSE, which has it, is in the baseline of the
+            // architecture.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
         }
         #[cfg(not(target_arch = "x86_64"))]

@@ -31,6 +31,7 @@ pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
     let engine = EngineThread::new(&config, devices, commands.clone(), events.clone())?;
     let (polling, spin) = engine.polling();
     let thread = engine.spawn(config.engine_cpu)?;
+    let listener = claim.listen(config.users)?;
     tracing::info!(
         socket = %config.socket.display(),
         device = open.first().map(|open| open.name),
@@ -40,7 +41,6 @@ pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
         pid = std::process::id(),
         "serving"
     );
-    let listener = claim.listen(config.users)?;
     let parts = Parts {
         config,
         open_devices: open,

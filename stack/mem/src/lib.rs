@@ -27,4 +27,4 @@ pub use memfd::{MemFd, MemFdError};
 pub use quota::{Charge, Quota, QuotaExceeded};
 pub use regions::{RegionTable, Span};
 pub use sigbus::MAX_FOREIGN;
-pub use window::{Window, recycle};
+pub use window::{Window, prefetch_for_writing, recycle};

@@ -19,6 +19,23 @@ unsafe impl Send for Window<'_> {}
 // SAFETY: as above; it hands out raw pointers and copies only, never a reference.
 unsafe impl Sync for Window<'_> {}
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Asks for a cache line that will be written soon, so that writing it does not wait for whoever read it last.
+#[inline(always)]
+pub fn prefetch_for_writing(line: *const u8) {
+    // The intrinsic of this name needs a feature that is not in the baseline, and only reads without it.
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint and touches nothing, wherever it points; processors that do not know this one take it
+    // for no operation.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
 impl<'a> Window<'a> {
     /// A window over ordinary memory, only to be read. Nothing writes the slice while it is borrowed.
     #[must_use]
@@ -92,14 +109,8 @@ impl<'a> Window<'a> {
     /// Asks for the lines of a window of a few KiB that will be written soon, so that they come at the same time.
     #[inline]
     pub fn prefetch_for_writing(&self) {
-        #[cfg(target_arch = "x86_64")]
-        for offset in (0..self.length).step_by(64) {
-            let line = self.base.as_ptr().wrapping_add(offset);
-            // SAFETY: a prefetch is a hint and touches nothing, wherever it points; processors that do not know this one
-            // take it for no operation.
-            unsafe {
-                core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
-            }
+        for offset in (0..self.length).step_by(LINE) {
+            prefetch_for_writing(self.base.as_ptr().wrapping_add(offset));
         }
     }
 

@@ -1,8 +1,8 @@
 //! Large calls on one vector whose lanes are short: allreduces, reduces and broadcasts of some KiB, of which each rank does
-//! its own lane. What calls are made of besides their work takes as long as the work there.
+//! its own lane, then what is left of others'. What calls are made of besides their work takes as long as the work there.
 //!
 //! For others such a call is as any large one, with the same records, claims and counts. Whatever is unusual (a rank that
-//! is late, memory that is not mapped yet, a lane that nobody has claimed) is left to [`Member::poll`].
+//! is late, memory that is not mapped yet) is left to [`Member::poll`].
 
 use arrayvec::ArrayVec;
 use core::hint::spin_loop;

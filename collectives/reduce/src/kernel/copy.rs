@@ -49,45 +49,36 @@ integer_lane! {
     Sixteen, u128;
 }
 
+/// Declares a lane that is one vector register.
 #[cfg(target_arch = "x86_64")]
-struct ThirtyTwo;
+macro_rules! vector_lane {
+    ($($(#[$meta:meta])* $name:ident, $register:ident, $load:ident, $store:ident;)*) => { $(
+        $(#[$meta])*
+        struct $name;
 
-#[cfg(target_arch = "x86_64")]
-impl Lane for ThirtyTwo {
-    const BYTES: usize = 32;
-    type Register = core::arch::x86_64::__m256i;
+        impl Lane for $name {
+            const BYTES: usize = size_of::<core::arch::x86_64::$register>();
+            type Register = core::arch::x86_64::$register;
 
-    #[inline(always)]
-    unsafe fn load(from: *const u8) -> Self::Register {
-        // SAFETY: the caller vouches for the bytes and the features; no alignment is assumed.
-        unsafe { core::arch::x86_64::_mm256_loadu_si256(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut u8, value: Self::Register) {
-        // SAFETY: the caller vouches for the bytes and the features; no alignment is assumed.
-        unsafe { core::arch::x86_64::_mm256_storeu_si256(to.cast(), value) }
-    }
+            #[inline(always)]
+            unsafe fn load(from: *const u8) -> Self::Register {
+                // SAFETY: the caller vouches for the bytes and the features; no alignment is assumed.
+                unsafe { core::arch::x86_64::$load(from.cast()) }
+            }
+            #[inline(always)]
+            unsafe fn store(to: *mut u8, value: Self::Register) {
+                // SAFETY: the caller vouches for the bytes and the features; no alignment is assumed.
+                unsafe { core::arch::x86_64::$store(to.cast(), value) }
+            }
+        }
+    )* };
 }
 
-/// A whole cache line: whoever has it in a cache need not send what was in it.
 #[cfg(target_arch = "x86_64")]
-struct SixtyFour;
-
-#[cfg(target_arch = "x86_64")]
-impl Lane for SixtyFour {
-    const BYTES: usize = 64;
-    type Register = core::arch::x86_64::__m512i;
-
-    #[inline(always)]
-    unsafe fn load(from: *const u8) -> Self::Register {
-        // SAFETY: the caller vouches for the bytes and the features; no alignment is assumed.
-        unsafe { core::arch::x86_64::_mm512_loadu_si512(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut u8, value: Self::Register) {
-        // SAFETY: the caller vouches for the bytes and the features; no alignment is assumed.
-        unsafe { core::arch::x86_64::_mm512_storeu_si512(to.cast(), value) }
-    }
+vector_lane! {
+    ThirtyTwo, __m256i, _mm256_loadu_si256, _mm256_storeu_si256;
+    /// A whole cache line: whoever has it in a cache need not send what was in it.
+    SixtyFour, __m512i, _mm512_loadu_si512, _mm512_storeu_si512;
 }
 
 /// Copies `N` lanes, `offset` bytes in, to every destination.

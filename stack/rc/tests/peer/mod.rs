@@ -163,34 +163,26 @@ impl Side {
 
     /// Everything that goes out now.
     pub(crate) fn sent(&mut self) -> Vec<Sent> {
-        let address = Ipv4Addr::LOCALHOST;
-        let flow = Flow::new(Addresses::V4 { source: address, destination: address }, 0xc000);
-        let mut frame = [0; TRANSPORT_LENGTH_MAX];
+        let (flow, mut frame) = (flow(), [0; TRANSPORT_LENGTH_MAX]);
         let mut sent = Vec::new();
         let now = Time(self.now);
         while let Some(length) =
             self.queue_pair.poll_transmit(now, &self.memory, &flow, |length| length as u16, &mut frame)
         {
-            let check = Check::Exact(flow.icrc(length as u16, length as u16));
-            let packet = Packet::parse(&frame[..length], check).expect("what is sent can be read");
-            assert_eq!(packet.bth.destination.number(), PEER);
-            sent.push(Sent { bth: packet.bth, header: packet.header, payload: packet.payload.to_vec() });
+            sent.push(read(&frame[..length], &flow, length as u16));
         }
         sent
     }
 
     /// What goes out now although this side is at work.
     pub(crate) fn sent_at_work(&mut self) -> Vec<Header> {
-        let address = Ipv4Addr::LOCALHOST;
-        let flow = Flow::new(Addresses::V4 { source: address, destination: address }, 0xc000);
+        let (flow, now) = (flow(), Time(self.now));
         let mut sent = Vec::new();
-        let now = Time(self.now);
         while let Some(departure) = self.queue_pair.next_departure(now, &self.memory, Acknowledge::Urgent) {
-            let (length, mut frame) = (departure.length(), vec![0; departure.length()]);
+            let mut frame = vec![0; departure.length()];
             self.queue_pair.write(&departure, &self.memory, &flow, 0, &mut frame).expect("it has its length");
             self.queue_pair.departed(now, &departure);
-            let check = Check::Exact(flow.icrc(0, length as u16));
-            sent.push(Packet::parse(&frame, check).expect("what is sent can be read").header);
+            sent.push(read(&frame, &flow, 0).header);
         }
         sent
     }
@@ -237,3 +229,16 @@ pub(crate) fn places(sent: &[Sent]) -> Vec<u32> {
 }
 
 pub(crate) const SEQUENCE: Syndrome = Syndrome::Nak(NakCode::SequenceError);
+
+fn flow() -> Flow {
+    let address = Ipv4Addr::LOCALHOST;
+    Flow::new(Addresses::V4 { source: address, destination: address }, 0xc000)
+}
+
+/// What a frame with this identification says.
+fn read(frame: &[u8], flow: &Flow, identification: u16) -> Sent {
+    let check = Check::Exact(flow.icrc(identification, frame.len() as u16));
+    let packet = Packet::parse(frame, check).expect("what is sent can be read");
+    assert_eq!(packet.bth.destination.number(), PEER);
+    Sent { bth: packet.bth, header: packet.header, payload: packet.payload.to_vec() }
+}
