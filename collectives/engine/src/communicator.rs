@@ -38,8 +38,9 @@ pub(crate) enum State {
     Running,
     /// It has failed, and its peers are being told.
     Failing { failure: Failure, since: Time },
-    /// It has failed, and everyone here was told.
-    Failed(Failure),
+    /// It has failed, and everyone here was told. `unsettled`: since when it fails, while somebody may still touch the
+    /// memory of its operations.
+    Failed { failure: Failure, unsettled: Option<Time> },
     /// Its ranks have left, and it waits for those of other nodes to leave as well.
     Closing { since: Time },
     /// Nothing is left of it but its name.
@@ -132,8 +133,10 @@ impl Communicator {
 
     /// Whether an operation that has not finished uses the region.
     pub(crate) fn uses(&self, region: RegionId) -> bool {
-        // While others still work for a failed operation, its buffers are not known any more.
-        let held = self.run.is_away() || self.scratch.is_some_and(|scratch| scratch.region == region);
+        // While somebody still works for a failed operation, its buffers are not known any more.
+        let held = self.is_unsettled()
+            || self.run.is_away()
+            || self.scratch.is_some_and(|scratch| scratch.region == region);
         held || self.point.uses(region) || self.queue.uses(region)
     }
 
@@ -151,7 +154,7 @@ impl Communicator {
         }
         self.check_regions(request, shared)?;
         let dead = match &self.state {
-            State::Failed(failure) | State::Failing { failure, .. } => Some(failure.clone()),
+            State::Failed { failure, .. } | State::Failing { failure, .. } => Some(failure.clone()),
             State::Closing { .. } | State::Closed => return Err(Refused::Unknown),
             _ => None,
         };
@@ -225,7 +228,7 @@ impl Communicator {
             }
             State::Opened if self.pending.is_none() => return idle,
             State::Opened => {}
-            State::Failed(_) => {
+            State::Failed { .. } => {
                 self.settle(turn);
                 return idle;
             }

@@ -43,8 +43,11 @@ pub struct EngineConfig {
     pub heartbeat_ms: u64,
     /// An operation that has waited this long for ranks is reported once.
     pub late_after_ms: u64,
-    /// How long a failing communicator waits for its peers to hear of it.
+    /// How long the operations of a failing communicator wait for its peers to hear of it, so that buffers can be given
+    /// back with the failure.
     pub drain_ms: u64,
+    /// For how long peers are told of it.
+    pub farewell_ms: u64,
 }
 
 /// Why a configuration cannot work.
@@ -104,6 +107,7 @@ impl EngineConfig {
             heartbeat_ms: 250,
             late_after_ms: 5_000,
             drain_ms: 50,
+            farewell_ms: 1_000,
         }
     }
 

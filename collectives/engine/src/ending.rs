@@ -1,10 +1,11 @@
 //! How a communicator ends: by a failure, or because its ranks have left.
 //!
 //! After a failure the peers are told, and the queue pairs are destroyed before any operation is reported, so that
-//! the device touches no buffer that is given back. Pieces of local work that others have are taken back; who does not
-//! let go of one within the time to drain (a rank that was stopped) keeps the report from no one, but then
-//! [`crate::Engine::is_settled`] says that buffers are not safe yet. A link is held open until the peer has said that it knows (so that
-//! the reason is not lost with the connection), it broke, or the time to drain has passed.
+//! the device touches no buffer that is given back. A link is held open until the peer has said that it knows (so that
+//! the reason is not lost with the connection), it broke, or the time to say farewell has passed. Pieces of local work
+//! that others have are taken back. Who takes longer than the time to drain (a rank that was stopped with a piece, a peer
+//! that is slow to hear) keeps the report from no one, but then [`crate::Engine::is_settled`] says that buffers are not
+//! safe yet.
 
 use ringway_verbs::{Device, Time};
 
@@ -25,46 +26,60 @@ impl Communicator {
         self.quiesce(turn);
     }
 
-    /// Tells the peers, destroys the queue pairs, and then ends every operation.
+    /// Lets go of the operations' memory, and then ends every operation; without the former when it takes too long.
     pub(crate) fn quiesce<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
+        let settled = self.let_go(turn);
         let State::Failing { failure, since } = &self.state else { return };
-        let expired = elapsed_ms(*since, turn.now) >= turn.shared.config.drain_ms;
-        let mut ended = true;
-        for (link, told) in self.peers.links.iter_mut().zip(&mut self.told) {
-            if !*told && link.broken.is_none() {
-                *told = link.abort(failure, turn);
-            }
-            let knows = *told && link.is_quiet() && link.abort_heard;
-            ended &= (knows || expired || link.broken.is_some()) && link.destroy(turn.device);
-        }
-        let settled = self.run.withdraw(turn.memory);
-        if !ended || !(settled || expired) {
-            turn.shared.soon = true;
+        if !settled && elapsed_ms(*since, turn.now) < turn.shared.config.drain_ms {
             return;
         }
-        let failure = failure.clone();
-        self.free_links(turn.shared);
-        if settled {
-            self.run.stop(turn.shared);
-        }
+        let (failure, since) = (failure.clone(), *since);
         for (local, call) in self.queue.pending() {
             turn.shared.finish(self.id, local, call.token, Err(failure.clone()));
         }
         self.queue.clear();
         self.point.fail(&failure, turn.shared);
-        self.state = State::Failed(failure);
+        self.state = State::Failed { failure, unsettled: (!settled).then_some(since) };
     }
 
-    /// Takes back what others still had when the operations were reported.
-    pub(crate) fn settle<D: ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
-        if !self.run.is_away() {
-            return;
+    /// Lets go of what was still in use when the operations were reported.
+    pub(crate) fn settle<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
+        if self.let_go(turn)
+            && let State::Failed { unsettled, .. } = &mut self.state
+        {
+            *unsettled = None;
         }
-        if self.run.withdraw(turn.memory) {
+    }
+
+    /// Tells the peers why, destroys the queue pairs of those that know, and takes back what others work on. Whether
+    /// nobody touches the operations' memory any more.
+    fn let_go<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) -> bool {
+        let (State::Failing { failure, since } | State::Failed { failure, unsettled: Some(since) }) =
+            &self.state
+        else {
+            return true;
+        };
+        let expired = elapsed_ms(*since, turn.now) >= turn.shared.config.farewell_ms;
+        let mut settled = self.run.withdraw(turn.memory);
+        for (link, told) in self.peers.links.iter_mut().zip(&mut self.told) {
+            if !*told && link.broken.is_none() {
+                *told = link.abort(failure, turn);
+            }
+            let knows = *told && link.is_quiet() && link.abort_heard;
+            settled &= (knows || expired || link.broken.is_some()) && link.destroy(turn.device);
+        }
+        if settled {
+            self.free_links(turn.shared);
             self.run.stop(turn.shared);
         } else {
             turn.shared.soon = true;
         }
+        settled
+    }
+
+    /// Whether the memory of operations that were reported may still be touched.
+    pub(crate) const fn is_unsettled(&self) -> bool {
+        matches!(self.state, State::Failed { unsettled: Some(_), .. })
     }
 
     fn free_links(&mut self, shared: &mut Shared) {
@@ -74,7 +89,7 @@ impl Communicator {
     /// Begins to close; whether it is gone already.
     pub(crate) fn close(&mut self, now: Time) -> bool {
         match self.state {
-            State::Failed(_) | State::Closed => return !self.run.is_away(),
+            State::Failed { .. } | State::Closed => return !self.is_unsettled(),
             State::Failing { .. } | State::Closing { .. } => {}
             State::Running if self.outstanding() > 0 => {
                 let how = RankFailure::Left;

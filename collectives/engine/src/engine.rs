@@ -256,7 +256,9 @@ impl Engine {
         let Some(communicator) = self.get(id) else { return gone };
         match &communicator.state {
             State::Opened => Readiness::Connecting,
-            State::Failing { failure, .. } | State::Failed(failure) => Readiness::Failed(failure.clone()),
+            State::Failing { failure, .. } | State::Failed { failure, .. } => {
+                Readiness::Failed(failure.clone())
+            }
             State::Closing { .. } | State::Closed => gone,
             State::Running => {
                 use ringway_verbs::QueuePairState::{Error, Ready};
@@ -344,12 +346,12 @@ impl Engine {
         }
     }
 
-    /// Whether nobody works any more on the memory of a communicator's operations that have finished. Not so only
-    /// after a failure, while somebody to whom a piece of local work was handed has not let go of it.
+    /// Whether nobody touches the memory of a communicator's operations that have finished any more. Not so only after a
+    /// failure, while somebody to whom a piece of local work was handed has not let go of it, or a peer that has not heard
+    /// of the failure may still write.
     #[must_use]
     pub fn is_settled(&self, id: CommunicatorId) -> bool {
-        let failed = |communicator: &Communicator| matches!(communicator.state, State::Failed(_));
-        self.get(id).is_none_or(|communicator| !(failed(communicator) && communicator.run.is_away()))
+        self.get(id).is_none_or(|communicator| !communicator.is_unsettled())
     }
 
     /// Closes a communicator: operations that have not finished fail, the peers are told, the queue pairs destroyed.
@@ -399,7 +401,7 @@ impl Engine {
             algorithm: communicator.run.algorithm(),
             bytes: communicator.bytes + communicator.point.bytes,
             failure: match &communicator.state {
-                State::Failing { failure, .. } | State::Failed(failure) => Some(failure.clone()),
+                State::Failing { failure, .. } | State::Failed { failure, .. } => Some(failure.clone()),
                 _ => communicator.pending.clone(),
             },
         })

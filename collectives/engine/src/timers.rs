@@ -24,7 +24,7 @@ impl Communicator {
         match self.state {
             State::Failing { .. } | State::Closing { .. } => return true,
             State::Running => {}
-            State::Failed(_) => return self.run.is_away(),
+            State::Failed { .. } => return self.is_unsettled(),
             _ => return self.pending.is_some(),
         }
         self.look_for_holder(memory);

@@ -13,6 +13,7 @@ use common::oracle::{Job, collectives};
 use common::{Setup, World};
 use proptest::prelude::*;
 use ringway_engine::{Failure, LocalRank, PointToPoint, RankFailure, RegionId, Request};
+use ringway_sim::SimConfig;
 use ringway_types::{DataType, Operation};
 
 const LAYOUTS: [&[u32]; 4] = [&[0, 0, 0], &[0, 1], &[0, 1, 0, 1], &[0, 1, 2, 2]];
@@ -207,6 +208,32 @@ proptest! {
             let lost = matches!(outcome, Err(Failure::Node { node: 0 | 1, .. }));
             prop_assert!(outcome == Ok((rank, 0)) || lost, "{:?}", outcome);
         }
+    }
+}
+
+#[test]
+fn a_slow_network_keeps_neither_the_failure_nor_its_reason() {
+    const LATENCY_NS: u64 = 150_000_000;
+    let network = SimConfig { latency_ns: LATENCY_NS, ..SimConfig::default() };
+    let mut world = World::new(&Setup { network, ..Setup::new(&[0, 1, 1]) });
+    let job = Job::new(Operation::Allreduce, 60_000, 3, 1);
+    job.prepare(&world);
+    let tokens = [0, 1].map(|rank| job.call(&mut world, 0, rank));
+    let start = world.now;
+    world.fail(2, exited(2));
+    // Those on its node need not wait until others know; but their buffers are not safe before.
+    assert_eq!(world.wait(1, tokens[1]), Err(exited(2)));
+    assert!(world.now - start < 100_000_000, "the failure took {} ns", world.now - start);
+    let id = world.nodes[1].ids[0];
+    assert!(!world.nodes[1].engine.is_settled(id));
+    assert!(!world.nodes[1].engine.remove_region(RegionId(1)));
+    assert!(!world.nodes[1].engine.close(id));
+    assert_eq!(world.wait(0, tokens[0]), Err(exited(2)));
+    world.pass(3 * LATENCY_NS / 1_000_000);
+    assert!(world.nodes[1].engine.is_settled(id));
+    assert!(world.nodes[1].engine.remove_region(RegionId(1)));
+    for node in &mut world.nodes {
+        assert!(node.engine.close(node.ids[0]));
     }
 }
 
