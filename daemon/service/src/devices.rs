@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use ringway_roce::{Link, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink};
+use ringway_roce::{Link, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink, ZeroCopy};
 use ringway_tcp::{TcpConfig, TcpDevice};
+use ringway_wire::PathMtu;
 use ringway_wrap::{Capture, Faulty};
 
 use crate::{
@@ -14,8 +15,8 @@ use crate::{
     status::DeviceStatus,
 };
 
-/// What `auto` tries, the best first.
-const PREFERENCE: &[DeviceKind] = &[DeviceKind::Tcp];
+/// With smaller packets TCP, which is cut in the kernel, takes less time than RoCE over UDP.
+const UDP_MTU_MIN: PathMtu = PathMtu::Mtu4096;
 
 /// An open device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,13 +71,16 @@ pub(crate) fn make(config: &Config) -> Result<Made, ServiceError> {
 
 /// The kinds to try, the best first.
 fn wanted(config: &Config) -> Vec<DeviceKind> {
-    let packets = config.fault.is_some() || config.pcap.is_some();
     let kinds = match &config.device {
-        DeviceChoice::Auto if packets => DeviceKind::ALL.as_slice(),
-        DeviceChoice::Auto => PREFERENCE,
+        DeviceChoice::Auto => DeviceKind::ALL.as_slice(),
         DeviceChoice::Listed(kinds) => kinds,
     };
-    kinds.iter().copied().filter(|kind| !packets || kind.has_packets()).collect()
+    kinds.iter().copied().filter(|kind| !wants_packets(config) || kind.has_packets()).collect()
+}
+
+/// Whether only a device that handles packets can do what was asked for.
+const fn wants_packets(config: &Config) -> bool {
+    config.fault.is_some() || config.pcap.is_some()
 }
 
 /// Makes the first of each protocol that works.
@@ -131,11 +135,12 @@ fn names(kinds: &[DeviceKind]) -> String {
 }
 
 fn reasons(refused: &[DeviceStatus]) -> String {
-    let all = refused.iter().map(|one| format!("device `{}` does not work here: {}", one.name, one.refused));
+    let all = refused.iter().map(|one| format!("device `{}` is not used: {}", one.name, one.refused));
     all.collect::<Vec<_>>().join("; ")
 }
 
 fn make_one(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Result<One, String> {
+    let is_choice = config.device == DeviceChoice::Auto && !wants_packets(config);
     match kind {
         DeviceKind::Tcp => {
             let mut tcp = TcpConfig::new(network.advertise);
@@ -145,15 +150,36 @@ fn make_one(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Resul
             Ok(One { door: Some(Box::new(TcpDoor(acceptor))), ..One::new(Box::new(device)) })
         }
         DeviceKind::RoceXdp => {
-            let link = XdpLink::new(XdpConfig::new(address(network))).map_err(|error| error.to_string())?;
+            let zero_copy = if is_choice { ZeroCopy::Required } else { ZeroCopy::Wanted };
+            let xdp = XdpConfig { zero_copy, ..XdpConfig::new(address(network)) };
+            let link = XdpLink::new(xdp).map_err(|error| error.to_string())?;
             tracing::info!("{}", link.describe());
             roce(kind, Box::new(link), config)
         }
         DeviceKind::RoceUdp => {
             let link = UdpLink::new(UdpConfig::new(address(network))).map_err(|error| error.to_string())?;
+            if is_choice {
+                worth_it(&link)?;
+            }
             roce(kind, Box::new(link), config)
         }
     }
+}
+
+/// Whether RoCE over this link can be expected to be no slower than TCP.
+fn worth_it(link: &UdpLink) -> Result<(), String> {
+    if link.local_address().is_loopback() {
+        return Err("over loopback TCP, which is not cut into packets there, takes less time".to_owned());
+    }
+    if link.mtu() < UDP_MTU_MIN {
+        return Err(format!(
+            "packets carry {} bytes here, and with less than {} TCP takes less time; give the network an MTU of 4200 or \
+             more (9000 is usual), or name `roce-udp`",
+            link.mtu().bytes(),
+            UDP_MTU_MIN.bytes()
+        ));
+    }
+    Ok(())
 }
 
 /// The address of this node that packets come from and go to.

@@ -44,5 +44,5 @@ pub use failure::RoceFailure;
 pub use link::{
     Counters, Link, LinkError, Path, Received, Refusal, SendError,
     udp::{UdpConfig, UdpLink},
-    xdp::{XdpConfig, XdpLink, XdpMode},
+    xdp::{XdpConfig, XdpLink, XdpMode, ZeroCopy},
 };

@@ -20,7 +20,7 @@ use std::{
 use common::{drain, link as udp_link};
 use namespaces::{INTERFACE, Node, network};
 use packets::{number, send};
-use ringway_roce::{Link, LinkError, SendError, UdpConfig, XdpConfig, XdpLink, XdpMode};
+use ringway_roce::{Link, LinkError, SendError, UdpConfig, XdpConfig, XdpLink, XdpMode, ZeroCopy};
 use ringway_verbs::Time;
 use ringway_wire::{Ecn, Packet, PathMtu, ROCE_PORT};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -155,6 +155,14 @@ fn every_queue_is_served() {
     drop(one);
     let third = try_open(&nodes[0], XdpConfig { queues: Some(1..3), ..second }).unwrap_err();
     assert!(matches!(third, LinkError::NoQueue { queue: 2, .. }), "{third}");
+}
+
+#[test]
+fn a_link_without_copies_is_refused_where_the_driver_copies() {
+    let Some(nodes) = network(1500, 1) else { return };
+    let without = XdpConfig { zero_copy: ZeroCopy::Required, ..config(nodes[0].address(false)) };
+    let error = try_open(&nodes[0], without).unwrap_err();
+    assert!(matches!(&error, LinkError::Copies { interface, .. } if interface == INTERFACE), "{error}");
 }
 
 #[test]

@@ -52,6 +52,9 @@ fn check(command: &mut Command) -> io::Result<()> {
     Err(io::Error::other(format!("`ip` failed: {}", reason.trim())))
 }
 
+/// What the networks of clusters carry.
+const MTU_BYTES: &str = "9000";
+
 /// The address of node `node` in a network of namespaces.
 pub(crate) fn address(node: usize) -> String {
     format!("10.74.11.{}", node + 1)
@@ -84,7 +87,7 @@ pub(crate) fn network(nodes: usize) -> io::Result<(Vec<Namespace>, Option<Namesp
     };
     for (node, namespace) in namespaces.iter().enumerate().filter(|_| nodes > 1) {
         namespace.ip(&["addr", "add", &format!("{}/24", address(node)), "dev", "rw0"])?;
-        namespace.ip(&["link", "set", "rw0", "up"])?;
+        namespace.ip(&["link", "set", "rw0", "mtu", MTU_BYTES, "up"])?;
     }
     Ok((namespaces, hub))
 }
@@ -97,7 +100,7 @@ fn bridge(namespaces: &[Namespace]) -> io::Result<Namespace> {
         let port = format!("port{node}");
         hub.ip(&["link", "add", &port, "type", "veth", "peer", "name", "rw0", "netns", &namespace.path()])?;
         hub.ip(&["link", "set", &port, "master", "bridge"])?;
-        hub.ip(&["link", "set", &port, "up"])?;
+        hub.ip(&["link", "set", &port, "mtu", MTU_BYTES, "up"])?;
     }
     Ok(hub)
 }

@@ -119,18 +119,45 @@ fn the_status_counts_what_a_bad_network_costs() {
     assert!(retransmitted > 0);
 }
 
-/// Between network namespaces, which only root may make.
-#[test]
-fn collectives_over_af_xdp_are_exact() {
+/// Allreduces of four ranks on two nodes in network namespaces, which only root may make: exact, over the device `used` when
+/// `asked` is asked for.
+fn exact_between_namespaces(asked: &str, used: &str) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("NOT TRIED: needs root, to make network namespaces; run the tests as root");
         return;
     }
-    let given = ["--ranks", "4", "--nodes", "2", "--network", "namespaces", "--device", "roce-xdp"];
+    let given = ["--ranks", "4", "--nodes", "2", "--network", "namespaces", "--device", asked];
     let sizes = ["--sizes", "8,1000,100K,1M", "-n", "2", "-w", "0", "--json"];
     let mut command = ringway(&[&["perf", "allreduce"], &given[..], &sizes[..]].concat());
     let out = Program::start(&mut command).end_within(5 * LONG).success().out;
     let rows: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(rows.len(), 4, "{out}");
-    assert!(rows.iter().all(|row| row["errors"] == 0 && row["device"] == "roce-xdp"), "{out}");
+    assert!(rows.iter().all(|row| row["errors"] == 0 && row["device"] == used), "{out}");
+}
+
+#[test]
+fn collectives_over_af_xdp_are_exact() {
+    exact_between_namespaces("roce-xdp", "roce-xdp");
+}
+
+/// A virtual interface copies AF_XDP's frames, and its packets are large enough for UDP.
+#[test]
+fn collectives_over_what_auto_chooses_are_exact() {
+    exact_between_namespaces("auto", "roce-udp");
+}
+
+#[test]
+fn auto_says_what_it_passes_over_and_why() {
+    for node in &two_nodes("device = \"auto\"") {
+        let status = node.status();
+        let [tcp, xdp, udp] = status["devices"].as_array().expect("a list").as_slice() else {
+            panic!("three devices: {status}")
+        };
+        assert_eq!((&tcp["name"], &tcp["refused"]), (&"tcp".into(), &"".into()));
+        for (device, name) in [(xdp, "roce-xdp"), (udp, "roce-udp")] {
+            assert_eq!(device["name"], name);
+            assert_ne!(device["refused"], "", "{device}");
+        }
+        assert_mentions(udp["refused"].as_str().expect("a text"), &["loopback", "TCP"]);
+    }
 }

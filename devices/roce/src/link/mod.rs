@@ -319,6 +319,17 @@ pub enum LinkError {
         /// The system's reason.
         errno: i32,
     },
+    /// Frames would be copied.
+    #[error(
+        "{} {interface} copies each frame, with which large messages take longer than over plain UDP",
+        if *.known { "the driver of" } else { "this kernel does not say (Linux 6.3 does) whether the driver of" }
+    )]
+    Copies {
+        /// The interface.
+        interface: String,
+        /// Whether the kernel says so.
+        known: bool,
+    },
     /// No frames to speak of.
     #[error(
         "{interface} carries no Ethernet frames, which AF_XDP is about; use plain UDP, or an address of another interface"

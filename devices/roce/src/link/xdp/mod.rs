@@ -26,6 +26,7 @@
 //! - Where nothing but the generic mode works, the interface's own joining must be off: `ethtool -K eth0 gro off lro off`.
 
 mod bpf;
+mod features;
 mod frame;
 mod loopback;
 mod neighbours;
@@ -83,6 +84,17 @@ pub enum XdpMode {
     Generic,
 }
 
+/// Whether the hardware uses the frames' memory directly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// No.
+    Never,
+    /// Where it can.
+    Wanted,
+    /// Where the driver says beforehand that it can; else there is no link, and nothing was attached.
+    Required,
+}
+
 /// What an AF_XDP link shall be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XdpConfig {
@@ -98,8 +110,8 @@ pub struct XdpConfig {
     pub frames: u32,
     /// Where the program must run; in the driver if possible if `None`.
     pub mode: Option<XdpMode>,
-    /// Let the hardware use the frames' memory directly, where it can.
-    pub zero_copy: bool,
+    /// Whether the hardware uses the frames' memory directly.
+    pub zero_copy: ZeroCopy,
     /// For how long a call may poll the hardware instead of waiting for its interrupts (microseconds), where it can and
     /// `napi_defer_hard_irqs` and `gro_flush_timeout` of the interface are set; 0 for never.
     pub busy_poll_us: u32,
@@ -117,7 +129,7 @@ impl XdpConfig {
             queues,
             frames: 1024,
             mode,
-            zero_copy: true,
+            zero_copy: ZeroCopy::Wanted,
             busy_poll_us: 20,
         }
     }
@@ -171,6 +183,14 @@ impl XdpLink {
         let _ = set_socket_recv_buffer_size(&port, 0);
         local.bind_port(&port, config.port)?;
         let mut neighbours = Neighbours::new(&local.interface)?;
+        if config.zero_copy == ZeroCopy::Required {
+            match features::zero_copy(neighbours.interface.index) {
+                Ok(true) => {}
+                answer => {
+                    return Err(LinkError::Copies { interface: local.interface, known: answer.is_ok() });
+                }
+            }
+        }
 
         let channels = system::channels(port.as_fd(), &local.interface);
         let wanted = wanted_queues(&config, &local.interface, channels)?;
@@ -314,7 +334,7 @@ fn open_queues(
 ) -> Result<Vec<Queue>, LinkError> {
     let mut queues = Vec::with_capacity(wanted.len());
     for id in wanted {
-        let copy = attached.mode == XdpMode::Generic || !config.zero_copy;
+        let copy = attached.mode == XdpMode::Generic || config.zero_copy == ZeroCopy::Never;
         let (frames, busy_poll_us) = (config.frames, config.busy_poll_us);
         let setup = Setup { interface: neighbours.interface.index, queue: id, frames, copy, busy_poll_us };
         let queue = Queue::open(&setup).map_err(|(step, error)| {

@@ -14,7 +14,8 @@ use ringway_verbs::Time;
 use ringway_wire::{Addresses, ETHERNET_LENGTH, Ethernet};
 
 use super::netlink::{
-    ACKNOWLEDGE, CREATE, GROUP_NEIGHBOURS, Message, Netlink, Request, address, attributes, family, number,
+    ACKNOWLEDGE, CREATE, GROUP_NEIGHBOURS, Message, Netlink, ROUTE, Request, address, attributes, family,
+    number,
 };
 use crate::link::{
     LinkError,
@@ -117,7 +118,7 @@ pub(super) struct Neighbours {
 impl Neighbours {
     /// Opens what is needed to know the neighbours on this interface.
     pub(super) fn new(interface: &str) -> Result<Self, LinkError> {
-        let open = |groups| Netlink::open(groups).map_err(refused("ask about the network"));
+        let open = |groups| Netlink::open(ROUTE, groups).map_err(refused("ask about the network"));
         let (mut asking, news) = (open(0)?, open(GROUP_NEIGHBOURS)?);
         let interface = find_interface(&mut asking, interface)?;
         Ok(Self { interface, asking, news, entries: Vec::new(), next: Time(0), cursor: 0 })

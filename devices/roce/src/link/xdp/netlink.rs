@@ -1,15 +1,19 @@
-//! What the kernel knows about interfaces, routes and neighbours, asked for in messages (rtnetlink(7)).
+//! What the kernel knows about interfaces, routes and neighbours, asked for in messages (netlink(7), rtnetlink(7)).
 
 use core::net::IpAddr;
 use std::{io, os::fd::OwnedFd, time::Duration};
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind,
-    netlink::SocketAddrNetlink,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind,
+    netlink::{self, SocketAddrNetlink},
     recv, send, socket_with,
     sockopt::{Timeout, set_socket_timeout},
 };
 
+/// About routes, neighbours and interfaces.
+pub(super) const ROUTE: Option<Protocol> = None;
+/// About what has a name instead of a number.
+pub(super) const GENERIC: Option<Protocol> = Some(netlink::GENERIC);
 /// Messages that tell about neighbours (`RTMGRP_NEIGH`).
 pub(super) const GROUP_NEIGHBOURS: u32 = 4;
 /// Bytes that one answer may have. An interface's is the longest.
@@ -159,9 +163,9 @@ pub(super) struct Netlink {
 }
 
 impl Netlink {
-    /// Opens one that is told what concerns these groups.
-    pub(super) fn open(groups: u32) -> io::Result<Self> {
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    /// Opens one of this protocol that is told what concerns these groups.
+    pub(super) fn open(protocol: Option<Protocol>, groups: u32) -> io::Result<Self> {
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         bind(&socket, &SocketAddrNetlink::new(0, groups))?;
         Ok(Self { socket, buffer: vec![0; ANSWER_BYTES].into_boxed_slice(), sequence: 0 })
