@@ -30,6 +30,7 @@ const LOSS: f64 = 0.01;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Tcp,
+    BareUdp,
     BareXdp,
     Udp,
     Xdp,
@@ -37,12 +38,14 @@ enum Kind {
     XdpLossy,
 }
 
-const KINDS: [Kind; 6] = [Kind::Tcp, Kind::BareXdp, Kind::Udp, Kind::Xdp, Kind::UdpLossy, Kind::XdpLossy];
+const KINDS: [Kind; 7] =
+    [Kind::Tcp, Kind::BareUdp, Kind::BareXdp, Kind::Udp, Kind::Xdp, Kind::UdpLossy, Kind::XdpLossy];
 
 impl Kind {
     const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
+            Self::BareUdp => "bare-udp",
             Self::BareXdp => "bare-xdp",
             Self::Udp => "roce-udp",
             Self::Xdp => "roce-xdp",
@@ -54,7 +57,8 @@ impl Kind {
     fn measure(self, nodes: &[Node; 2], amount: Amount) -> Figures {
         match self {
             Self::Tcp => bare::tcp(nodes, amount),
-            Self::BareXdp => bare::xdp(nodes, amount),
+            Self::BareUdp => bare::link(nodes, amount, udp),
+            Self::BareXdp => bare::link(nodes, amount, xdp),
             Self::Udp => device(nodes, amount, udp),
             Self::Xdp => device(nodes, amount, xdp),
             Self::UdpLossy => device(nodes, amount, |node| lossy(udp(node))),
