@@ -237,7 +237,10 @@ impl Side {
         let mut remote = self.remote(0);
         remote.key.0 ^= 0xff00;
         self.post(1, Operation::Write { remote }, SOURCES, 100, true, false);
-        assert_eq!(self.take().status, Status::RemoteAccess);
+        let status = self.take().status;
+        // The peer says no once and is silent then: where that can be lost, nothing more comes.
+        let is_lost = status == Status::TransportLost && env::var_os("LOSSY").is_some();
+        assert!(is_lost || status == Status::RemoteAccess, "a wrong key: {status:?}");
         self.post(1, Operation::Write { remote }, SOURCES, 100, true, false);
         self.expect_flushed(RECEIVES + 1);
     }
