@@ -43,6 +43,8 @@ pub(crate) struct Responder {
     receives: VecDeque<ReceiveRequest>,
     /// The PSN of the next request to execute.
     pub(crate) expected: Psn,
+    /// The last packet executed that an acknowledgement answers: of a SEND or WRITE.
+    acknowledgeable: Psn,
     /// Messages completed, modulo 2^24.
     pub(crate) msn: u32,
     message: Option<Message>,
@@ -62,6 +64,7 @@ impl Responder {
             depth: depth as usize,
             receives: VecDeque::with_capacity(depth as usize),
             expected: Psn::ZERO,
+            acknowledgeable: Psn::ZERO,
             msn: 0,
             message: None,
             refused: false,
@@ -75,6 +78,7 @@ impl Responder {
 
     pub(crate) fn start(&mut self, attributes: &ReceiveAttributes) {
         self.expected = attributes.receive_psn;
+        self.acknowledgeable = self.expected.minus(1);
         self.min_rnr_timer = attributes.min_rnr_timer;
         self.responses.reset(attributes.max_dest_rd_atomic, attributes.selective);
     }
@@ -128,8 +132,11 @@ impl Responder {
                     packet.header,
                     Header::ReadRequest(_) | Header::FetchAdd(_) | Header::CompareSwap(_)
                 );
-                if packet.bth.ack_request && !answered {
-                    self.responses.acknowledge(psn, Syndrome::ACK);
+                if !answered {
+                    self.acknowledgeable = psn;
+                    if packet.bth.ack_request {
+                        self.responses.acknowledge(psn, Syndrome::ACK);
+                    }
                 }
                 Ok(())
             }
@@ -172,8 +179,10 @@ impl Responder {
                     let _ = memory.atomic_remote(RemoteKey(atomic.key), atomic.address, operation);
                 }
             }
-            // While a request is refused the NAK says what was executed; the peer has it or will ask again.
-            _ => self.responses.acknowledge_again(self.expected.minus(1)),
+            // While a request is refused the NAK says what was executed; the peer has it or will ask again. Nothing but its
+            // response answers a READ or atomic: that may come later than this, and there are peers (rxe) that take an
+            // acknowledgement of its last PSN for the end of a READ whose bytes have not come.
+            _ => self.responses.acknowledge_again(self.acknowledgeable),
         }
     }
 

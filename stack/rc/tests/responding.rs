@@ -102,6 +102,24 @@ fn a_duplicate_is_acknowledged_and_not_executed() {
     assert_eq!(acknowledgements(&side.sent()), [(nth(1), Syndrome::ACK)]);
 }
 
+/// The response may come later than the acknowledgement, which then must not be for it.
+#[test]
+fn a_duplicate_acknowledges_no_read_or_atomic() {
+    let mut side = Side::new();
+    let (target, add) =
+        (reth(&side, 100, 3), AtomicEth { address: 0, key: side.remote.0, swap_or_add: 1, compare: 0 });
+    side.take(0, true, Header::WriteOnly(target), b"old");
+    side.take(1, true, Header::WriteOnly(target), b"new");
+    side.sent();
+    for answered in [Header::ReadRequest(reth(&side, 0, 300)), Header::FetchAdd(add)] {
+        let after = if matches!(answered, Header::FetchAdd(_)) { 4 } else { 2 };
+        side.take(after, true, answered, &[]);
+        side.sent();
+        side.take(0, true, Header::WriteOnly(target), b"old");
+        assert_eq!(acknowledgements(&side.sent()), [(nth(1), Syndrome::ACK)], "{answered:?}");
+    }
+}
+
 #[test]
 fn a_message_waits_for_a_receive() {
     let mut side = Side::new();
