@@ -71,7 +71,7 @@ fn where_a_device_does_not_work_the_next_is_used_and_the_reason_told() {
     let settings = format!("listen = \"{address}\"\ncluster_key_file = {key:?}\ndevice = \"roce-udp,tcp\"");
     let nodes = [Daemon::start(&settings), start("roce-udp,tcp")];
     assert_works(&mut form(&nodes, 1, ""));
-    assert_mentions(&nodes[0].log(), &["`roce-udp` does not work here", "4791", "taken", "using `tcp`"]);
+    assert_mentions(&nodes[0].log(), &["`roce-udp` is not used", "4791", "taken", "using `tcp`"]);
     let status = nodes[0].status();
     assert_eq!((&status["device"], &status["devices"][1]["name"]), (&"tcp".into(), &"roce-udp".into()));
     assert_mentions(status["devices"][1]["refused"].as_str().expect("a reason"), &["4791", "taken"]);
