@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use ringway_roce::{Link, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink, ZeroCopy};
 use ringway_tcp::{TcpConfig, TcpDevice};
-use ringway_wire::PathMtu;
 use ringway_wrap::{Capture, Faulty};
 
 use crate::{
@@ -16,7 +15,7 @@ use crate::{
 };
 
 /// With smaller packets TCP, which is cut in the kernel, takes less time than RoCE over UDP.
-const UDP_MTU_MIN: PathMtu = PathMtu::Mtu4096;
+const UDP_PACKET_BYTES_MIN: usize = 4096;
 
 /// An open device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,12 +170,11 @@ fn worth_it(link: &UdpLink) -> Result<(), String> {
     if link.local_address().is_loopback() {
         return Err("over loopback TCP, which is not cut into packets there, takes less time".to_owned());
     }
-    if link.mtu() < UDP_MTU_MIN {
+    let packet_bytes = link.mtu().bytes();
+    if packet_bytes < UDP_PACKET_BYTES_MIN {
         return Err(format!(
-            "packets carry {} bytes here, and with less than {} TCP takes less time; give the network an MTU of 4200 or \
-             more (9000 is usual), or name `roce-udp`",
-            link.mtu().bytes(),
-            UDP_MTU_MIN.bytes()
+            "packets carry {packet_bytes} bytes here, and with less than {UDP_PACKET_BYTES_MIN} TCP takes less time; give the \
+             network an MTU of 4200 or more (9000 is usual), or name `roce-udp`"
         ));
     }
     Ok(())
