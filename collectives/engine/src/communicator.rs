@@ -134,9 +134,7 @@ impl Communicator {
     /// Whether an operation that has not finished uses the region.
     pub(crate) fn uses(&self, region: RegionId) -> bool {
         // While somebody still works for a failed operation, its buffers are not known any more.
-        let held = self.is_unsettled()
-            || self.run.is_away()
-            || self.scratch.is_some_and(|scratch| scratch.region == region);
+        let held = self.is_unsettled() || self.scratch.is_some_and(|scratch| scratch.region == region);
         held || self.point.uses(region) || self.queue.uses(region)
     }
 

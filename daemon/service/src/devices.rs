@@ -31,7 +31,7 @@ pub(crate) struct Made {
     pub(crate) devices: NodeDevices,
     /// The same as others know them, the best first: at least one.
     pub(crate) open: Vec<Open>,
-    /// What was tried and does not work here, and why.
+    /// What was tried and is not used here, and why.
     pub(crate) refused: Vec<DeviceStatus>,
     /// Takes data connections from the daemons' port, where a device has some.
     pub(crate) door: Option<Box<dyn DataDoor>>,

@@ -21,7 +21,7 @@ pub struct DaemonStatus {
     pub spin_us: f64,
     /// The device between nodes, or `none`.
     pub device: String,
-    /// The devices that are open, the best first, then those that were tried and do not work here.
+    /// The devices that are open, the best first, then those that were tried and are not used.
     pub devices: Vec<DeviceStatus>,
     /// Where other daemons reach it; empty when it serves one node only.
     pub address: String,

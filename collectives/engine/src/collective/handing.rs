@@ -109,9 +109,4 @@ impl Run {
         let holder = |number: &u32| memory.holder(Ticket { communicator, number: *number });
         self.away.iter().find_map(|number| holder(number).map(|rank| (*number, rank)))
     }
-
-    /// Whether others have pieces of this collective.
-    pub(crate) const fn is_away(&self) -> bool {
-        !self.away.is_empty()
-    }
 }

@@ -3,9 +3,9 @@
 //! source is read once and of every destination written once.
 //!
 //! The loops are written for the compiler's vectoriser and compiled twice, for AVX2 with F16C and for the baseline
-//! of the architecture ([`level`] chooses); copies are also compiled for AVX-512. The code is generic so that both do the same arithmetic in the same
-//! order: Rust never fuses a multiplication with an addition, and NaNs are made canonical when stored, so both give
-//! the same bits.
+//! of the architecture ([`level`] chooses); copies are also compiled for AVX-512. The code is generic so that both do the
+//! same arithmetic in the same order: Rust never fuses a multiplication with an addition, and NaNs are made canonical when
+//! stored, so both give the same bits.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
