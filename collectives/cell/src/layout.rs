@@ -4,22 +4,21 @@
 //! ```text
 //! header   verdict | sleepers
 //! ranks    for each rank: consumed, called | wanted | inside | bell, armed | state, node
-//! records  for each rank and slot: eight words, then INLINE_BYTES of payload
+//! records  for each rank and slot: a line
 //! work     for each slot: a line per lane with its claim and done counts, a published line per rank
+//! payloads for each rank and slot: INLINE_BYTES, and a line that keeps slots out of each other's cache sets
 //! ```
 
 use crate::{INLINE_BYTES, RANKS_MAX, SLOTS};
 
 /// Words of a cache line.
-const LINE: usize = 8;
+pub(crate) const LINE: usize = 8;
 const HEADER: usize = 8 * LINE;
 const RANK: usize = 8 * LINE;
 const SLOT_COUNT: usize = SLOTS as usize;
-/// Words of a record and its payload.
-const RECORD: usize = LINE + INLINE_BYTES / 8;
+const RECORD: usize = LINE;
+const PAYLOAD: usize = INLINE_BYTES / 8 + LINE;
 
-/// Words of a record before its payload.
-pub(crate) const RECORD_WORDS: usize = LINE;
 /// Segments of a staged operation that may be under way at a time.
 pub(crate) const SEGMENTS_AHEAD: u64 = 4;
 
@@ -64,6 +63,7 @@ pub(crate) struct Layout {
     ranks: usize,
     records: usize,
     work: usize,
+    payloads: usize,
     words: usize,
 }
 
@@ -75,8 +75,9 @@ impl Layout {
         let ranks = ranks as usize;
         let records = HEADER + ranks * RANK;
         let work = records + ranks * SLOT_COUNT * RECORD;
-        let words = work + SLOT_COUNT * Self::work_words(ranks);
-        Some(Self { ranks, records, work, words })
+        let payloads = work + SLOT_COUNT * Self::work_words(ranks);
+        let words = payloads + ranks * SLOT_COUNT * PAYLOAD;
+        Some(Self { ranks, records, work, payloads, words })
     }
 
     const fn work_words(ranks: usize) -> usize {
@@ -106,7 +107,7 @@ impl Layout {
     /// The first word of the payload of a record.
     #[inline(always)]
     pub(crate) const fn payload(&self, rank: u32, sequence: u64) -> usize {
-        self.record(rank, sequence) + RECORD_WORDS
+        self.payloads + (rank as usize * SLOT_COUNT + Self::slot(sequence)) * PAYLOAD
     }
 
     /// The claim word of a lane, of which there are as many as ranks.
@@ -147,6 +148,8 @@ mod tests {
             for rank in 0..3 {
                 let record = layout.record(rank, sequence);
                 used.extend(record..record + RECORD);
+                let payload = layout.payload(rank, sequence);
+                used.extend(payload..payload + INLINE_BYTES / 8);
                 used.extend([layout.claim(sequence, rank), layout.published(sequence, rank)]);
                 used.extend((0..SEGMENTS_AHEAD).map(|s| layout.done(sequence, rank, s)));
             }

@@ -63,11 +63,13 @@ pub use prepared::Prepared;
 pub use processors::online_processors;
 
 /// Calls of one rank that may be under way at a time.
-pub const SLOTS: u64 = if cfg!(loom) { 2 } else { 64 };
+pub const SLOTS: u64 = if cfg!(loom) { 2 } else { 128 };
 /// The most bytes a rank contributes to a small call.
-pub const INLINE_BYTES: usize = if cfg!(loom) { 64 } else { 4096 };
+pub const INLINE_BYTES: usize = if cfg!(loom) { 64 } else { 8192 };
+/// The same of a rooted operation between two ranks: of more than this, copying costs more than waiting for the other.
+const BETWEEN_TWO_BYTES: usize = INLINE_BYTES / 2;
 /// The same where every rank needs what the others contribute: shared out, the work is less.
-const NEEDED_BY_ALL_BYTES: usize = INLINE_BYTES / 2;
+const NEEDED_BY_ALL_BYTES: usize = INLINE_BYTES / 4;
 /// The most ranks of a cell.
 pub const RANKS_MAX: u32 = 128;
 

@@ -4,11 +4,13 @@
 //! stored last; 1 = operation, datatype, reduction + 1 (0 for none) and flags, one byte each
 //! from the low end, then 16 bits of root and 16 of the rank's region epoch; 2 = count, or a digest of the counts that
 //! all ranks must give alike; 3 = the scalar of premul_sum; 4 and 5 = input region and offset; 6 and 7 = output region
-//! and offset. A small call has its payload in words 4 to 7 when it fits, else behind the record.
+//! and offset. A small call has its payload in words 4 to 7 when it fits, else in its slot of payloads.
+
+use core::iter;
 
 use ringway_types::{DataType, Operation, Reduction, digest_counts};
 
-use crate::{Call, INLINE_BYTES, Place, Signature, cell::Cell, layout::RECORD_WORDS};
+use crate::{Call, INLINE_BYTES, Place, Signature, cell::Cell, layout::LINE};
 
 const HAS_INPUT: u64 = 1 << 24;
 const HAS_OUTPUT: u64 = 1 << 25;
@@ -148,8 +150,11 @@ impl Cell {
     /// The first word of a small call's payload.
     #[inline(always)]
     pub(crate) fn payload(&self, rank: u32, sequence: u64, bytes: usize) -> usize {
-        let at = self.layout.record(rank, sequence);
-        at + if bytes <= TINY_BYTES { TINY_WORD } else { RECORD_WORDS }
+        if bytes <= TINY_BYTES {
+            self.layout.record(rank, sequence) + TINY_WORD
+        } else {
+            self.layout.payload(rank, sequence)
+        }
     }
 
     /// Copies a rank's counts.
@@ -212,9 +217,9 @@ impl Cell {
     /// Where the lines of a record begin.
     #[inline(always)]
     fn lines(&self, rank: u32, sequence: u64, bytes: usize) -> impl Iterator<Item = usize> + use<> {
-        let at = self.layout.record(rank, sequence);
+        let [record, payload] = [self.layout.record(rank, sequence), self.layout.payload(rank, sequence)];
         let beside = if bytes > TINY_BYTES { bytes.div_ceil(64) } else { 0 };
-        (0..=beside).map(move |line| at + line * RECORD_WORDS)
+        iter::once(record).chain((0..beside).map(move |line| payload + line * LINE))
     }
 
     /// Makes a record visible.

@@ -3,7 +3,7 @@
 use ringway_reduce::Scalar;
 use ringway_types::{DataType, Operation, Reduction};
 
-use crate::{Call, INLINE_BYTES, NEEDED_BY_ALL_BYTES, Signature};
+use crate::{BETWEEN_TWO_BYTES, Call, INLINE_BYTES, NEEDED_BY_ALL_BYTES, Signature};
 
 /// A call's signature among so many ranks, its sizes checked not to overflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,10 +135,15 @@ impl Shape {
     /// Whether the payload travels beside the records.
     #[inline]
     pub(crate) fn is_small(&self) -> bool {
-        // Of an all_to_all each byte is needed by one rank only, and nothing is computed from it. (Blocks to be reduced
-        // would be copied first: with two ranks and 8 KiB that took 1.3 times as long.)
-        let copied = self.operation.has_root() || self.operation == Operation::AllToAll;
-        let most = if copied { INLINE_BYTES } else { NEEDED_BY_ALL_BYTES };
+        let most = match self.operation {
+            // Each byte is needed by one rank only, and nothing is computed from it. (Blocks to be reduced would be copied
+            // first: with two ranks and 8 KiB that took 1.3 times as long.)
+            Operation::AllToAll => INLINE_BYTES,
+            // Who only gives waits for nobody, which matters the more the more ranks take.
+            operation if operation.has_root() && self.ranks > 2 => INLINE_BYTES,
+            operation if operation.has_root() => BETWEEN_TWO_BYTES,
+            _ => NEEDED_BY_ALL_BYTES,
+        };
         !self.operation.has_counts() && self.contribution() <= most as u64
     }
 
