@@ -5,7 +5,7 @@ use core::{
     ptr::NonNull,
     sync::atomic::{AtomicU8, Ordering},
 };
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
@@ -60,6 +60,8 @@ pub struct Mapping {
     protection: Protection,
     base: NonNull<u8>,
     length: usize,
+    /// What is mapped, from its start, when it may be handed on; see [`Mapping::keep_file`].
+    file: Option<OwnedFd>,
     /// Holds the range, which may be a part of it, and unmaps all of it when dropped.
     held: MmapRaw,
 }
@@ -111,6 +113,19 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Keeps the file that is mapped, so that it can be handed to another process by [`Mapping::file`].
+    #[must_use]
+    pub fn keep_file(mut self, file: OwnedFd) -> Self {
+        self.file = Some(file);
+        self
+    }
+
+    /// The memory file that this maps from its start, if it was kept.
+    #[must_use]
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+
     /// Maps `length` bytes of zeroed memory private to this process, populated.
     ///
     /// # Errors
@@ -134,7 +149,7 @@ impl Mapping {
         let kernel = |errno| MapError::Kernel { length, errno };
         let held = map().map_err(|error| kernel(errno(error)))?;
         let base = NonNull::new(held.as_mut_ptr()).ok_or(kernel(rustix::io::Errno::FAULT))?;
-        Ok(Self { foreign: None, protection, base, length, held })
+        Ok(Self { foreign: None, protection, base, length, file: None, held })
     }
 
     /// Maps memory that another process owns and may take pages away from, by punching holes or running out of its

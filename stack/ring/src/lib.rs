@@ -30,7 +30,7 @@ pub use fault::{PeerFault, PushError};
 pub use layout::{COMPLETION_WORDS, Geometry, GeometryError, SUBMISSION_WORDS};
 pub use producer::Producer;
 #[cfg(all(feature = "shared", not(loom)))]
-pub use shared::{AttachError, ClientRings, DaemonRings, SharedRing, SharedWord, Slept};
+pub use shared::{AttachError, ClientRings, Control, DaemonRings, SharedRing, SharedWord, Slept};
 pub use storage::{Storage, Word};
 
 /// The phase of the entry at a position: its low 32 bits plus one, so that zeroed memory is no first-lap entry.

@@ -42,6 +42,9 @@ pub enum AttachError {
         /// Bytes needed.
         needed: usize,
     },
+    /// A ring of such a capacity is not possible.
+    #[error("a ring of {0} entries is not possible: choose a power of two")]
+    Capacity(u32),
     /// A mapping that this side writes is read-only.
     #[error("the ring file that this side writes is mapped read-only: map it for writing")]
     ReadOnly,
@@ -128,17 +131,23 @@ impl Words {
     }
 }
 
-/// One control word of a mapping, which it keeps alive.
+/// One word of a mapping, which it keeps alive.
 #[derive(Debug, Clone)]
-struct Control(Words);
+pub struct Control(Words);
 
 impl Control {
-    fn new(mapping: &Arc<Mapping>, offset: usize) -> Result<Self, AttachError> {
+    /// The word at a byte offset, a multiple of eight.
+    ///
+    /// # Errors
+    /// [`AttachError::TooShort`] when the mapping has no such word.
+    pub fn new(mapping: &Arc<Mapping>, offset: usize) -> Result<Self, AttachError> {
         Ok(Self(Words::new(mapping, offset, 1)?))
     }
 
+    /// The word.
     #[inline(always)]
-    fn word(&self) -> SharedWord<'_> {
+    #[must_use]
+    pub fn word(&self) -> SharedWord<'_> {
         // SAFETY: the range was made with one word.
         unsafe { self.0.word(0) }
     }
@@ -163,6 +172,22 @@ pub struct SharedRing<const N: usize> {
 }
 
 impl<const N: usize> SharedRing<N> {
+    /// A ring between two processes that each write a file of their own: its entries in the producer's file and its
+    /// consumed count in the consumer's, at these byte offsets. The capacity is a power of two.
+    ///
+    /// # Errors
+    /// [`AttachError`].
+    pub fn between(
+        entries: (&Arc<Mapping>, usize),
+        capacity: u32,
+        consumed: (&Arc<Mapping>, usize),
+    ) -> Result<Self, AttachError> {
+        if !capacity.is_power_of_two() {
+            return Err(AttachError::Capacity(capacity));
+        }
+        Self::new(entries, capacity, consumed)
+    }
+
     fn new(
         entries: (&Arc<Mapping>, usize),
         capacity: u32,

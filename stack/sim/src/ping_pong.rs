@@ -35,18 +35,21 @@ const LARGE_COUNT: u64 = 2000;
 /// Large messages under way at a time.
 const WINDOW: u64 = 8;
 
-/// How much is measured.
+/// How much is measured, and with what.
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
     /// Round trips of small messages.
     pub rounds: usize,
     /// Large messages.
     pub large_count: u64,
+    /// Makes the memory that messages lie in, of so many bytes.
+    pub memory: fn(usize) -> Mapping,
 }
 
 impl Default for Amount {
     fn default() -> Self {
-        Self { rounds: ROUNDS, large_count: LARGE_COUNT }
+        let memory = |length| Mapping::private(length).expect("memory");
+        Self { rounds: ROUNDS, large_count: LARGE_COUNT, memory }
     }
 }
 
@@ -96,10 +99,10 @@ struct Node<D> {
 }
 
 impl<D: Device<Region = Arc<Mapping>>> Node<D> {
-    fn new(mut device: D) -> Self {
+    fn new(mut device: D, memory: fn(usize) -> Mapping) -> Self {
         let config = QueuePairConfig { send_depth: 64, receive_depth: 64 };
         let queue_pair = device.create_queue_pair(config).expect("a queue pair");
-        let mapping = Arc::new(Mapping::private(2 * LARGE as usize).expect("memory"));
+        let mapping = Arc::new(memory(2 * LARGE as usize));
         let keys = device.register(mapping, Access::ALL).expect("registered");
         Self { device, queue_pair, keys, start: Instant::now(), received: 0 }
     }
@@ -210,8 +213,8 @@ pub fn ping_pong_between<D: Device<Region = Arc<Mapping>> + Send>(
     amount: Amount,
     enter: impl Fn(usize) + Sync,
 ) -> (PingPong, [D; 2]) {
-    let Amount { rounds, large_count } = amount;
-    let [mut one, mut two] = devices.map(Node::new);
+    let Amount { rounds, large_count, memory } = amount;
+    let [mut one, mut two] = devices.map(|device| Node::new(device, memory));
     let (here, there) = (one.endpoint(), two.endpoint());
     let remote = RemoteSlice { key: two.keys.remote, offset: 0 };
     let enter = &enter;
@@ -247,7 +250,8 @@ mod tests {
     #[test]
     fn a_message_that_comes_with_the_connection_is_not_lost() {
         let network = SimNetwork::new(SimConfig::default());
-        let [mut one, mut two] = [network.device(), network.device()].map(Node::new);
+        let memory = Amount::default().memory;
+        let [mut one, mut two] = [network.device(), network.device()].map(|device| Node::new(device, memory));
         let (here, there) = (one.endpoint(), two.endpoint());
         two.post_receive();
         two.device.connect(two.queue_pair, &here, Role::Passive).expect("connecting");

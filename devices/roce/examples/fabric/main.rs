@@ -162,6 +162,7 @@ fn main() {
     let amount = Amount {
         rounds: number("--small", if quick { 10_000 } else { 20_000 }),
         large_count: number("--large", if quick { 300 } else { 1000 }) as u64,
+        ..Amount::default()
     };
     let count = number("--rounds", if quick { 3 } else { 5 });
     let only = value("--only");

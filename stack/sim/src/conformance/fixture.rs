@@ -136,7 +136,7 @@ impl<H: Harness> Fixture<H> {
 
     /// Registered memory.
     pub fn memory(&mut self, side: Side, length: usize, access: Access) -> Memory {
-        let mapping = Arc::new(Mapping::private(length).expect("memory"));
+        let mapping = Arc::new(H::memory(length));
         let keys = self.device(side).register(Arc::clone(&mapping), access).expect("registered");
         Memory { mapping, keys }
     }

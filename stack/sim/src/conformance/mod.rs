@@ -68,6 +68,12 @@ pub trait Harness {
         true
     }
 
+    /// Memory to be registered.
+    #[must_use]
+    fn memory(length: usize) -> Mapping {
+        Mapping::private(length).expect("memory")
+    }
+
     /// One of them; only called for those not killed.
     fn device(&mut self, side: Side) -> &mut Self::Device;
 

@@ -37,7 +37,7 @@ fn spinning(stream: TcpStream) -> TcpStream {
     stream
 }
 
-fn answer(mut stream: TcpStream, Amount { rounds, large_count }: Amount) {
+fn answer(mut stream: TcpStream, Amount { rounds, large_count, .. }: Amount) {
     let mut bytes = [0; SMALL as usize];
     for _ in 0..rounds {
         spin_read(&mut stream, &mut bytes);
@@ -50,7 +50,7 @@ fn answer(mut stream: TcpStream, Amount { rounds, large_count }: Amount) {
     spin_write(&mut stream, &bytes);
 }
 
-fn measure(mut stream: TcpStream, Amount { rounds, large_count }: Amount) -> PingPong {
+fn measure(mut stream: TcpStream, Amount { rounds, large_count, .. }: Amount) -> PingPong {
     let mut bytes = [0; SMALL as usize];
     let mut half_round_trips = Vec::with_capacity(rounds);
     for _ in 0..rounds {

@@ -1,0 +1,572 @@
+//! The device: the table of queue pairs, and the loop body.
+
+use core::mem::MaybeUninit;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use ringway_mem::{Mapping, RegionTable};
+use ringway_verbs::{
+    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
+    PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
+    RegisterError, Role, Status, Time, WorkRequest,
+};
+use rustix::event::{EventfdFlags, epoll};
+use rustix::io::Errno;
+
+use crate::channel::Lane;
+use crate::control::{self, Message};
+use crate::endpoint::{Name, decode, encode, random};
+use crate::entry::MAX_MESSAGE;
+use crate::queue_pair::{Offer, Phase, QueuePair, SendEntry, Shared};
+use crate::receive::{receive, take_responses};
+use crate::regions::Exports;
+use crate::transmit::transmit;
+use crate::{ShmError, ShmFailure};
+
+/// How often sockets are looked at while nobody is connecting, in nanoseconds: a peer's death is known that late.
+const SOCKETS_EVERY_NS: u64 = 5_000_000;
+/// Sockets that are looked at in one turn, and peers that may be about to say who they are.
+const SOCKETS_PER_TURN: usize = 64;
+const ARRIVALS_MAX: usize = 64;
+/// The deepest queue.
+const MAX_DEPTH: u32 = 1 << 16;
+/// What an event is about, if not a queue pair's socket.
+const BELL: u64 = u64::MAX;
+const LISTENER: u64 = u64::MAX - 1;
+const ARRIVAL: u64 = u64::MAX - 2;
+
+/// What a device needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShmConfig {
+    /// The most queue pairs, up to 65,535.
+    pub max_queue_pairs: u32,
+    /// The most registered regions, up to 65,535.
+    pub max_regions: u32,
+    /// How long connecting may take, in nanoseconds.
+    pub connect_timeout_ns: u64,
+}
+
+impl Default for ShmConfig {
+    /// 4096 queue pairs and regions, 5 s to connect.
+    fn default() -> Self {
+        Self { max_queue_pairs: 4096, max_regions: 4096, connect_timeout_ns: 5_000_000_000 }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// The upper part of the number, so that numbers of destroyed queue pairs do not match.
+    generation: u16,
+    pair: Option<Box<QueuePair>>,
+}
+
+/// The last generation of queue pairs in one slot: numbers have 31 bits.
+const GENERATION_MAX: u16 = 0x7fff;
+
+/// The verbs contract between processes of one host. See the crate's documentation.
+#[derive(Debug)]
+pub struct ShmDevice {
+    shared: Shared,
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    /// Slots of queue pairs that are connected.
+    ready: Vec<u16>,
+    /// How many are connecting.
+    connecting: usize,
+    /// Completions that all queue pairs together can have untaken.
+    depth: usize,
+    name: Name,
+    listener: OwnedFd,
+    /// Connections that have not said whose they are.
+    arrivals: VecDeque<OwnedFd>,
+    events: OwnedFd,
+    bell: OwnedFd,
+    next_look: Time,
+    armed: bool,
+}
+
+fn system(what: &'static str) -> impl Fn(Errno) -> ShmError {
+    move |errno| ShmError::System { what, errno: errno.raw_os_error() }
+}
+
+impl ShmDevice {
+    /// Makes a device.
+    ///
+    /// # Errors
+    /// When the limits are wrong or the system refuses a socket or a descriptor.
+    pub fn new(config: ShmConfig) -> Result<Self, ShmError> {
+        let most = u32::from(u16::MAX);
+        for (limit, value) in
+            [("max_queue_pairs", config.max_queue_pairs), ("max_regions", config.max_regions)]
+        {
+            if value == 0 || value > most {
+                return Err(ShmError::Limit { limit, most });
+            }
+        }
+        let name = random().map_err(system("random bytes"))?;
+        let listener = control::listen(&name)?;
+        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(system("an eventfd"))?;
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("an epoll descriptor"))?;
+        for (file, is) in [(&bell, BELL), (&listener, LISTENER)] {
+            watch(&events, file, is).map_err(system("an epoll descriptor"))?;
+        }
+        let shared = Shared {
+            config,
+            memory: RegionTable::new(config.max_regions),
+            exports: Exports::default(),
+            completions: VecDeque::new(),
+            changed: false,
+            now: Time(0),
+        };
+        Ok(Self {
+            shared,
+            slots: Vec::new(),
+            free: Vec::new(),
+            ready: Vec::new(),
+            connecting: 0,
+            depth: 0,
+            name,
+            listener,
+            arrivals: VecDeque::with_capacity(ARRIVALS_MAX + 1),
+            events,
+            bell,
+            next_look: Time(0),
+            armed: false,
+        })
+    }
+
+    /// Why a queue pair failed; `None` while it has not, or when there is none of this number.
+    #[must_use]
+    pub fn last_error(&self, queue_pair: QueuePairNumber) -> Option<ShmFailure> {
+        self.pair(queue_pair)?.failure
+    }
+
+    fn pair(&self, number: QueuePairNumber) -> Option<&QueuePair> {
+        let slot = self.slots.get(usize::from(number.0 as u16))?;
+        slot.pair.as_deref().filter(|pair| pair.number == number)
+    }
+
+    /// A queue pair together with what all share.
+    fn split(&mut self, number: u32) -> Option<(&mut QueuePair, &mut Shared)> {
+        let pair = self.slots.get_mut(usize::from(number as u16))?.pair.as_deref_mut()?;
+        (pair.number.0 == number).then_some((pair, &mut self.shared))
+    }
+
+    /// Does for every connected queue pair what can be done now.
+    #[inline]
+    fn run(&mut self) {
+        let mut index = 0;
+        while let Some(slot) = self.ready.get(index).copied() {
+            let pair = self.slots.get_mut(usize::from(slot)).and_then(|slot| slot.pair.as_deref_mut());
+            match pair {
+                Some(pair) if pair.phase == Phase::Ready => {
+                    turn(pair, &mut self.shared);
+                    index += 1;
+                }
+                _ => drop(self.ready.swap_remove(index)),
+            }
+        }
+    }
+
+    /// Looks at the sockets: who connects, whose region can be mapped, and who is gone.
+    fn look_at_sockets(&mut self) {
+        self.next_look = Time(self.shared.now.0.saturating_add(SOCKETS_EVERY_NS));
+        let mut found = [const { MaybeUninit::uninit() }; SOCKETS_PER_TURN];
+        let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((found, _)) = epoll::wait(&self.events, &mut found, Some(&zero)) else { return };
+        for event in found {
+            match event.data.u64() {
+                BELL => _ = rustix::io::read(&self.bell, &mut [0; 8]),
+                LISTENER => self.accept(),
+                ARRIVAL => self.hear_arrivals(),
+                number => self.hear(number as u32),
+            }
+        }
+        if self.connecting > 0 {
+            self.expire();
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..SOCKETS_PER_TURN {
+            let Some(socket) = control::accept(self.listener.as_fd()) else { break };
+            if self.arrivals.len() >= ARRIVALS_MAX {
+                // Whoever says nothing makes room for others.
+                self.arrivals.pop_front();
+            }
+            if watch(&self.events, &socket, ARRIVAL).is_ok() {
+                self.arrivals.push_back(socket);
+            }
+        }
+        self.hear_arrivals();
+    }
+
+    fn hear_arrivals(&mut self) {
+        for _ in 0..self.arrivals.len() {
+            let Some(socket) = self.arrivals.pop_front() else { return };
+            match control::receive(socket.as_fd()) {
+                Ok(None) => self.arrivals.push_back(socket),
+                Ok(Some(Message::Hello { token, file, doorbell })) => {
+                    let wanted = |pair: &&mut QueuePair| {
+                        pair.token == token
+                            && !pair.offered
+                            && matches!(pair.phase, Phase::Init | Phase::Connecting)
+                    };
+                    let mut pairs = self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut());
+                    // Without a queue pair for it the connection is closed here.
+                    if let Some(pair) = pairs.find(wanted) {
+                        pair.offered = true;
+                        pair.offer = Some(Offer { socket, file, doorbell });
+                        let number = pair.number.0;
+                        self.take_offer(number);
+                    }
+                }
+                // Closed, or no peer of ours.
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes the connection that a queue pair was offered, once it wants one.
+    fn take_offer(&mut self, number: u32) {
+        let Ok(bell) = self.bell.try_clone() else { return };
+        let Some((pair, shared)) = self.split(number) else { return };
+        if pair.phase != Phase::Connecting {
+            return;
+        }
+        let Some(offer) = pair.offer.take() else { return };
+        match pair.accept(offer, bell.as_fd()) {
+            Ok(()) => {
+                (pair.phase, pair.deadline, shared.changed) = (Phase::Ready, None, true);
+                self.connected(number);
+            }
+            Err(failure) => pair.fail(shared, failure, Status::TransportLost),
+        }
+        self.count_connecting();
+    }
+
+    /// A queue pair is connected: its socket is watched and its rings are looked at from now on.
+    fn connected(&mut self, number: u32) {
+        self.ready.push(number as u16);
+        let Some(pair) = self.slots.get(usize::from(number as u16)).and_then(|slot| slot.pair.as_deref())
+        else {
+            return;
+        };
+        if let Some(socket) = &pair.socket {
+            // One that is watched already stays so.
+            let _ = watch(&self.events, socket, number.into()).or_else(|_| {
+                epoll::modify(&self.events, socket, event(number.into()), epoll::EventFlags::IN)
+            });
+        }
+    }
+
+    fn hear(&mut self, number: u32) {
+        let Some((pair, shared)) = self.split(number) else { return };
+        let was = pair.phase;
+        if let Err(failure) = pair.listen(shared) {
+            // What it said before it went counts.
+            turn(pair, shared);
+            pair.fail(shared, failure, Status::TransportLost);
+        }
+        if was == Phase::Connecting {
+            if pair.phase == Phase::Ready {
+                self.connected(number);
+            }
+            self.count_connecting();
+        }
+    }
+
+    fn expire(&mut self) {
+        let now = self.shared.now;
+        for pair in self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut()) {
+            if pair.deadline.is_some_and(|deadline| deadline <= now) {
+                let failure = pair.failure.unwrap_or(ShmFailure::TimedOut);
+                pair.fail(&mut self.shared, failure, Status::TransportLost);
+            }
+        }
+        self.count_connecting();
+    }
+
+    fn count_connecting(&mut self) {
+        let pairs = self.slots.iter().filter_map(|slot| slot.pair.as_deref());
+        self.connecting = pairs.filter(|pair| pair.phase == Phase::Connecting).count();
+    }
+
+    fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
+        let mut taken = 0;
+        for place in completions {
+            let Some(completion) = self.shared.completions.pop_front() else { break };
+            if let Some((pair, _)) = self.split(completion.queue_pair.0) {
+                match completion.kind {
+                    CompletionKind::Send => pair.untaken_sends = pair.untaken_sends.saturating_sub(1),
+                    CompletionKind::Receive | CompletionKind::ReceiveWrite => {
+                        pair.untaken_receives = pair.untaken_receives.saturating_sub(1);
+                    }
+                }
+            }
+            *place = completion;
+            taken += 1;
+        }
+        taken
+    }
+}
+
+fn event(is: u64) -> epoll::EventData {
+    epoll::EventData::new_u64(is)
+}
+
+fn watch(events: &OwnedFd, file: &OwnedFd, is: u64) -> Result<(), Errno> {
+    epoll::add(events, file, event(is), epoll::EventFlags::IN)
+}
+
+/// Does for a connected queue pair what can be done now.
+#[inline]
+fn turn(pair: &mut QueuePair, shared: &mut Shared) {
+    if pair.phase != Phase::Ready {
+        return;
+    }
+    let came = take_responses(pair, shared).and_then(|()| {
+        let rest =
+            pair.catch_up(shared).and_then(|()| receive(pair, shared)).and_then(|()| transmit(pair, shared));
+        rest.map_err(|failure| {
+            // A queue pair that refuses, or is broken by this side, flushes; one that lost its peer says so.
+            let own = matches!(failure, ShmFailure::RefusedPeer | ShmFailure::Local);
+            (failure, if own { Status::Flushed } else { Status::TransportLost })
+        })
+    });
+    if let Err((failure, status)) = came {
+        pair.fail(shared, failure, status);
+    }
+}
+
+impl Device for ShmDevice {
+    type Region = Arc<Mapping>;
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new("shm");
+        capabilities.atomics = true;
+        capabilities.max_message = MAX_MESSAGE;
+        capabilities.max_queue_pairs = self.shared.config.max_queue_pairs;
+        capabilities
+    }
+
+    fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
+        let keys = self.shared.memory.register(Arc::clone(&region), access)?;
+        self.shared.exports.add(keys.local.0, &region);
+        Ok(keys)
+    }
+
+    fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
+        self.shared.memory.deregister(key)?;
+        self.shared.exports.remove(key.0);
+        for pair in self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut()) {
+            if pair.announced.remove(key.0)
+                && let Some(socket) = &pair.socket
+            {
+                // A peer that cannot be told keeps the region mapped until the connection ends.
+                let _ = control::forget(socket.as_fd(), key.0);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_busy(&self, key: LocalKey) -> bool {
+        self.shared.memory.is_busy(key)
+    }
+
+    fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
+        let limit = self.shared.config.max_queue_pairs;
+        if config.send_depth > MAX_DEPTH || config.receive_depth > MAX_DEPTH {
+            return Err(QueuePairError::System(Errno::INVAL.raw_os_error()));
+        }
+        let token = random().map_err(|errno| QueuePairError::System(errno.raw_os_error()))?;
+        let full = QueuePairError::TableFull { limit };
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() >= limit as usize => return Err(full),
+            None => {
+                let index = u16::try_from(self.slots.len()).map_err(|_| full)?;
+                self.slots.push(Slot::default());
+                index
+            }
+        };
+        let slot = self.slots.get_mut(usize::from(index)).ok_or(full)?;
+        slot.generation = slot.generation % GENERATION_MAX + 1;
+        let number = QueuePairNumber(u32::from(slot.generation) << 16 | u32::from(index));
+        slot.pair = Some(QueuePair::new(number, config, token));
+        // Room for everything is made here, so that the data path never allocates.
+        self.depth += config.send_depth as usize + config.receive_depth as usize;
+        self.shared.completions.reserve(self.depth.saturating_sub(self.shared.completions.len()));
+        self.ready.reserve(self.slots.len());
+        Ok(number)
+    }
+
+    fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError> {
+        let pair = self.pair(queue_pair).ok_or(QueuePairError::Unknown)?;
+        encode(&self.name, &pair.token).ok_or(QueuePairError::System(Errno::INVAL.raw_os_error()))
+    }
+
+    fn connect(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        peer: &Endpoint,
+        role: Role,
+    ) -> Result<(), ConnectError> {
+        let (name, token) = decode(peer).ok_or(ConnectError::ForeignEndpoint)?;
+        let bell = self.bell.try_clone();
+        let (pair, shared) = self.split(queue_pair.0).ok_or(ConnectError::Unknown)?;
+        if pair.phase != Phase::Init {
+            return Err(ConnectError::WrongState);
+        }
+        pair.phase = Phase::Connecting;
+        pair.deadline = Some(Time(shared.now.0.saturating_add(shared.config.connect_timeout_ns)));
+        shared.changed = true;
+        if role == Role::Active {
+            (pair.offered, pair.offer) = (true, None);
+            let bell = bell.map_err(|_| ShmFailure::Memory);
+            let opened = bell.and_then(|bell| pair.open(control::connect(&name)?, &token, bell.as_fd()));
+            if let Err(failure) = opened {
+                // The next poll says so: what is posted until then fails with it.
+                (pair.failure, pair.deadline) = (Some(failure), Some(Time(0)));
+            } else if let Some(socket) = &self.pair(queue_pair).and_then(|pair| pair.socket.as_ref()) {
+                let _ = watch(&self.events, socket, queue_pair.0.into());
+            }
+        } else {
+            self.take_offer(queue_pair.0);
+        }
+        self.count_connecting();
+        Ok(())
+    }
+
+    fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {
+        Some(self.pair(queue_pair)?.state())
+    }
+
+    fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {
+        if let Some((pair, shared)) = self.split(queue_pair.0) {
+            pair.fail(shared, ShmFailure::Local, Status::Flushed);
+        }
+        self.count_connecting();
+    }
+
+    fn destroy_queue_pair(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
+        let (pair, shared) = self.split(queue_pair.0).ok_or(QueuePairError::Unknown)?;
+        pair.fail(shared, ShmFailure::Local, Status::Flushed);
+        self.depth -= pair.config.send_depth as usize + pair.config.receive_depth as usize;
+        self.shared.completions.retain(|completion| completion.queue_pair != queue_pair);
+        let index = queue_pair.0 as u16;
+        self.ready.retain(|ready| *ready != index);
+        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
+            slot.pair = None;
+            self.free.push(index);
+        }
+        self.count_connecting();
+        Ok(())
+    }
+
+    #[inline]
+    fn post_send(&mut self, queue_pair: QueuePairNumber, request: &WorkRequest) -> Result<(), PostError> {
+        let (pair, shared) = self.split(queue_pair.0).ok_or(PostError::Unknown)?;
+        request.check_lengths(MAX_MESSAGE)?;
+        let answered = request.operation.is_answered();
+        request.local.iter().try_for_each(|slice| shared.memory.check_local(slice, answered))?;
+        if pair.phase == Phase::Init {
+            return Err(PostError::WrongState);
+        }
+        if pair.sends.len() + pair.untaken_sends >= pair.config.send_depth as usize {
+            return Err(PostError::Full);
+        }
+        for slice in &request.local {
+            shared.memory.hold(slice);
+        }
+        if pair.phase == Phase::Failed {
+            pair.complete_send(shared, request, Status::Flushed);
+        } else {
+            pair.sends.push_back(SendEntry { request: *request, answered: false });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        request: &ReceiveRequest,
+    ) -> Result<(), PostError> {
+        let (pair, shared) = self.split(queue_pair.0).ok_or(PostError::Unknown)?;
+        shared.memory.check_local(&request.local, true)?;
+        if pair.receives.len() + pair.untaken_receives >= pair.config.receive_depth as usize {
+            return Err(PostError::Full);
+        }
+        shared.memory.hold(&request.local);
+        if pair.phase == Phase::Failed {
+            pair.flush_receive(shared, request);
+        } else {
+            pair.receives.push_back(*request);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        self.run();
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Time, completions: &mut [Completion]) -> usize {
+        self.shared.now = self.shared.now.max(now);
+        if std::mem::take(&mut self.armed) {
+            self.set_armed(false);
+            self.look_at_sockets();
+        } else if self.connecting > 0 || self.shared.now >= self.next_look {
+            self.look_at_sockets();
+        }
+        self.run();
+        self.take_completions(completions)
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        if self.connecting == 0 {
+            return None;
+        }
+        self.slots.iter().filter_map(|slot| slot.pair.as_ref()?.deadline).min()
+    }
+
+    fn event_descriptor(&self) -> Option<i32> {
+        Some(self.events.as_raw_fd())
+    }
+
+    fn arm(&mut self) -> bool {
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        if !std::mem::replace(&mut self.armed, true) {
+            self.set_armed(true);
+        }
+        // Once more after that: what came before is seen here, what comes later rings.
+        self.run();
+        let waits = |pair: &QueuePair| {
+            pair.channel.as_ref().is_some_and(|channel| {
+                pair.piece.is_some()
+                    || pair.answer.is_some()
+                    || channel.is_ready(Lane::Responses)
+                    || pair.held.is_none() && channel.is_ready(Lane::Requests)
+            })
+        };
+        let mut pairs = self.slots.iter().filter_map(|slot| slot.pair.as_deref());
+        !std::mem::take(&mut self.shared.changed) && self.shared.completions.is_empty() && !pairs.any(waits)
+    }
+}
+
+impl ShmDevice {
+    fn set_armed(&mut self, on: bool) {
+        for pair in self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut()) {
+            if let Some(channel) = &mut pair.channel {
+                // Nothing that the peer waits for is kept back while this side sleeps.
+                channel.release_all();
+                channel.arm(on);
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! A peer that writes anything into its file and says anything over its socket harms nobody but itself.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use ringway_mem::{Mapping, MemFd, Protection};
+use ringway_ring::PushError;
+use ringway_verbs::{
+    Access, Completion, Device, LocalSlice, MemoryKeys, Operation, QueuePairConfig, QueuePairNumber,
+    QueuePairState, ReceiveRequest, RemoteKey, RemoteSlice, Role, Time, WorkRequest,
+};
+
+use crate::channel::{Channel, FILE_BYTES, Lane, OwnFile};
+use crate::control::{self, Message};
+use crate::endpoint::{decode, encode, random};
+use crate::entry::{Entry, Kind, Raw, Source};
+use crate::{ShmConfig, ShmDevice, ShmFailure};
+
+const LENGTH: u64 = 8192;
+
+/// A device, one queue pair of it, a region that peers may use and one that they may not.
+struct Victim {
+    device: ShmDevice,
+    queue_pair: QueuePairNumber,
+    open: (Arc<Mapping>, MemoryKeys),
+    closed: (Arc<Mapping>, MemoryKeys),
+    now: u64,
+}
+
+fn region(device: &mut ShmDevice, access: Access) -> (Arc<Mapping>, MemoryKeys) {
+    let (file, mapping) = MemFd::region("victim", LENGTH).expect("memory");
+    let mapping = Arc::new(mapping.keep_file(file.as_fd().try_clone_to_owned().expect("descriptor")));
+    mapping.window(0, LENGTH).expect("all of it").write(&[7; LENGTH as usize]);
+    let keys = device.register(Arc::clone(&mapping), access).expect("registered");
+    (mapping, keys)
+}
+
+impl Victim {
+    fn new() -> Self {
+        let mut device = ShmDevice::new(ShmConfig::default()).expect("a device");
+        let config = QueuePairConfig { send_depth: 8, receive_depth: 8 };
+        let queue_pair = device.create_queue_pair(config).expect("a queue pair");
+        let open = region(&mut device, Access::ALL);
+        let closed = region(&mut device, Access::LOCAL);
+        Self { device, queue_pair, open, closed, now: 0 }
+    }
+
+    fn poll(&mut self) -> usize {
+        // Time passes, so that sockets are looked at.
+        self.now += 10_000_000;
+        self.device.poll(Time(self.now), &mut [Completion::EMPTY; 64])
+    }
+
+    /// Something of each kind is under way.
+    fn post(&mut self) {
+        let slice = |offset, length| LocalSlice { key: self.open.1.local, offset, length };
+        for (id, length) in [(1, 10), (2, 4000), (3, 0)] {
+            let request = ReceiveRequest { id, local: slice(0, length) };
+            self.device.post_receive(self.queue_pair, &request).expect("posted");
+        }
+        let remote = RemoteSlice { key: RemoteKey(1), offset: 0 };
+        let operations = [
+            (Operation::Read { remote }, 4000),
+            (Operation::FetchAdd { remote, add: 1 }, 8),
+            (Operation::Send { immediate: None }, 5000),
+        ];
+        for (operation, length) in operations {
+            let local = [slice(0, length), LocalSlice::default()];
+            let request = WorkRequest { id: 9, operation, local, signalled: true, fence: false };
+            self.device.post_send(self.queue_pair, &request).expect("posted");
+        }
+    }
+
+    /// Connects as a peer would; what that peer has in hand then.
+    fn connect(&mut self) -> (OwnedFd, Channel) {
+        let endpoint = self.device.endpoint(self.queue_pair).expect("an endpoint");
+        let (name, token) = decode(&endpoint).expect("one of ours");
+        let nobody = encode(&random().expect("random"), &random().expect("random")).expect("fits");
+        self.device.connect(self.queue_pair, &nobody, Role::Passive).expect("connecting");
+        let socket = control::connect(&name).expect("connected");
+        let own = OwnFile::new().expect("memory");
+        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("eventfd");
+        control::say_hello(socket.as_fd(), &token, [own.file(), bell.as_fd()]).expect("said");
+        loop {
+            self.poll();
+            if let Some(Message::Welcome { file, doorbell }) = control::receive(socket.as_fd()).expect("open")
+            {
+                return (socket, own.join(file.as_fd(), doorbell).expect("joined"));
+            }
+        }
+    }
+
+    /// Whatever was done, the device goes on, and nobody reached what was not granted.
+    fn is_unharmed(&mut self) {
+        for _ in 0..20 {
+            self.poll();
+            self.device.flush();
+        }
+        let mut bytes = [0; LENGTH as usize];
+        self.closed.0.window(0, LENGTH).expect("all of it").read(&mut bytes);
+        assert_eq!(bytes, [7; LENGTH as usize]);
+        let config = QueuePairConfig { send_depth: 1, receive_depth: 1 };
+        self.device.create_queue_pair(config).expect("another one");
+        self.device.destroy_queue_pair(self.queue_pair).expect("destroyed");
+        for keys in [self.open.1, self.closed.1] {
+            assert_eq!(self.device.deregister(keys.local), Ok(()), "nothing is held any more");
+        }
+    }
+}
+
+fn source() -> impl Strategy<Value = Source> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..=32).prop_map(|bytes| Source::inline(&bytes)),
+        (0..300_000_u32, 0..20_000_u32).prop_map(|(offset, length)| Source::Staged { offset, length }),
+        (0..3_u32, prop_oneof![0..10_000_u64, any::<u64>()], 0..10_000_u64)
+            .prop_map(|(key, offset, length)| Source::Shared { key, offset, length }),
+    ]
+}
+
+/// Entries that mean something, and some that do not. Keys of the device's regions are small numbers.
+fn entry() -> impl Strategy<Value = Raw> {
+    let kinds = [
+        Kind::Send,
+        Kind::Write,
+        Kind::More,
+        Kind::Read,
+        Kind::FetchAdd,
+        Kind::CompareSwap,
+        Kind::Data,
+        Kind::Word,
+        Kind::Refused,
+    ];
+    let key = prop_oneof![Just(0x1_0000_u32), Just(0x1_0001_u32), any::<u32>()];
+    let meant = (
+        prop::sample::select(kinds.to_vec()),
+        prop_oneof![0..10_000_u32, Just(1 << 30)],
+        any::<Option<u32>>(),
+        (key, prop_oneof![0..LENGTH, any::<u64>()]),
+        source(),
+        any::<bool>(),
+    )
+        .prop_map(|(kind, total, immediate, (key, offset), source, last)| {
+            let remote = RemoteSlice { key: RemoteKey(key), offset };
+            Entry { kind, total, immediate, remote, source, last }.emit()
+        });
+    prop_oneof![9 => meant, 1 => any::<Raw>()]
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Put(bool, Raw),
+    /// Writes a word of the file's first page: counts, flags.
+    Poke(u64, u64),
+    Share(u32),
+    Forget(u32),
+    Poll,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => (any::<bool>(), entry()).prop_map(|(response, raw)| Act::Put(response, raw)),
+        1 => (0..64_u64, prop_oneof![0..8_u64, any::<u64>()]).prop_map(|(word, value)| Act::Poke(word * 8, value)),
+        1 => prop_oneof![0..3_u32, any::<u32>()].prop_map(Act::Share),
+        1 => (0..3_u32).prop_map(Act::Forget),
+        2 => Just(Act::Poll),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn whatever_a_peer_writes(acts in prop::collection::vec(act(), 1..60)) {
+        let mut victim = Victim::new();
+        let (socket, mut channel) = victim.connect();
+        victim.post();
+        let memory = MemFd::create("peer", LENGTH).expect("memory");
+        for act in acts {
+            match act {
+                Act::Put(response, raw) => {
+                    let lane = if response { Lane::Responses } else { Lane::Requests };
+                    let pushed = channel.push_raw(lane, &raw);
+                    prop_assert!(matches!(pushed, Ok(()) | Err(PushError::Full | PushError::Peer(_))));
+                }
+                Act::Poke(offset, value) => channel.poke(offset, value),
+                // The device may have hung up.
+                Act::Share(key) => _ = control::share(socket.as_fd(), key, memory.as_fd()),
+                Act::Forget(key) => _ = control::forget(socket.as_fd(), key),
+                Act::Poll => _ = victim.poll(),
+            }
+        }
+        victim.is_unharmed();
+    }
+}
+
+#[test]
+fn a_file_of_another_size_or_that_others_can_write_is_refused() {
+    let shorter = MemFd::daemon_written("short", FILE_BYTES as u64 / 2).expect("memory").0;
+    let writable = MemFd::create("writable", FILE_BYTES as u64).expect("memory");
+    for file in [shorter, writable] {
+        let mut victim = Victim::new();
+        let endpoint = victim.device.endpoint(victim.queue_pair).expect("an endpoint");
+        let (name, token) = decode(&endpoint).expect("one of ours");
+        victim.device.connect(victim.queue_pair, &endpoint, Role::Passive).expect("connecting");
+        let socket = control::connect(&name).expect("connected");
+        control::say_hello(socket.as_fd(), &token, [file.as_fd(), file.as_fd()]).expect("said");
+        victim.poll();
+        assert_eq!(victim.device.state(victim.queue_pair), Some(QueuePairState::Error));
+        assert_eq!(victim.device.last_error(victim.queue_pair), Some(ShmFailure::Protocol));
+        victim.is_unharmed();
+    }
+}
+
+#[test]
+fn a_wrong_token_connects_to_nothing_and_silence_makes_room() {
+    let mut victim = Victim::new();
+    let endpoint = victim.device.endpoint(victim.queue_pair).expect("an endpoint");
+    let (name, _) = decode(&endpoint).expect("one of ours");
+    let own = OwnFile::new().expect("memory");
+    let socket = control::connect(&name).expect("connected");
+    control::say_hello(socket.as_fd(), &random().expect("random"), [own.file(), own.file()]).expect("said");
+    victim.poll();
+    assert!(matches!(control::receive(socket.as_fd()), Err(ShmFailure::Closed)));
+    let silent: Vec<OwnedFd> = (0..100)
+        .map(|_| {
+            let socket = control::connect(&name).expect("connected");
+            victim.poll();
+            socket
+        })
+        .collect();
+    assert_eq!(victim.device.state(victim.queue_pair), Some(QueuePairState::Init));
+    let (_socket, _channel) = victim.connect();
+    assert_eq!(victim.device.state(victim.queue_pair), Some(QueuePairState::Ready));
+    drop(silent);
+}
+
+#[test]
+fn what_a_peer_gets_can_only_be_read() {
+    let mut victim = Victim::new();
+    let (socket, _channel) = victim.connect();
+    victim.post();
+    victim.poll();
+    let Ok(Some(Message::Region { file, .. })) = control::receive(socket.as_fd()) else {
+        panic!("the region of the SEND is told of")
+    };
+    assert!(Mapping::shared(file.as_fd(), LENGTH as usize, Protection::Read).is_ok());
+    assert!(Mapping::shared(file.as_fd(), LENGTH as usize, Protection::ReadWrite).is_err());
+}

@@ -1,0 +1,207 @@
+//! What goes out: requests in the order they were posted, and responses.
+
+use std::os::fd::AsFd;
+
+use ringway_mem::RegionTable;
+use ringway_ring::{PeerFault, PushError};
+use ringway_verbs::{LocalSlice, Operation, WorkRequest};
+
+use crate::ShmFailure;
+use crate::channel::{Channel, Lane};
+use crate::control;
+use crate::entry::{Entry, INLINE_BYTES, Kind, Source};
+use crate::queue_pair::{MAX_READS, QueuePair, Response, Shared, copy, row};
+use crate::regions::{Announced, Exports};
+
+impl From<PeerFault> for ShmFailure {
+    fn from(_: PeerFault) -> Self {
+        Self::Protocol
+    }
+}
+
+/// Puts into the rings what there is room for, and makes it visible.
+pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared) -> Result<(), ShmFailure> {
+    while let Some(response) = pair.responses.front().copied() {
+        if !respond(pair, shared, response)? {
+            break;
+        }
+    }
+    while let Some(entry) = pair.send_entry(pair.built).copied() {
+        if entry.request.fence && !pair.reads.is_empty() {
+            break;
+        }
+        if !request(pair, shared, &entry.request)? {
+            break;
+        }
+        pair.built += 1;
+        pair.partial = 0;
+    }
+    let (executed, pulled) = (pair.executed, pair.pulled);
+    if let Some(channel) = &mut pair.channel {
+        channel.tell(executed, pulled);
+        channel.publish();
+    }
+    Ok(())
+}
+
+/// Puts the rest of a request into the ring; whether all of it is there now.
+fn request(pair: &mut QueuePair, shared: &Shared, request: &WorkRequest) -> Result<bool, ShmFailure> {
+    let (kind, remote, immediate) = match request.operation {
+        Operation::Send { immediate } => (Kind::Send, None, immediate),
+        Operation::Write { remote } => (Kind::Write, Some(remote), None),
+        Operation::WriteWithImmediate { remote, immediate } => (Kind::Write, Some(remote), Some(immediate)),
+        Operation::Read { remote } => (Kind::Read, Some(remote), None),
+        Operation::FetchAdd { remote, .. } => (Kind::FetchAdd, Some(remote), None),
+        Operation::CompareSwap { remote, .. } => (Kind::CompareSwap, Some(remote), None),
+    };
+    let total = u32::try_from(request.length()).map_err(|_| ShmFailure::Protocol)?;
+    let first = Entry { total, immediate, remote: remote.unwrap_or_default(), ..Entry::new(kind) };
+    if request.operation.is_answered() {
+        return ask(pair, request, first);
+    }
+    loop {
+        let QueuePair { channel, socket, announced, partial, .. } = &mut *pair;
+        let (Some(channel), Some(socket)) = (channel, socket) else { return Ok(false) };
+        if !channel.requests_out.has_room()? {
+            return Ok(false);
+        }
+        let rest = request.length() - *partial;
+        let source = if rest <= INLINE_BYTES as u64 {
+            inline(&shared.memory, request, *partial)
+        } else {
+            let bytes = row(request, *partial);
+            let straight = Straight { exports: &shared.exports, announced, socket: socket.as_fd() };
+            match place(channel, Lane::Requests, &shared.memory, bytes, straight)? {
+                Some(source) => source,
+                None => return Ok(false),
+            }
+        };
+        let last = source.length() >= rest;
+        let begins = *partial == 0;
+        *partial += source.length();
+        let entry = if begins { first } else { Entry::new(Kind::More) };
+        push(channel, Lane::Requests, &Entry { source, last, ..entry })?;
+        if last {
+            return Ok(true);
+        }
+    }
+}
+
+/// Asks for a READ or an atomic.
+fn ask(pair: &mut QueuePair, request: &WorkRequest, entry: Entry) -> Result<bool, ShmFailure> {
+    let Some(channel) = &mut pair.channel else { return Ok(false) };
+    if pair.reads.len() >= MAX_READS || !channel.requests_out.has_room()? {
+        return Ok(false);
+    }
+    let operands = match request.operation {
+        Operation::FetchAdd { add, .. } => [add, 0],
+        Operation::CompareSwap { expected, desired, .. } => [expected, desired],
+        _ => [0, 0],
+    };
+    let source = Source::Inline { words: [operands[0], operands[1], 0, 0], length: 16 };
+    push(channel, Lane::Requests, &Entry { source, ..entry })?;
+    pair.reads.push_back(pair.built);
+    Ok(true)
+}
+
+/// Gives what there is room for of the response that is next; whether all of it is given.
+fn respond(pair: &mut QueuePair, shared: &mut Shared, response: Response) -> Result<bool, ShmFailure> {
+    let QueuePair { channel, socket, announced, granted, responses, .. } = &mut *pair;
+    let (Some(channel), Some(socket)) = (channel, socket) else { return Ok(false) };
+    if !channel.responses_out.has_room()? || granted.len() >= MAX_READS {
+        return Ok(false);
+    }
+    let (from, given) = match response {
+        Response::Read { from, given } => (from, given),
+        Response::Word(word) => {
+            let source = Source::Inline { words: [word, 0, 0, 0], length: 8 };
+            push(channel, Lane::Responses, &Entry { source, ..Entry::new(Kind::Word) })?;
+            responses.pop_front();
+            return Ok(true);
+        }
+    };
+    let rest = LocalSlice { key: from.key, offset: from.offset + given, length: from.length - given };
+    let source = if rest.length <= INLINE_BYTES as u64 {
+        let mut bytes = [0; INLINE_BYTES];
+        let count = shared.memory.window(&rest).map_or(0, |window| window.read(&mut bytes));
+        Source::inline(bytes.get(..count).unwrap_or_default())
+    } else {
+        let straight = Straight { exports: &shared.exports, announced, socket: socket.as_fd() };
+        match place(channel, Lane::Responses, &shared.memory, rest, straight)? {
+            Some(source) => source,
+            None => return Ok(false),
+        }
+    };
+    let last = source.length() >= rest.length;
+    push(channel, Lane::Responses, &Entry { source, last, ..Entry::new(Kind::Data) })?;
+    if matches!(source, Source::Shared { .. }) {
+        // The peer says when it has fetched them; until then they count as in use.
+        shared.memory.hold(&rest);
+        granted.push_back(rest);
+    }
+    if last {
+        shared.memory.release(&from);
+        responses.pop_front();
+    } else if let Some(Response::Read { given, .. }) = responses.front_mut() {
+        *given += source.length();
+    }
+    Ok(true)
+}
+
+/// The few bytes that are left of a request.
+fn inline(memory: &RegionTable, request: &WorkRequest, from: u64) -> Source {
+    let (mut bytes, mut filled) = ([0; INLINE_BYTES], 0);
+    for at in [from, from.max(request.local[0].length)] {
+        let part = row(request, at);
+        let begins = (at - from) as usize;
+        if part.length > 0
+            && begins == filled
+            && let (Some(window), Some(into)) = (memory.window(&part), bytes.get_mut(filled..))
+        {
+            filled += window.read(into);
+        }
+    }
+    Source::inline(bytes.get(..filled).unwrap_or_default())
+}
+
+/// What it takes for a peer to read straight from a region.
+struct Straight<'a> {
+    exports: &'a Exports,
+    announced: &'a mut Announced,
+    socket: std::os::fd::BorrowedFd<'a>,
+}
+
+/// Where the peer finds bytes: in their region, which it was told of, or a piece of them in staging memory. `None` when there
+/// is no room for that now.
+fn place(
+    channel: &mut Channel,
+    lane: Lane,
+    memory: &RegionTable,
+    bytes: LocalSlice,
+    straight: Straight<'_>,
+) -> Result<Option<Source>, ShmFailure> {
+    let key = bytes.key.0;
+    if let Some(file) = straight.exports.file(key) {
+        // The first use of a region takes a system call. When it cannot be told, the bytes go the other way.
+        if !straight.announced.has(key) && control::share(straight.socket, key, file).is_ok() {
+            straight.announced.add(key);
+        }
+        if straight.announced.has(key) {
+            return Ok(Some(Source::Shared { key, offset: bytes.offset, length: bytes.length }));
+        }
+    }
+    let Some((offset, length)) = channel.outgoing(lane).stage(bytes.length)? else { return Ok(None) };
+    let from = memory.window(&LocalSlice { length, ..bytes });
+    if !copy(from, channel.staged_own(lane, offset, length)) {
+        return Err(ShmFailure::Local);
+    }
+    Ok(u32::try_from(length).ok().map(|length| Source::Staged { offset, length }))
+}
+
+/// Adds an entry to a ring that has room.
+fn push(channel: &mut Channel, lane: Lane, entry: &Entry) -> Result<(), ShmFailure> {
+    channel.outgoing(lane).push(entry).map_err(|error| match error {
+        PushError::Full => ShmFailure::Memory,
+        PushError::Peer(_) => ShmFailure::Protocol,
+    })
+}
