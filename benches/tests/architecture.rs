@@ -41,6 +41,7 @@ const CRATES: &[Crate] = &[
         no_std: false,
         may_be_unsafe: &["ring.rs", "uring.rs"],
     },
+    safe("devices/shm", &["verbs", "mem", "ring"]),
     Crate {
         folder: "devices/roce",
         may_use: &["verbs", "mem", "rc", "wire"],
