@@ -1,6 +1,6 @@
 //! The device: what the caller does with queue pairs, and the loop body around the link.
 
-use std::{boxed::Box, sync::Arc};
+use std::{boxed::Box, collections::VecDeque, sync::Arc};
 
 use ringway_mem::Mapping;
 use ringway_rc::Acknowledge;
@@ -13,7 +13,7 @@ use ringway_wire::{Bth, Ecn, Header, Packet, ParseError, PathMtu, Psn, QueuePair
 
 use crate::{
     PeerKind, RoceConfig, RoceCounters, RoceEndpoint, RoceError, RoceFailure,
-    link::{Link, Received, Refusal},
+    link::{Link, LinkError, Received, Refusal},
     pair::{Pair, Peer, Phase},
     shared::Shared,
     table::{Table, random},
@@ -32,6 +32,9 @@ const INTAKE: usize = 4 * BUDGET;
 const INTAKE_BATCH: usize = 16;
 /// Timers that one poll looks at.
 const TIMERS_PER_POLL: usize = 256;
+/// How often ways to peers are asked for that are not known yet, in nanoseconds, and for how many at a time.
+const SEEK_EVERY_NS: u64 = 1_000_000;
+const SOUGHT_PER_POLL: usize = 8;
 /// The deepest queue.
 const MAX_DEPTH: u32 = 1 << 16;
 /// A side that is so much later than it wanted to be has stood still.
@@ -52,6 +55,9 @@ pub struct RoceDevice<L: Link = Box<dyn Link>> {
     depth: usize,
     /// The link has packets that the network does not take.
     blocked: bool,
+    /// Queue pairs to whose peers no way is known yet, and when it is looked for again.
+    seeking: VecDeque<u16>,
+    seek_at: Time,
 }
 
 /// What is counted of packets that reach no queue pair.
@@ -150,6 +156,8 @@ impl<L: Link> RoceDevice<L> {
             ended: ringway_rc::Counters::default(),
             depth: 0,
             blocked: false,
+            seeking: VecDeque::new(),
+            seek_at: Time(0),
         })
     }
 
@@ -217,6 +225,22 @@ impl<L: Link> RoceDevice<L> {
             }
         }
         self.blocked = !link.flush();
+    }
+
+    /// Looks once more for the ways that are not known yet, those of `most` queue pairs at most.
+    fn seek(&mut self, most: usize) {
+        let Self { link, shared, table, mtu, seeking, .. } = self;
+        for _ in 0..most.min(seeking.len()) {
+            let Some(index) = seeking.pop_back() else { break };
+            let Some(pair) = table.at(index) else { continue };
+            let Some(endpoint) = pair.sought else { continue };
+            match link.path(endpoint.address, pair.number.0, shared.config.traffic_class) {
+                Ok(path) => pair.take_way(Peer { endpoint, path }, *mtu, shared),
+                Err(LinkError::Resolving { .. }) => seeking.push_front(index),
+                Err(error) => pair.fail(error.into(), shared),
+            }
+        }
+        self.seek_at = Time(self.shared.now.0.saturating_add(SEEK_EVERY_NS));
     }
 
     fn expire(&mut self) {
@@ -338,10 +362,9 @@ impl<L: Link> Device for RoceDevice<L> {
         if pair.phase != Phase::Init {
             return Err(ConnectError::WrongState);
         }
-        match self.link.path(endpoint.address, queue_pair.0, self.shared.config.traffic_class) {
-            Ok(path) => pair.connect(Peer { endpoint, path }, self.mtu, &mut self.shared),
-            Err(error) => pair.fail(error.into(), &mut self.shared),
-        }
+        pair.connect(endpoint, self.mtu, &mut self.shared);
+        self.seeking.push_back(pair.index);
+        self.seek(1);
         Ok(())
     }
 
@@ -403,6 +426,9 @@ impl<L: Link> Device for RoceDevice<L> {
             }
         }
         link.refusals(&mut |refusal| receiving.refuse(refusal, table, shared));
+        if !self.seeking.is_empty() && self.shared.now >= self.seek_at {
+            self.seek(SOUGHT_PER_POLL);
+        }
         self.expire();
         self.run(if taken == 0 { Acknowledge::Idle } else { Acknowledge::Urgent });
         self.take_completions(completions)
@@ -412,7 +438,8 @@ impl<L: Link> Device for RoceDevice<L> {
         if self.blocked || !self.shared.active.is_empty() {
             return Some(self.shared.now);
         }
-        self.shared.timers.first().into_iter().chain(self.link.deadline()).min()
+        let seek_at = (!self.seeking.is_empty()).then_some(self.seek_at);
+        self.shared.timers.first().into_iter().chain(self.link.deadline()).chain(seek_at).min()
     }
 
     fn event_descriptor(&self) -> Option<i32> {

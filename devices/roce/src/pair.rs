@@ -62,6 +62,8 @@ pub(crate) struct Pair {
     pub(crate) transport: QueuePair,
     pub(crate) first_psn: Psn,
     pub(crate) peer: Option<Peer>,
+    /// The other end, while the way to it is not known.
+    pub(crate) sought: Option<RoceEndpoint>,
     pub(crate) phase: Phase,
     pub(crate) liveness: Liveness,
     pub(crate) failure: Option<RoceFailure>,
@@ -104,6 +106,7 @@ impl Pair {
             transport,
             first_psn,
             peer: None,
+            sought: None,
             phase: Phase::Init,
             liveness: Liveness::default(),
             failure: None,
@@ -125,15 +128,9 @@ impl Pair {
         }
     }
 
-    /// Readies the transport for a peer. `mtu` is this end's.
-    pub(crate) fn connect(&mut self, peer: Peer, mtu: PathMtu, shared: &mut Shared) {
-        let endpoint = peer.endpoint;
+    /// Readies the transport for a peer, to which a way is sought now. `mtu` is this end's.
+    pub(crate) fn connect(&mut self, endpoint: RoceEndpoint, mtu: PathMtu, shared: &mut Shared) {
         let path_mtu = endpoint.mtu.min(mtu);
-        self.peer = Some(peer);
-        if peer.path.mtu < path_mtu {
-            let (way, both) = (peer.path.mtu.bytes(), path_mtu.bytes());
-            return self.fail(RoceFailure::NarrowWay { way, both }, shared);
-        }
         let config = &shared.config;
         let selective = config.selective && endpoint.kind == PeerKind::Ringway { selective: true };
         let receive = ReceiveAttributes {
@@ -159,6 +156,18 @@ impl Pair {
         if steps.iter().any(|step| self.transport.modify(step).is_err()) {
             // Its configuration was checked when the device was made.
             return self.fail(RoceFailure::Local, shared);
+        }
+        (self.phase, self.sought) = (Phase::Connecting, Some(endpoint));
+        shared.changed = true;
+    }
+
+    /// The way to the peer is known. `mtu` is this end's.
+    pub(crate) fn take_way(&mut self, peer: Peer, mtu: PathMtu, shared: &mut Shared) {
+        (self.peer, self.sought) = (Some(peer), None);
+        let path_mtu = peer.endpoint.mtu.min(mtu);
+        if peer.path.mtu < path_mtu {
+            let (way, both) = (peer.path.mtu.bytes(), path_mtu.bytes());
+            return self.fail(RoceFailure::NarrowWay { way, both }, shared);
         }
         self.phase = if peer.is_ringway() { Phase::Connecting } else { Phase::Ready };
         self.activate(shared);
@@ -263,6 +272,7 @@ impl Pair {
                 Failure::ReceiveTooShort | Failure::InvalidRequestReceived | Failure::AccessRefused
             )
         );
+        self.sought = None;
         let told = self.phase == Phase::Init || refused || failure == RoceFailure::Gone;
         self.owed = if told { None } else { Some(Word::Gone) };
         shared.failures += u64::from(failure != RoceFailure::Local);

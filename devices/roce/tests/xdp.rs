@@ -20,7 +20,7 @@ use std::{
 use common::{drain, link as udp_link};
 use namespaces::{INTERFACE, Node, network};
 use packets::{number, send};
-use ringway_roce::{Link, LinkError, SendError, UdpConfig, XdpConfig, XdpLink, XdpMode, ZeroCopy};
+use ringway_roce::{Link, LinkError, Path, SendError, UdpConfig, XdpConfig, XdpLink, XdpMode, ZeroCopy};
 use ringway_verbs::Time;
 use ringway_wire::{Ecn, Packet, PathMtu, ROCE_PORT};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -50,20 +50,24 @@ fn try_open(node: &Node, config: XdpConfig) -> Result<XdpLink, LinkError> {
     node.inside(|| XdpLink::new(config))
 }
 
+/// The way to a peer, when it is known. An interface that was just made asks over IPv6 only after it has made sure of its own
+/// address.
+fn way(link: &mut dyn Link, peer: IpAddr, entropy: u32, traffic_class: u8) -> Result<Path, LinkError> {
+    let start = Instant::now();
+    loop {
+        match link.path(peer, entropy, traffic_class) {
+            Err(LinkError::Resolving { .. }) => thread::sleep(Duration::from_millis(1)),
+            Err(LinkError::NoNeighbour { .. }) if start.elapsed() < Duration::from_secs(5) && peer.is_ipv6() => {}
+            known => return known,
+        }
+    }
+}
+
 /// Sends packets of many lengths over several ways; all must arrive, once and unharmed.
 fn everything_arrives(node: &Node, from: &mut dyn Link, to: &mut dyn Link) {
     let peer = to.local_address();
-    let paths = [0, 1, 2, 3].map(|entropy| {
-        let mut tries = 0..5;
-        // An interface that was just made asks over IPv6 only after it has made sure of its own address.
-        loop {
-            match node.inside(|| from.path(peer, entropy, Ecn::Capable0 as u8)) {
-                Ok(path) => return path,
-                Err(LinkError::NoNeighbour { .. }) if tries.next().is_some() => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
-    });
+    let paths =
+        [0, 1, 2, 3].map(|entropy| node.inside(|| way(from, peer, entropy, Ecn::Capable0 as u8)).unwrap());
     let most = from.mtu().min(to.mtu()).bytes();
     let lengths = (0..200).map(|at: usize| if at.is_multiple_of(3) { most } else { (at * 389) % (most + 1) });
     let lengths: Vec<_> = lengths.collect();
@@ -132,7 +136,7 @@ fn every_queue_is_served() {
     assert_eq!((one.queues(), other.queues()), (2, 2), "{}", one.describe());
     everything_arrives(&nodes[0], &mut one, &mut other);
     for entropy in 0..4 {
-        let path = one.path(other.local_address(), entropy, 0).unwrap();
+        let path = way(&mut one, other.local_address(), entropy, 0).unwrap();
         assert_eq!(path.via & 0xff, entropy % 2, "ways alternate between the queues");
         assert!(!is_readable(&other));
         send(&mut one, &path, entropy, 100);
@@ -148,7 +152,7 @@ fn every_queue_is_served() {
     // Of two queues the second alone.
     let second = XdpConfig { queues: Some(1..2), ..config(nodes[0].address(false)) };
     let mut one = open(&nodes[0], second.clone());
-    let path = one.path(other.local_address(), 7, 0).unwrap();
+    let path = way(&mut one, other.local_address(), 7, 0).unwrap();
     send(&mut one, &path, 7, 100);
     assert!(one.flush());
     drain(&mut other, 1, &mut |received| assert_eq!(number(received), 7));
@@ -234,7 +238,7 @@ fn a_full_link_says_so_and_recovers() {
     let Some(nodes) = network(1500, 1) else { return };
     let [mut from, mut to] =
         nodes.each_ref().map(|node| open(node, XdpConfig { frames: 64, ..config(node.address(false)) }));
-    let path = from.path(to.local_address(), 0, 0).unwrap();
+    let path = way(&mut from, to.local_address(), 0, 0).unwrap();
     let mut taken = 0;
     let refusal = loop {
         match from.send(&path, 1000, &mut |_, memory| memory.fill(1)) {
@@ -264,7 +268,7 @@ fn a_neighbour_that_moves_is_followed() {
     let Some(nodes) = network(1500, 1) else { return };
     let mut from = open(&nodes[0], config(nodes[0].address(false)));
     let mut to = nodes[1].inside(|| udp_link(UdpConfig::new(nodes[1].address(false))));
-    let path = from.path(to.local_address(), 0, 0).unwrap();
+    let path = way(&mut from, to.local_address(), 0, 0).unwrap();
     let mut deliver = |from: &mut XdpLink, number: u32| {
         send(from, &path, number, 100);
         assert!(from.flush());
@@ -291,7 +295,7 @@ fn a_neighbour_that_the_administrator_has_given_stays() {
     let given = "10.77.0.99 dev rw0 lladdr 02:00:00:00:00:99 PERMANENT";
     nodes[0].ip(&format!("neigh add {}", given.replace("PERMANENT", "nud permanent")));
     let mut link = open(&nodes[0], config(nodes[0].address(false)));
-    link.path("10.77.0.99".parse().unwrap(), 0, 0).unwrap();
+    way(&mut link, "10.77.0.99".parse().unwrap(), 0, 0).unwrap();
     for tick in 0..250 {
         link.poll(Time(tick * 100_000_000), &mut |_| ());
     }
@@ -358,7 +362,8 @@ fn what_a_link_sends_to_itself_comes_back() {
     let Some(nodes) = network(1500, 1) else { return };
     let mut link = open(&nodes[0], config(nodes[0].address(true)));
     assert_eq!(link.deadline(), None);
-    let path = link.path(link.local_address(), 0, Ecn::Capable1 as u8).unwrap();
+    let own = link.local_address();
+    let path = way(&mut link, own, 0, Ecn::Capable1 as u8).unwrap();
     let mut taken = 0;
     while link.send(&path, 100, &mut |_, memory| memory.fill(1)).is_ok() {
         taken += 1;
@@ -407,7 +412,7 @@ fn errors_say_what_is_wrong() {
     let mut link = open(&nodes[0], config(address));
     let second = refused(config(nodes[0].address(true)));
     assert!(matches!(second, LinkError::ProgramAttached { id: Some(_), .. }), "{second}");
-    let mut to = |peer: &str| link.path(peer.parse().unwrap(), 0, 0).unwrap_err();
+    let mut to = |peer: &str| way(&mut link, peer.parse().unwrap(), 0, 0).unwrap_err();
     let family = to("fd77::2");
     assert!(matches!(family, LinkError::Family { .. }), "{family}");
     let neighbour = to("10.77.0.11");
@@ -425,12 +430,12 @@ fn a_gateway_and_its_mtu_are_found() {
     let Some(nodes) = network(9000, 1) else { return };
     let mut link = open(&nodes[0], config(nodes[0].address(false)));
     nodes[0].ip("route add 10.99.0.0/24 via 10.77.0.2 mtu 1200");
-    let direct = link.path(nodes[1].address(false), 0, 0).unwrap();
-    let beyond = link.path("10.99.0.5".parse().unwrap(), 0, 0).unwrap();
+    let direct = way(&mut link, nodes[1].address(false), 0, 0).unwrap();
+    let beyond = way(&mut link, "10.99.0.5".parse().unwrap(), 0, 0).unwrap();
     assert_eq!((direct.mtu, beyond.mtu), (PathMtu::Mtu2048, PathMtu::Mtu1024));
     assert_eq!(direct.via, beyond.via, "both begin with the same neighbour");
     nodes[0].ip("route change 10.99.0.0/24 via 10.77.0.2 mtu 200");
-    let small = link.path("10.99.0.5".parse().unwrap(), 0, 0).unwrap_err();
+    let small = way(&mut link, "10.99.0.5".parse().unwrap(), 0, 0).unwrap_err();
     assert!(matches!(small, LinkError::MtuTooSmall { mtu_bytes: 200, .. }), "{small}");
 }
 
@@ -488,7 +493,7 @@ fn few_capabilities_are_enough() {
 fn moving_packets_does_not_allocate() {
     let Some(nodes) = network(1500, 2) else { return };
     let [mut from, mut to] = nodes.each_ref().map(|node| open(node, config(node.address(false))));
-    let paths = [0, 1].map(|entropy| from.path(to.local_address(), entropy, 2).unwrap());
+    let paths = [0, 1].map(|entropy| way(&mut from, to.local_address(), entropy, 2).unwrap());
     let allocations = allocation_counter::measure(|| {
         for round in 0..50 {
             for _ in 0..5 {

@@ -87,7 +87,7 @@ pub trait Link: fmt::Debug + Send {
     /// Finds the way to a peer. Queue pairs with different `entropy` may take different ways through the network.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is none; or [`LinkError::Resolving`] when that is not known yet: ask again, in a millisecond say.
     fn path(&mut self, peer: IpAddr, entropy: u32, traffic_class: u8) -> Result<Path, LinkError>;
 
     /// Takes a packet of `length` bytes (all that UDP carries), which may wait for [`Link::flush`]. `write` is called
@@ -350,6 +350,12 @@ pub enum LinkError {
         wanted: String,
         /// The one that the route names.
         found: String,
+    },
+    /// A neighbour has been asked for its address. No failure: it may answer within a second.
+    #[error("{hop} is being asked for its Ethernet address")]
+    Resolving {
+        /// The neighbour.
+        hop: IpAddr,
     },
     /// A neighbour does not answer.
     #[error(

@@ -387,8 +387,8 @@ impl Link for XdpLink {
         self.mtu
     }
 
-    /// The peer, or a gateway to it, must be a neighbour on the interface, or this link itself. Asking it for its
-    /// Ethernet address takes a second if it does not answer.
+    /// The peer, or a gateway to it, must be a neighbour on the interface, or this link itself. While it is asked for its
+    /// Ethernet address the answer is [`LinkError::Resolving`].
     fn path(&mut self, peer: IpAddr, entropy: u32, traffic_class: u8) -> Result<Path, LinkError> {
         let local = self.config.address;
         let addresses = Addresses::new(local, peer).ok_or(LinkError::Family { peer, local })?;

@@ -6,7 +6,7 @@
 
 use core::net::IpAddr;
 use std::{
-    io, thread,
+    io,
     time::{Duration, Instant},
 };
 
@@ -34,7 +34,7 @@ const TURNS: usize = 100;
 const LOOKED_AFTER_MAX: usize = 16;
 /// The most messages read in one turn.
 const NEWS_MAX: usize = 32;
-/// How long an answer of a neighbour's is awaited: the kernel asks again after a second.
+/// How long a neighbour has to answer: the kernel asks again after a second.
 const PATIENCE: Duration = Duration::from_millis(1100);
 
 const NEW_LINK: u16 = 16;
@@ -109,6 +109,8 @@ pub(super) struct Neighbours {
     asking: Netlink,
     news: Netlink,
     entries: Vec<Neighbour>,
+    /// Those that were asked for their addresses and have not answered yet, and since when.
+    asked: Vec<(IpAddr, Instant)>,
     /// When news are read again.
     next: Time,
     /// Who is looked after next.
@@ -121,7 +123,7 @@ impl Neighbours {
         let open = |groups| Netlink::open(ROUTE, groups).map_err(refused("ask about the network"));
         let (mut asking, news) = (open(0)?, open(GROUP_NEIGHBOURS)?);
         let interface = find_interface(&mut asking, interface)?;
-        Ok(Self { interface, asking, news, entries: Vec::new(), next: Time(0), cursor: 0 })
+        Ok(Self { interface, asking, news, entries: Vec::new(), asked: Vec::new(), next: Time(0), cursor: 0 })
     }
 
     /// The program that is attached to the interface now.
@@ -163,27 +165,29 @@ impl Neighbours {
         name.unwrap_or_else(|| format!("interface number {index}"))
     }
 
-    /// Finds out where the neighbour is; returns its number. This may wait for its answer, but not long.
+    /// Finds out where the neighbour is; returns its number. One that is not known yet is asked, and the caller told to come
+    /// back: it may take a second.
     pub(super) fn resolve(&mut self, hop: IpAddr) -> Result<u32, LinkError> {
-        let start = Instant::now();
-        let mut pause = Duration::from_micros(100);
-        let looked_up = |seen: io::Result<Option<Seen>>| seen.map_err(refused("look up a neighbour"));
-        let mut seen = looked_up(self.look_up(hop))?;
-        if !seen.is_some_and(|seen| seen.fixed) {
+        // Whoever asked may have lost interest.
+        self.asked.retain(|(_, since)| since.elapsed() < 2 * PATIENCE);
+        let since = self.asked.iter().find(|(asked, _)| *asked == hop).map(|(_, since)| *since);
+        let seen = self.look_up(hop).map_err(refused("look up a neighbour"))?;
+        if since.is_none() && !seen.is_some_and(|seen| seen.fixed) {
             let request = look_after(hop, self.interface.index, ACKNOWLEDGE);
             self.asking.ask(request).map_err(refused("have a neighbour resolved"))?;
         }
-        let (mac, fixed) = loop {
-            if let Some(Seen { mac: Some(mac), fixed, .. }) = seen {
-                break (mac, fixed);
+        let Some(Seen { mac: Some(mac), fixed, .. }) = seen else {
+            match since {
+                Some(since) if since.elapsed() > PATIENCE => {
+                    self.asked.retain(|(asked, _)| *asked != hop);
+                    return Err(LinkError::NoNeighbour { hop, interface: self.interface.name.clone() });
+                }
+                Some(_) => {}
+                None => self.asked.push((hop, Instant::now())),
             }
-            if start.elapsed() > PATIENCE {
-                return Err(LinkError::NoNeighbour { hop, interface: self.interface.name.clone() });
-            }
-            thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(20));
-            seen = looked_up(self.look_up(hop))?;
+            return Err(LinkError::Resolving { hop });
         };
+        self.asked.retain(|(asked, _)| *asked != hop);
         let neighbour = Neighbour { hop, header: self.header(hop, mac), fixed };
         let known = self.entries.iter().position(|entry| entry.hop == hop);
         let at = known.unwrap_or(self.entries.len());
