@@ -62,7 +62,7 @@ pub struct PerftestArgs {
     #[arg(short = 'A', long, value_enum, default_value = "FETCH_AND_ADD")]
     atomic_type: Atomic,
     /// PSN of the first request [default: any].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..1 << 24))]
     first_psn: Option<u32>,
     /// Check that what comes are the bytes that perftest sends.
     #[arg(long)]
@@ -159,6 +159,8 @@ struct Told<'a> {
 pub fn perftest(args: &PerftestArgs) -> Result<ExitCode, String> {
     let options = args.options();
     options.check().map_err(|error| error.to_string())?;
+    // Where the address is given, what is wrong with it need not wait for a client.
+    let given = options.address.map(|address| args.link(address)).transpose()?;
     let channel = match &args.peer {
         Some(peer) => ringway_perftest::connect(peer, args.port),
         None => {
@@ -170,7 +172,7 @@ pub fn perftest(args: &PerftestArgs) -> Result<ExitCode, String> {
     };
     let channel = channel.map_err(|error| error.to_string())?;
     let own = channel.local_address().map_err(|error| error.to_string())?;
-    let (link, described) = args.link(options.address.unwrap_or(own.ip()))?;
+    let (link, described) = given.map_or_else(|| args.link(own.ip()), Ok)?;
     let latency = options.test.latency;
     let report = ringway_perftest::run(options, channel, link).map_err(|error| error.to_string())?;
     if args.json {

@@ -5,6 +5,9 @@ use core::{net::IpAddr, str::FromStr};
 use ringway_wire::{PathMtu, Psn};
 use thiserror::Error;
 
+/// The most messages of a test: each has two times that are kept, of eight bytes.
+const MESSAGES_MAX: u64 = 1 << 26;
+
 /// What the messages are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
@@ -151,9 +154,11 @@ impl Options {
     /// When something is out of range.
     pub fn check(&self) -> Result<(), OptionsError> {
         let latency = self.test.latency;
+        let messages = self.iterations.saturating_mul(self.queue_pairs as u64);
         for (name, value, least, most) in [
             ("the size", self.bytes.unwrap_or(2), 1, 1 << 30),
             ("the number of messages", self.iterations, 1, 1 << 30),
+            ("the number of messages of all queue pairs", messages, 1, MESSAGES_MAX),
             ("the number of queue pairs", self.queue_pairs as u64, 1, if latency { 1 } else { 1024 }),
             ("the depth of the send queue", self.send_depth.into(), 1, 1 << 14),
             ("the depth of the receive queue", self.receive_depth.into(), 1, 1 << 14),

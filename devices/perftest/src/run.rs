@@ -295,7 +295,16 @@ impl Session {
     fn failure(&self, index: usize, status: Status, done: u64, expected: u64) -> Failure {
         let error = self.connections.get(index).and_then(|it| self.device.last_error(it.number));
         let error = error.map_or_else(|| "no error is known".to_owned(), ToString::to_string);
-        let reason = format!("{error}; {:?}", self.device.counters().transport);
+        let counted = self.device.counters();
+        let sent = counted.transport;
+        let refused = match counted.link.last_refusal {
+            0 => String::new(),
+            errno => format!("; the system refused packets: {}", std::io::Error::from_raw_os_error(errno)),
+        };
+        let reason = format!(
+            "{error} ({} packets sent, {} of them again, {} received){refused}",
+            sent.sent, sent.retransmitted, sent.received
+        );
         Failure::Request { index, status, done, expected, reason }
     }
 

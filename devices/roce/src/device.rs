@@ -35,6 +35,8 @@ const TIMERS_PER_POLL: usize = 256;
 /// How often ways to peers are asked for that are not known yet, in nanoseconds, and for how many at a time.
 const SEEK_EVERY_NS: u64 = 1_000_000;
 const SOUGHT_PER_POLL: usize = 8;
+/// Opcodes of reliable connections are below this.
+const CONNECTED_OPCODES_END: u8 = 0x20;
 /// The deepest queue.
 const MAX_DEPTH: u32 = 1 << 16;
 /// A side that is so much later than it wanted to be has stood still.
@@ -78,7 +80,13 @@ impl Receiving {
         let packet = match Packet::parse(received.transport, received.check) {
             Ok(packet) => packet,
             Err(ParseError::Icrc { .. }) => return self.bad_icrc += 1,
-            Err(_) => return self.malformed += 1,
+            Err(error) => {
+                self.malformed += 1;
+                if matches!(error, ParseError::Opcode(code) if code < CONNECTED_OPCODES_END) {
+                    refuse_unknown(received, table, shared);
+                }
+                return;
+            }
         };
         let number = QueuePairNumber(packet.bth.destination.number());
         let is_signal = matches!(packet.header, Header::Connection);
@@ -129,6 +137,18 @@ impl Receiving {
                 pair.doubt_peer(shared);
             }
         }
+    }
+}
+
+/// A request of a reliable connection of a kind that nobody knows: its sender hears of it.
+fn refuse_unknown(received: &Received<'_>, table: &mut Table, shared: &mut Shared) {
+    let Some((bth, _)) = received.transport.first_chunk().map(Bth::parse) else { return };
+    let Some(pair) = table.get_mut(QueuePairNumber(bth.destination.number())) else { return };
+    let source = received.flow.addresses.source();
+    if pair.peer.is_some_and(|peer| peer.endpoint.address == source) {
+        pair.transport.handle_unknown_request(bth.psn);
+        pair.settle(shared);
+        pair.activate(shared);
     }
 }
 

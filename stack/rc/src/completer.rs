@@ -115,12 +115,13 @@ impl Requester {
         }
     }
 
-    /// A packet of a READ's response.
+    /// A packet of a READ's response: its bytes, and whether it says that it is the last. (One that was asked for again from
+    /// its middle on begins there.)
     pub(crate) fn handle_read_response<M: Memory>(
         &mut self,
         now: Time,
         psn: Psn,
-        payload: &[u8],
+        (payload, ends): (&[u8], bool),
         mtu: PathMtu,
         memory: &mut M,
         completions: &mut Completions,
@@ -141,7 +142,7 @@ impl Requester {
         }
         let offset = u64::from(front.answered) * mtu.bytes() as u64;
         let expected = front.request.length().saturating_sub(offset).min(mtu.bytes() as u64);
-        if payload.len() as u64 != expected {
+        if payload.len() as u64 != expected || ends != (front.answered + 1 == front.packets) {
             return Err(Failure::BadResponse);
         }
         scatter(&front.request.local, offset, payload, memory)?;

@@ -3,7 +3,7 @@
 use ringway_verbs::{
     Completion, CompletionKind, PostError, QueuePairNumber, ReceiveRequest, Status, Time, WorkRequest,
 };
-use ringway_wire::{Header, Packet, PathMtu};
+use ringway_wire::{Header, Packet, PathMtu, Psn, Syndrome};
 
 #[cfg(feature = "mutations")]
 use crate::mutation::{Mutated, Mutation};
@@ -244,6 +244,16 @@ impl QueuePair {
         }
     }
 
+    /// Takes note of a request that means nothing here: of a packet whose invariant CRC is right and that came from the
+    /// peer's address, but whose opcode nobody offers (IBA volume 1, 9.9.3: an invalid request).
+    pub fn handle_unknown_request(&mut self, psn: Psn) {
+        if matches!(self.state, State::ReadyToReceive | State::ReadyToSend)
+            && let Err(failure) = self.responder.refuse_unknown(psn)
+        {
+            self.fail(failure);
+        }
+    }
+
     /// Gives a request to the responder, and then those that waited for it. Without selective acknowledgement none does.
     fn execute<M: Memory>(
         &mut self,
@@ -293,6 +303,17 @@ impl QueuePair {
     fn complete<M: Memory>(&mut self, now: Time, packet: &Packet<'_>, memory: &mut M) -> Result<(), Failure> {
         let psn = packet.bth.psn;
         let completions = &mut self.completions;
+        // What brings data says that all is well.
+        let well = match packet.header {
+            Header::ReadResponseFirst(aeth)
+            | Header::ReadResponseLast(aeth)
+            | Header::ReadResponseOnly(aeth)
+            | Header::AtomicAcknowledge(aeth, _) => matches!(aeth.syndrome, Syndrome::Ack(_)),
+            _ => true,
+        };
+        if !well {
+            return if self.requester.is_outstanding(psn) { Err(Failure::BadResponse) } else { Ok(()) };
+        }
         match packet.header {
             Header::Acknowledge(aeth) => {
                 self.requester.handle_acknowledge(now, psn, aeth.syndrome, completions)
@@ -306,7 +327,8 @@ impl QueuePair {
             }
             _ => {
                 let (payload, mtu) = (packet.payload, self.mtu);
-                self.requester.handle_read_response(now, psn, payload, mtu, memory, completions)
+                let ends = packet.header.opcode().ends_message();
+                self.requester.handle_read_response(now, psn, (payload, ends), mtu, memory, completions)
             }
         }
     }

@@ -145,13 +145,25 @@ impl Responder {
                 self.responses.acknowledge(psn, Syndrome::RnrNak(self.min_rnr_timer));
                 Ok(())
             }
-            Err(Refusal::Fatal(code, failure)) => {
-                let syndrome = Syndrome::Nak(code);
-                self.responses.acknowledge(psn, syndrome);
-                self.last_word = Some((psn, syndrome));
-                Err(failure)
-            }
+            Err(Refusal::Fatal(code, failure)) => Err(self.refuse(psn, code, failure)),
         }
+    }
+
+    /// Says no to the request that is next, for good.
+    fn refuse(&mut self, psn: Psn, code: NakCode, failure: Failure) -> Failure {
+        let syndrome = Syndrome::Nak(code);
+        self.responses.acknowledge(psn, syndrome);
+        self.last_word = Some((psn, syndrome));
+        failure
+    }
+
+    /// A request of a kind that nobody knows: refused when it is its turn. Before that what is missing is asked for by
+    /// what else comes, and one from earlier was executed, as something else.
+    pub(crate) fn refuse_unknown(&mut self, psn: Psn) -> Result<(), Failure> {
+        if psn != self.expected {
+            return Ok(());
+        }
+        Err(self.refuse(psn, NakCode::InvalidRequest, Failure::InvalidRequestReceived))
     }
 
     /// Says once more why everything ended, to a peer that may not have heard it, and answers once more what it asked

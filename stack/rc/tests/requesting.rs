@@ -264,6 +264,36 @@ fn a_response_that_does_not_fit_fails() {
 }
 
 #[test]
+fn an_answer_that_says_no_or_ends_elsewhere_is_no_success() {
+    let refused = Aeth { syndrome: Syndrome::Nak(NakCode::RemoteAccess), ..AETH };
+    let fails = |operation: fn(&Side) -> Operation, length, header, payload: &[u8]| {
+        let mut side = Side::new();
+        side.post(0, operation(&side), length);
+        side.sent();
+        side.answer(0, header, payload);
+        assert_eq!(side.queue_pair.failure(), Some(Failure::BadResponse), "{header:?}");
+        assert_eq!(side.outcomes(), [(0, Status::TransportLost)]);
+    };
+    fails(Side::read, 8, Header::ReadResponseOnly(refused), &[1; 8]);
+    fails(Side::read, 300, Header::ReadResponseFirst(refused), &[1; 256]);
+    fails(Side::read, 300, Header::ReadResponseLast(AETH), &[1; 256]);
+    fails(Side::read, 300, Header::ReadResponseOnly(AETH), &[1; 256]);
+    fails(Side::read, 256, Header::ReadResponseFirst(AETH), &[1; 256]);
+    let fetch_add = |side: &Side| match side.read() {
+        Operation::Read { remote } => Operation::FetchAdd { remote, add: 1 },
+        other => other,
+    };
+    fails(fetch_add, 8, Header::AtomicAcknowledge(refused, 1), &[]);
+    // What belongs to nothing outstanding says nothing.
+    let mut side = Side::new();
+    side.post(0, side.read(), 8);
+    side.sent();
+    side.answer(7, Header::ReadResponseOnly(refused), &[1; 8]);
+    side.answer(0, Header::ReadResponseOnly(AETH), &[1; 8]);
+    assert_eq!(side.outcomes(), [(0, Status::Success)]);
+}
+
+#[test]
 fn reads_outstanding_are_limited_and_a_fence_waits_for_them() {
     let mut side = Side::new();
     for id in 0..3 {

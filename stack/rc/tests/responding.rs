@@ -224,6 +224,22 @@ fn what_makes_no_sense_is_refused_and_the_refusal_repeated() {
     }
 }
 
+#[test]
+fn a_request_of_an_unknown_kind_is_refused_when_it_is_its_turn() {
+    let mut side = Side::new();
+    side.post_receive(0, 100);
+    side.queue_pair.handle_unknown_request(nth(1));
+    side.queue_pair.handle_unknown_request(RECEIVE_PSN.minus(1));
+    assert_eq!((side.sent(), side.queue_pair.failure()), (Vec::new(), None));
+    side.take(0, false, Header::SendOnly, b"abc");
+    side.queue_pair.handle_unknown_request(nth(1));
+    let invalid = Syndrome::Nak(NakCode::InvalidRequest);
+    assert_eq!(acknowledgements(&side.sent()), [(nth(1), invalid)]);
+    assert_eq!(side.queue_pair.failure(), Some(Failure::InvalidRequestReceived));
+    side.take(1, true, Header::SendOnly, b"abc");
+    assert_eq!(acknowledgements(&side.sent()), [(nth(1), invalid)], "it is said again");
+}
+
 fn with_key(header: Header, key: u32) -> Header {
     match header {
         Header::WriteOnly(reth) => Header::WriteOnly(Reth { key, ..reth }),
