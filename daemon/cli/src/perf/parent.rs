@@ -241,6 +241,8 @@ struct Printer {
     wrong: u64,
     unchecked: bool,
     bus_bandwidth: f64,
+    /// What moved data between nodes.
+    device: Option<String>,
     /// Times and offsets at each size and form.
     offsets: BTreeMap<(u64, bool), Vec<(f64, u64)>>,
 }
@@ -251,6 +253,9 @@ impl Printer {
         self.wrong += row.errors.unwrap_or(0);
         self.unchecked |= row.errors.is_none();
         self.bus_bandwidth += row.busbw_GBps;
+        if row.nodes > 1 && self.device.is_none() {
+            self.device = Some(row.device.clone());
+        }
         if let Some(offset) = row.offset {
             self.offsets.entry((row.bytes, row.in_place)).or_default().push((row.time_us.p50, offset));
         }
@@ -276,6 +281,9 @@ impl Printer {
                         "# {bytes} B {form}: the slowest offset, {at}, takes {factor:.2} times the median"
                     ));
                 }
+            }
+            if let Some(device) = &self.device {
+                output::line(&format!("# between nodes: {device}"));
             }
             output::line(&format!("# wrong elements: {} {verdict}", self.wrong));
             output::line(&format!(
