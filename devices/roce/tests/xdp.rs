@@ -57,7 +57,8 @@ fn way(link: &mut dyn Link, peer: IpAddr, entropy: u32, traffic_class: u8) -> Re
     loop {
         match link.path(peer, entropy, traffic_class) {
             Err(LinkError::Resolving { .. }) => thread::sleep(Duration::from_millis(1)),
-            Err(LinkError::NoNeighbour { .. }) if start.elapsed() < Duration::from_secs(5) && peer.is_ipv6() => {}
+            Err(LinkError::NoNeighbour { .. })
+                if start.elapsed() < Duration::from_secs(5) && peer.is_ipv6() => {}
             known => return known,
         }
     }
