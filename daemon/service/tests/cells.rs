@@ -161,16 +161,18 @@ fn ranks_of_one_user_share_a_cell_unless_isolation_is_strict() {
 
 #[test]
 fn a_cell_is_charged_to_its_users_and_there_is_none_without_room() {
-    let daemon = Daemon::with(|s| s.quotas.region_mib = Some(1));
+    // Room for one cell, and not for two.
+    const ROOM: u64 = 3 << 20;
+    let daemon = Daemon::with(|s| s.quotas.region_mib = Some(3));
     let bytes = ringway_cell::bytes(2).expect("ranks");
-    assert!(bytes < 1 << 20);
+    assert!((ROOM / 2..ROOM).contains(&bytes));
     let mut ranks = ranks(&daemon.socket, 2);
     assert!(ranks.iter().all(|(_, rank)| rank.cell.is_some()));
     let (client, _) = &mut ranks[0];
     let may = |client: &mut Client, bytes| client.ask(Request::MayRegister { bytes }, &[]);
-    assert_eq!(may(client, (1 << 20) - bytes), Reply::Done);
-    assert_eq!(refusal(may(client, (1 << 20) - bytes + 1)), RefusalKind::Quota);
-    let _region = client.region(((1 << 20) - bytes) & !4095);
+    assert_eq!(may(client, ROOM - bytes), Reply::Done);
+    assert_eq!(refusal(may(client, ROOM - bytes + 1)), RefusalKind::Quota);
+    let _region = client.region((ROOM - bytes) & !4095);
 
     // The next communicator does without.
     let mut others = common::ranks(&daemon.socket, 2);
@@ -186,7 +188,7 @@ fn a_cell_is_charged_to_its_users_and_there_is_none_without_room() {
     drop(first);
     let (client, _) = &mut others[0];
     let deadline = Instant::now() + PATIENCE;
-    while may(client, 1 << 20) != Reply::Done {
+    while may(client, ROOM) != Reply::Done {
         assert!(Instant::now() < deadline, "still charged");
         std::thread::sleep(Duration::from_millis(1));
     }
