@@ -284,19 +284,6 @@ impl Channel {
         self.words.pulled[1].word().load_acquire()
     }
 
-    /// Tells the peer how many of its requests were executed, and how many pieces fetched.
-    #[inline]
-    pub(crate) fn tell(&mut self, executed: u64, pulled: u64) {
-        if self.told.0 != executed {
-            self.words.executed[0].word().store_release(executed);
-        }
-        if self.told.1 != pulled {
-            self.words.pulled[0].word().store_release(pulled);
-        }
-        self.news |= self.told != (executed, pulled);
-        self.told = (executed, pulled);
-    }
-
     /// Says that what this side has shared may change from now on.
     pub(crate) fn close(&self) {
         self.words.closed[0].word().store_release(1);
@@ -309,10 +296,23 @@ impl Channel {
         self.words.closed[1].word().load_acquire() != 0
     }
 
-    /// Makes what was pushed visible, and wakes the peer if it sleeps.
+    /// Tells the peer how many of its requests were executed, and how many pieces fetched.
     #[inline]
-    pub(crate) fn publish(&mut self) {
+    pub(crate) fn tell(&mut self, executed: u64, pulled: u64) {
+        if self.told != (executed, pulled) {
+            self.words.executed[0].word().store_release(executed);
+            self.words.pulled[0].word().store_release(pulled);
+            (self.told, self.news) = ((executed, pulled), true);
+        }
+    }
+
+    /// Makes what was pushed visible, tells the peer of what was executed, and wakes it if it sleeps. In this order: the
+    /// peer looks at the counts all the time, so that writing them waits for their line, and whatever is written after
+    /// them waits as well.
+    #[inline]
+    pub(crate) fn publish(&mut self, executed: u64, pulled: u64) {
         self.news |= self.responses_out.publish() | self.requests_out.publish();
+        self.tell(executed, pulled);
         if std::mem::take(&mut self.news) && wake::armed(&self.words.armed[1].word()) != 0 {
             ring_bell(self.doorbell.as_fd());
         }
@@ -378,7 +378,7 @@ mod tests {
                 pieces += 1;
             }
             assert_eq!(pieces, STAGING / PIECE, "round {round}");
-            one.publish();
+            one.publish(0, 0);
             while let Some(raw) = other.pop(Lane::Requests).expect("no fault") {
                 let Some(Entry { source: Source::Staged { offset, length }, .. }) = Entry::parse(&raw) else {
                     panic!("{raw:?}")

@@ -322,6 +322,15 @@ fn watch(events: &OwnedFd, file: &OwnedFd, is: u64) -> Result<(), Errno> {
     epoll::add(events, file, event(is), epoll::EventFlags::IN)
 }
 
+/// How the oldest request ends: a queue pair that refuses, or is broken by this side, flushes; one that lost its peer says
+/// so.
+const fn status_of(failure: ShmFailure) -> Status {
+    match failure {
+        ShmFailure::RefusedPeer | ShmFailure::Local => Status::Flushed,
+        _ => Status::TransportLost,
+    }
+}
+
 /// Does for a connected queue pair what can be done now.
 #[inline]
 fn turn(pair: &mut QueuePair, shared: &mut Shared) {
@@ -331,11 +340,7 @@ fn turn(pair: &mut QueuePair, shared: &mut Shared) {
     let came = take_responses(pair, shared).and_then(|()| {
         let rest =
             pair.catch_up(shared).and_then(|()| receive(pair, shared)).and_then(|()| transmit(pair, shared));
-        rest.map_err(|failure| {
-            // A queue pair that refuses, or is broken by this side, flushes; one that lost its peer says so.
-            let own = matches!(failure, ShmFailure::RefusedPeer | ShmFailure::Local);
-            (failure, if own { Status::Flushed } else { Status::TransportLost })
-        })
+        rest.map_err(|failure| (failure, status_of(failure)))
     });
     if let Err((failure, status)) = came {
         pair.fail(shared, failure, status);
@@ -512,7 +517,16 @@ impl Device for ShmDevice {
 
     #[inline]
     fn flush(&mut self) {
-        self.run();
+        for slot in &self.ready {
+            let pair = self.slots.get_mut(usize::from(*slot)).and_then(|slot| slot.pair.as_deref_mut());
+            if let Some(pair) = pair
+                && pair.phase == Phase::Ready
+                && pair.has_more()
+                && let Err(failure) = transmit(pair, &mut self.shared)
+            {
+                pair.fail(&mut self.shared, failure, status_of(failure));
+            }
+        }
     }
 
     #[inline]

@@ -182,6 +182,11 @@ impl QueuePair {
         }
     }
 
+    /// Whether requests were posted that are not in the ring.
+    pub(crate) fn has_more(&self) -> bool {
+        self.built - self.done < self.sends.len() as u64
+    }
+
     /// The request with this number.
     pub(crate) fn send_entry(&mut self, number: u64) -> Option<&mut SendEntry> {
         let index = usize::try_from(number.checked_sub(self.done)?).ok()?;

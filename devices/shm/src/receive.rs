@@ -176,10 +176,11 @@ fn refuse(pair: &mut QueuePair, status: Status) {
     let executed = pair.executed;
     let pulled = pair.pulled;
     if let Some(channel) = &mut pair.channel {
+        // Whoever reads the refusal has to know what was executed before.
+        channel.tell(executed, pulled);
         // A peer that keeps to the rules has left room; another one hears that the connection is closed.
         let _ = channel.responses_out.push(&Entry::refused(status));
-        channel.tell(executed, pulled);
-        channel.publish();
+        channel.publish(executed, pulled);
     }
 }
 

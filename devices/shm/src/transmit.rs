@@ -38,8 +38,7 @@ pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared) -> Result<(), 
     }
     let (executed, pulled) = (pair.executed, pair.pulled);
     if let Some(channel) = &mut pair.channel {
-        channel.tell(executed, pulled);
-        channel.publish();
+        channel.publish(executed, pulled);
     }
     Ok(())
 }
