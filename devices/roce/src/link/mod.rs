@@ -277,7 +277,7 @@ pub enum LinkError {
     /// Another AF_XDP socket serves a queue.
     #[error(
         "queue {queue} of {interface} is served by another AF_XDP socket; end the program that has it (`ss --xdp -p` \
-         names it), or name other queues"
+         names it), or use plain UDP"
     )]
     QueueTaken {
         /// The interface.
@@ -298,7 +298,7 @@ pub enum LinkError {
     /// More queues than one thread should look at.
     #[error(
         "{interface} has {queues} receive queues, and at most {most} can be served: reduce them with `ethtool -L \
-         {interface} combined 4`, or steer UDP port 4791 to some with `ethtool -N` and name those"
+         {interface} combined 4`, or use plain UDP"
     )]
     TooManyQueues {
         /// The interface.
@@ -311,7 +311,7 @@ pub enum LinkError {
     /// The frames' memory may not be locked.
     #[error(
         "the system refuses to lock {bytes} bytes for frames (errno {errno}): raise the limit (`LimitMEMLOCK=` of a systemd \
-         unit, `ulimit -l`), give the process CAP_IPC_LOCK, or ask for fewer frames"
+         unit, `ulimit -l`), give the process CAP_IPC_LOCK, or use plain UDP"
     )]
     LockedMemory {
         /// How much it is.
