@@ -1,6 +1,7 @@
 //! Once a queue pair is made and warm, moving data allocates nothing.
 
 mod common;
+mod memory;
 
 use allocation_counter::measure;
 use common::{Files, Private};

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod common;
+mod memory;
 
 mod private {
     ringway_sim::conformance_suite!(super::common::Private);

@@ -1,13 +1,14 @@
 //! Two devices in one process.
 #![expect(clippy::unwrap_used, reason = "the parts of a test")]
 
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use ringway_mem::{Mapping, MemFd, Protection};
+use ringway_mem::Mapping;
 use ringway_shm::{ShmConfig, ShmDevice};
 use ringway_sim::conformance::{Harness, Side};
 use ringway_verbs::{Device, Endpoint, QueuePairConfig, Time};
+
+use crate::memory::in_file;
 
 /// A stuck test ends after this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,13 +21,6 @@ pub(crate) struct Devices<const FILES: bool> {
 
 pub(crate) type Private = Devices<false>;
 pub(crate) type Files = Devices<true>;
-
-/// Memory that a peer can map.
-pub(crate) fn in_file(length: usize) -> Mapping {
-    let file = MemFd::create("test", length.next_multiple_of(4096) as u64).unwrap();
-    let mapping = Mapping::shared(file.as_fd(), length, Protection::ReadWrite).unwrap();
-    mapping.keep_file(file.as_fd().try_clone_to_owned().unwrap())
-}
 
 impl<const FILES: bool> Harness for Devices<FILES> {
     type Device = ShmDevice;
