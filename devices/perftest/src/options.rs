@@ -157,9 +157,9 @@ impl Options {
         let messages = self.iterations.saturating_mul(self.queue_pairs as u64);
         for (name, value, least, most) in [
             ("the size", self.bytes.unwrap_or(2), 1, 1 << 30),
-            ("the number of messages", self.iterations, 1, 1 << 30),
-            ("the number of messages of all queue pairs", messages, 1, MESSAGES_MAX),
+            ("the number of messages", self.iterations, 1, MESSAGES_MAX),
             ("the number of queue pairs", self.queue_pairs as u64, 1, if latency { 1 } else { 1024 }),
+            ("the number of messages of all queue pairs", messages, 1, MESSAGES_MAX),
             ("the depth of the send queue", self.send_depth.into(), 1, 1 << 14),
             ("the depth of the receive queue", self.receive_depth.into(), 1, 1 << 14),
             ("the number of outstanding READs", self.reads.into(), 1, 128),

@@ -64,7 +64,6 @@ pub(crate) struct Outgoing {
     returned: u64,
     /// For each entry that uses some: its position, and what `returned` is when it was read.
     holders: VecDeque<(u64, u64)>,
-    staging: u64,
 }
 
 impl Outgoing {
@@ -96,8 +95,7 @@ impl Outgoing {
     fn take_back(&mut self) -> Result<(), PeerFault> {
         let unread = self.ring.unread()?;
         let read = self.ring.position() - self.ring.staged() - unread;
-        while let Some(&(position, end)) = self.holders.front().filter(|(position, _)| *position < read) {
-            debug_assert!(position < read && end <= self.used);
+        while let Some(&(_, end)) = self.holders.front().filter(|(position, _)| *position < read) {
             self.returned = end;
             self.holders.pop_front();
         }
@@ -183,7 +181,6 @@ impl Channel {
                 used: 0,
                 returned: 0,
                 holders: VecDeque::with_capacity(capacity(lane) as usize),
-                staging: *STAGED.get(place)?,
             })
         };
         let incoming = |lane: Lane| {
@@ -219,11 +216,7 @@ impl Channel {
 
     /// The staging memory of this side that an entry is about to name.
     pub(crate) fn staged_own(&self, lane: Lane, offset: u32, length: u64) -> Option<Window<'_>> {
-        let outgoing = match lane {
-            Lane::Requests => &self.requests_out,
-            Lane::Responses => &self.responses_out,
-        };
-        self.own.window(outgoing.staging + u64::from(offset), length)
+        self.own.window(STAGED.get(lane as usize)? + u64::from(offset), length)
     }
 
     /// The staging memory of the peer that an entry names, when it is inside.
@@ -287,6 +280,8 @@ impl Channel {
     /// Says that what this side has shared may change from now on.
     pub(crate) fn close(&self) {
         self.words.closed[0].word().store_release(1);
+        // The peer must see this before anything that is written to that memory from now on.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 
     /// Whether the peer has said so: what was copied straight from its memory just now may not be what was meant.

@@ -151,8 +151,7 @@ impl ShmDevice {
 
     /// A queue pair together with what all share.
     fn split(&mut self, number: u32) -> Option<(&mut QueuePair, &mut Shared)> {
-        let pair = self.slots.get_mut(usize::from(number as u16))?.pair.as_deref_mut()?;
-        (pair.number.0 == number).then_some((pair, &mut self.shared))
+        Some((find(&mut self.slots, number)?, &mut self.shared))
     }
 
     /// Does for every connected queue pair what can be done now.
@@ -232,8 +231,8 @@ impl ShmDevice {
 
     /// Takes the connection that a queue pair was offered, once it wants one.
     fn take_offer(&mut self, number: u32) {
-        let Ok(bell) = self.bell.try_clone() else { return };
-        let Some((pair, shared)) = self.split(number) else { return };
+        let Self { slots, shared, bell, .. } = self;
+        let Some(pair) = find(slots, number) else { return };
         if pair.phase != Phase::Connecting {
             return;
         }
@@ -312,6 +311,12 @@ impl ShmDevice {
         }
         taken
     }
+}
+
+/// The queue pair of this number.
+fn find(slots: &mut [Slot], number: u32) -> Option<&mut QueuePair> {
+    let pair = slots.get_mut(usize::from(number as u16))?.pair.as_deref_mut()?;
+    (pair.number.0 == number).then_some(pair)
 }
 
 fn event(is: u64) -> epoll::EventData {
@@ -421,8 +426,8 @@ impl Device for ShmDevice {
         role: Role,
     ) -> Result<(), ConnectError> {
         let (name, token) = decode(peer).ok_or(ConnectError::ForeignEndpoint)?;
-        let bell = self.bell.try_clone();
-        let (pair, shared) = self.split(queue_pair.0).ok_or(ConnectError::Unknown)?;
+        let Self { slots, shared, bell, events, .. } = self;
+        let pair = find(slots, queue_pair.0).ok_or(ConnectError::Unknown)?;
         if pair.phase != Phase::Init {
             return Err(ConnectError::WrongState);
         }
@@ -431,13 +436,12 @@ impl Device for ShmDevice {
         shared.changed = true;
         if role == Role::Active {
             (pair.offered, pair.offer) = (true, None);
-            let bell = bell.map_err(|_| ShmFailure::Memory);
-            let opened = bell.and_then(|bell| pair.open(control::connect(&name)?, &token, bell.as_fd()));
+            let opened = control::connect(&name).and_then(|socket| pair.open(socket, &token, bell.as_fd()));
             if let Err(failure) = opened {
                 // The next poll says so: what is posted until then fails with it.
                 (pair.failure, pair.deadline) = (Some(failure), Some(Time(0)));
-            } else if let Some(socket) = &self.pair(queue_pair).and_then(|pair| pair.socket.as_ref()) {
-                let _ = watch(&self.events, socket, queue_pair.0.into());
+            } else if let Some(socket) = &pair.socket {
+                let _ = watch(events, socket, queue_pair.0.into());
             }
         } else {
             self.take_offer(queue_pair.0);

@@ -166,7 +166,7 @@ impl QueuePair {
             held: None,
             executed: 0,
             responses: VecDeque::with_capacity(MAX_READS),
-            granted: VecDeque::with_capacity(2 * MAX_READS),
+            granted: VecDeque::with_capacity(MAX_READS),
             pulled_there: 0,
             untaken_sends: 0,
             untaken_receives: 0,
