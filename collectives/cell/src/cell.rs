@@ -231,9 +231,15 @@ impl Cell {
         rank < self.ranks && sequence > 0 && self.rank_word(rank, RankWord::Inside) == sequence
     }
 
+    /// The last call that a rank is through with, with all before it, by what it says: it may not have said so yet.
+    #[must_use]
+    pub fn consumed(&self, rank: u32) -> u64 {
+        if rank < self.ranks { self.rank_word(rank, RankWord::Consumed) } else { 0 }
+    }
+
     /// The last call that every rank is through with.
     pub(crate) fn consumed_by_all(&self) -> u64 {
-        (0..self.ranks).map(|rank| self.rank_word(rank, RankWord::Consumed)).min().unwrap_or(0)
+        (0..self.ranks).map(|rank| self.consumed(rank)).min().unwrap_or(0)
     }
 
     /// The call after which the slot of the next one is free: `SLOTS` before it.

@@ -410,14 +410,18 @@ impl Member {
         }
     }
 
-    /// The ranks whose records of a call are needed and not there.
+    /// The ranks that are waited for: those whose records of a call are needed and not there. Of a call that is over here,
+    /// whose slot is to be used again, those that are not through with it.
     pub fn missing(&self, sequence: u64) -> impl Iterator<Item = u32> {
-        let call =
+        let under_way =
             self.calls.get(Self::index(sequence)).filter(|call| call.sequence == sequence && !call.over);
-        let need =
-            call.map_or(Need::Nobody, |call| if call.small { call.shape.need(self.rank) } else { Need::All });
+        let need = under_way.map(|call| if call.small { call.shape.need(self.rank) } else { Need::All });
         (0..self.cell.ranks()).filter(move |rank| {
-            need.is_for(*rank) && *rank != self.rank && self.cell.history(*rank, sequence).is_none()
+            *rank != self.rank
+                && match need {
+                    Some(need) => need.is_for(*rank) && self.cell.history(*rank, sequence).is_none(),
+                    None => self.cell.consumed(*rank) < sequence,
+                }
         })
     }
 

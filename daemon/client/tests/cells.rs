@@ -349,3 +349,72 @@ fn a_rank_that_leaves_is_named_to_whoever_waits_with_buffers() {
         }
     });
 }
+
+/// How an operation failed.
+fn status(error: &Error) -> Option<Status> {
+    if let Error::Operation(error) = error { error.status() } else { None }
+}
+
+/// Operations in which some ranks only give: they need nobody until all slots are taken.
+#[test]
+fn a_rank_that_leaves_is_named_to_whoever_only_gives() {
+    let calls: [(&str, u32, fn(&Communicator) -> Result<(), Error>); 4] = [
+        ("broadcast", 1, |world| world.blocking().broadcast(&mut [1_u32], 0)),
+        ("reduce", 0, |world| {
+            let mut output = [0_u32];
+            let output = (world.rank() == 0).then_some(&mut output[..]);
+            world.blocking().reduce(&[1], output, 0, Reduction::Sum)
+        }),
+        ("scan", 2, |world| world.blocking().scan(&[1_u32], &mut [0], Reduction::Sum)),
+        ("scatter", 1, |world| {
+            let input = [1_u32, 2, 3];
+            world.blocking().scatter((world.rank() == 0).then_some(&input[..]), &mut [0], 0)
+        }),
+    ];
+    let daemon = Daemon::start();
+    for (name, leaver, call) in calls {
+        let id = daemon.client().unique_id(false).expect("id");
+        thread::scope(|scope| {
+            for rank in 0..3 {
+                let (daemon, id) = (&daemon, &id);
+                scope.spawn(move || {
+                    let client = daemon.client();
+                    let world = client.communicator(id, rank, 3).timeout(TIMEOUT).join().expect("join");
+                    (0..1000).for_each(|_| call(&world).expect("all are there"));
+                    if rank == leaver {
+                        return;
+                    }
+                    let error = (0..1000).find_map(|_| call(&world).err()).expect("one has left");
+                    assert_eq!(status(&error), Some(Status::RankFailed), "{name}: {error}");
+                    assert!(error.to_string().contains(&format!("rank {leaver}")), "{name}: {error}");
+                });
+            }
+        });
+    }
+}
+
+/// The same when the rank is there, and calls nothing more.
+#[test]
+fn a_rank_that_calls_nothing_more_is_named_to_whoever_only_gives() {
+    let daemon = Daemon::start();
+    let id = daemon.client().unique_id(false).expect("id");
+    let over = &std::sync::Barrier::new(2);
+    thread::scope(|scope| {
+        for rank in 0..2 {
+            let (daemon, id) = (&daemon, &id);
+            scope.spawn(move || {
+                let client = daemon.client();
+                let timeout = Duration::from_millis(300);
+                let world = client.communicator(id, rank, 2).timeout(timeout).join().expect("join");
+                let call = || world.blocking().broadcast(&mut [1_u32], 0);
+                (0..500).for_each(|_| call().expect("both are there"));
+                if rank == 0 {
+                    let error = (0..500).find_map(|_| call().err()).expect("nobody takes any more");
+                    assert_eq!(status(&error), Some(Status::TimedOut), "{error}");
+                    assert!(error.to_string().contains("rank 1 has not called it"), "{error}");
+                }
+                over.wait();
+            });
+        }
+    });
+}

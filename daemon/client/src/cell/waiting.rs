@@ -185,12 +185,10 @@ impl Calls {
         help: bool,
         own: &Own<'_>,
     ) -> Result<u64, CallError> {
-        let timeout = self.part.timeout;
-        let deadline = if timeout.is_zero() { None } else { Instant::now().checked_add(timeout) };
         // The call in whose slot the new one belongs: some rank is not through with it.
         let blocking = (self.member.called() + 1).saturating_sub(SLOTS);
         let mut attention = None;
-        let outcome = self.until(blocking, &mut attention, deadline, |calls| {
+        let outcome = self.until(blocking, &mut attention, None, |calls| {
             calls.progress(NEVER);
             calls.begin(call, help, own)
         });
@@ -198,6 +196,7 @@ impl Calls {
             Ok(sequence) => Ok(sequence),
             // Nothing is published any more; waiting for it says why.
             Err(Interrupted::Lost) => Ok(NEVER),
+            // The daemon should have ended it.
             Err(_) => Err(CallError::Full),
         }
     }
@@ -303,7 +302,7 @@ impl Calls {
             self.inspect(disputed, waited);
         }
         let cell = self.member.cell();
-        // A rank leaves after its last call: one that is missing then does not come any more.
+        // A rank leaves after its last call: one that is missing then does not come any more, nor frees a slot.
         if !attention.left && self.member.missing(sequence).any(|rank| cell.has_left(rank)) {
             attention.left = true;
             self.inspect(sequence, waited);

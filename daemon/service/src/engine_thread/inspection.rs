@@ -3,7 +3,7 @@
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
-use ringway_cell::{Contradiction, SLOTS};
+use ringway_cell::{Cell, Contradiction, SLOTS};
 use ringway_engine::{Failure, RankFailure};
 use ringway_verbs::Time;
 
@@ -162,14 +162,26 @@ impl EngineThread {
     }
 }
 
+/// The call that a rank waits for others to make. A call that is not published yet waits for the one in its slot; a rank
+/// that is through with that one waits for those who are not. Nobody is further ahead of what it is through with than there
+/// are slots, so that they have not made the call that the rank wants to make, nor one after the last that they did make.
+fn awaited(cell: &Cell, rank: u32, sequence: u64) -> u64 {
+    let called = cell.called(rank);
+    let sequence = if called >= sequence { sequence } else { sequence.saturating_sub(SLOTS) };
+    if cell.consumed(rank) < sequence {
+        return sequence;
+    }
+    let behind = (0..cell.ranks()).filter(|other| cell.consumed(*other) < sequence);
+    let last = behind.map(|other| cell.called(other)).min();
+    last.map_or(sequence, |last| last.saturating_add(1).max(sequence).min(called))
+}
+
 /// Looks into a cell for why a rank cannot go on. Everything in there is what ranks say, which is good enough: whoever
 /// lies could abort the communicator as well.
 fn look(of: &GroupCell, rank: u32, inspect: Inspect, (timeout_ms, late_after_ms): (u32, u64)) -> Finding {
     let Inspect { sequence, waited_ms, .. } = inspect;
     let cell = &of.cell;
-    // A call that is not published yet waits for the one in its slot.
-    let called = cell.called(rank) >= sequence;
-    let sequence = if called { sequence } else { sequence.saturating_sub(SLOTS) };
+    let sequence = awaited(cell, rank, sequence);
     let Some(call) = cell.signature(rank, sequence).map(signature) else { return Finding::Nothing };
     match cell.contradiction(sequence) {
         Some(Contradiction::Signatures { rank, call, other_rank, other }) => {
