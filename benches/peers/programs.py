@@ -102,18 +102,14 @@ def openmpi(folder, huge_pages):
     """Open MPI over shared memory. `default` is what one gets without asking for anything but places for the ranks."""
     program = build("openmpi", folder)
     no_cma = ["--mca", "btl_vader_single_copy_mechanism", "none"]
-    chosen = {
-        "default": [],
-        "no-cma": no_cma,
-        "coll-sm": ["--mca", "coll_sm_priority", "100"],
-        "pinned": [],
-        "pinned no-cma": no_cma,
-    }
+    coll_sm = ["--mca", "coll_sm_priority", "100"]
+    chosen = {"default": [], "no-cma": no_cma, "coll-sm": coll_sm}
+    chosen |= {f"pinned {name}".removesuffix(" default"): options for name, options in chosen.items()}
 
     def settings(work):
         if work.ranks <= len(cpus()):
-            return ["default", "no-cma", "coll-sm"]
-        return ["default", "no-cma", "pinned", "pinned no-cma"]
+            return [name for name in chosen if not name.startswith("pinned")]
+        return list(chosen)
 
     def command(work, setting):
         arguments = ["mpirun.openmpi", "-n", str(work.ranks)]
