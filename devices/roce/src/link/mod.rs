@@ -71,7 +71,7 @@ pub struct Counters {
     pub last_refusal: i32,
     /// Packets that came in.
     pub received: u64,
-    /// System calls that sent, and that received something.
+    /// System calls made to send and to receive, also those in vain.
     pub calls: u64,
 }
 

@@ -291,11 +291,11 @@ impl Link for UdpLink {
     fn flush(&mut self) -> bool {
         let mut retries = RETRIES_PER_FLUSH;
         while let Some(sent) = self.send_some() {
+            self.counters.calls += 1;
             match sent {
                 Ok(runs) => {
                     let packets = self.runs.waiting().iter().take(runs).map(|run| u64::from(run.packets));
                     self.counters.sent += packets.sum::<u64>();
-                    self.counters.calls += 1;
                     self.runs.advance(runs);
                 }
                 Err(error) => match errno(&error) {
@@ -310,6 +310,7 @@ impl Link for UdpLink {
     }
 
     fn poll(&mut self, _now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize {
+        self.counters.calls += 1;
         // Errors of a receiving socket are news about packets sent earlier, or nothing to receive.
         let Ok(messages) = self.receiving.receive(self.receiver.as_fd()) else { return 0 };
         let mut packets = 0;
@@ -328,7 +329,6 @@ impl Link for UdpLink {
             }
         }
         self.counters.received += packets as u64;
-        self.counters.calls += 1;
         packets
     }
 

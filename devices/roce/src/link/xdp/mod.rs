@@ -477,6 +477,7 @@ impl Link for XdpLink {
     }
 
     fn counters(&self) -> Counters {
-        self.counters
+        let receiving: u64 = self.queues.iter().map(Queue::calls).sum();
+        Counters { calls: self.counters.calls + receiving, ..self.counters }
     }
 }

@@ -92,6 +92,8 @@ pub(super) struct Queue {
     pub(super) busy_poll: bool,
     /// Whether an empty ring is worth a call: the kernel then polls the hardware in it.
     pokes: bool,
+    /// System calls made to have the driver receive.
+    calls: u64,
 }
 
 impl Queue {
@@ -150,6 +152,7 @@ impl Queue {
             zero_copy,
             busy_poll,
             pokes: busy_poll && zero_copy,
+            calls: 0,
             socket,
         })
     }
@@ -269,9 +272,15 @@ impl Queue {
             self.fill.publish();
         }
         if (frames == 0 && self.pokes) || (frames > 0 && self.fill.needs_wakeup()) {
+            self.calls += 1;
             let _ = recv(&self.socket, &mut [0_u8; 0][..], RecvFlags::DONTWAIT);
         }
         packets
+    }
+
+    /// System calls made to have the driver receive.
+    pub(super) const fn calls(&self) -> u64 {
+        self.calls
     }
 }
 
