@@ -33,7 +33,7 @@ use std::{
 
 use crossbeam_queue::ArrayQueue;
 use ringway_engine::{CommunicatorId, Engine, EngineConfig, Failure, RankFailure, RegionId, WorkspaceConfig};
-use ringway_mem::{HandleTable, Mapping};
+use ringway_mem::{HandleTable, Mapping, MemFd};
 use ringway_plan::{Layout, Tuning};
 use ringway_verbs::{Access, Completion, Device as _, LocalKey, Time};
 
@@ -78,8 +78,8 @@ struct Region {
     id: RegionId,
     key: LocalKey,
     mapping: Arc<Mapping>,
-    /// Its memory file, for ranks that share memory with this client's.
-    file: Option<Arc<OwnedFd>>,
+    /// Ranks that share memory with this client's may map it.
+    shared: bool,
     /// Operations in flight that use it.
     uses: u32,
 }
@@ -175,10 +175,10 @@ impl EngineThread {
         events: Arc<Lane<Event>>,
     ) -> Result<Self, ServiceError> {
         let start = Instant::now();
-        let length = usize::try_from(config.workspace_bytes).unwrap_or(usize::MAX);
-        let workspace = Mapping::private(length)
+        // In a file, which daemons of this host may be let read, and which nobody can write but this one.
+        let (file, workspace) = MemFd::daemon_written("ringway-workspace", config.workspace_bytes)
             .map_err(|e| ServiceError::Engine(format!("no memory for `workspace_mib`: {e}")))?;
-        let workspace = Arc::new(workspace);
+        let workspace = Arc::new(workspace.keep_file(file.into_fd()));
         let keys = device
             .register(Arc::clone(&workspace), Access::ALL)
             .map_err(|e| ServiceError::Engine(format!("the device refuses the workspace: {e}")))?;

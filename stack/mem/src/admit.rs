@@ -4,7 +4,10 @@
 //! memory files have any, so that no descriptor of a file system which could stall us in a page fault gets further),
 //! then the size from `fstat`, then the pages.
 
-use std::{os::fd::BorrowedFd, sync::Arc};
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
 
 use rustix::{
     fs::{SealFlags, Stat},
@@ -108,11 +111,13 @@ pub enum AdmitError {
 }
 
 /// Admits a client's region of at most `limit` bytes: a populated memory file of fixed size, in whole pages, that can
-/// be written. The result is mapped for reading and writing, and survives holes that the client may punch later.
+/// be written. The result is mapped for reading and writing, survives holes that the client may punch later, and keeps the
+/// file.
 ///
 /// # Errors
 /// [`AdmitError`] says which condition was not met, and what the client should do.
-pub fn admit(fd: BorrowedFd<'_>, limit: u64) -> Result<Region, AdmitError> {
+pub fn admit(file: OwnedFd, limit: u64) -> Result<Region, AdmitError> {
+    let fd = file.as_fd();
     let seals = seals(fd)?;
     if seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
         return Err(AdmitError::WriteSealed);
@@ -138,8 +143,21 @@ pub fn admit(fd: BorrowedFd<'_>, limit: u64) -> Result<Region, AdmitError> {
         return Err(AdmitError::Holes { populated, size });
     }
     let length = usize::try_from(size).map_err(|_| AdmitError::TooLarge { size, limit })?;
-    let mapping = Arc::new(Mapping::foreign(fd, length, Protection::ReadWrite)?);
-    Ok(Region { mapping, identity: identity(&stat) })
+    let mapping = Mapping::foreign(fd, length, Protection::ReadWrite)?.keep_file(file);
+    Ok(Region { mapping: Arc::new(mapping), identity: identity(&stat) })
+}
+
+/// For a daemon: maps what a daemon of the same host lets it read. It is a memory file of fixed size, or reading it could
+/// wait for anybody; holes that its client punches are survived.
+///
+/// # Errors
+/// [`AdmitError`] when it is not.
+pub fn map_for_reading(fd: BorrowedFd<'_>) -> Result<Mapping, AdmitError> {
+    seals(fd)?;
+    let (_, size) = stat(fd)?;
+    let length =
+        usize::try_from(size).map_err(|_| AdmitError::TooLarge { size, limit: usize::MAX as u64 })?;
+    Ok(Mapping::foreign(fd, length, Protection::Read)?)
 }
 
 /// For a client: maps the ring file that the daemon writes ("D"), read-only, after checking that the kernel keeps
@@ -205,8 +223,6 @@ fn expect_size(fd: BorrowedFd<'_>, length: usize) -> Result<(), AdmitError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
 
     use super::*;
@@ -215,7 +231,7 @@ mod tests {
     const LENGTH: u64 = 1 << 16;
     const LIMIT: u64 = 1 << 20;
 
-    fn file(size: u64, populate: bool, seals: SealFlags) -> std::os::fd::OwnedFd {
+    fn file(size: u64, populate: bool, seals: SealFlags) -> OwnedFd {
         let fd = memfd_create("t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
         ftruncate(&fd, size).expect("size");
         if populate {
@@ -227,20 +243,22 @@ mod tests {
         fd
     }
 
-    fn refusal(fd: impl AsFd) -> AdmitError {
-        admit(fd.as_fd(), LIMIT).expect_err("refused")
+    fn refusal(fd: impl Into<OwnedFd>) -> AdmitError {
+        admit(fd.into(), LIMIT).expect_err("refused")
     }
 
     #[test]
     fn a_region_made_as_told_is_admitted() {
         let (file, theirs) = MemFd::region("r", LENGTH).expect("create");
-        let region = admit(file.as_fd(), LENGTH).expect("admit");
+        let other = file.as_fd().try_clone_to_owned().expect("dup");
+        let region = admit(file.into_fd(), LENGTH).expect("admit");
         theirs.window(5, 1).expect("window").write(b"q");
         let mut seen = [0; 1];
         region.mapping.window(5, 1).expect("window").read(&mut seen);
         assert_eq!(&seen, b"q");
-        let other = file.as_fd().try_clone_to_owned().expect("dup");
         assert_eq!(region.identity, identify(other.as_fd()).expect("identify"));
+        let kept = region.mapping.file().expect("the file is kept");
+        assert_eq!(region.identity, identify(kept).expect("identify"));
     }
 
     #[test]
@@ -271,6 +289,21 @@ mod tests {
         let fd = file(LENGTH, true, FIXED_SIZE);
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         assert_eq!(refusal(std::fs::File::open(path).expect("open")), AdmitError::NotReadWrite);
+    }
+
+    #[test]
+    fn what_a_daemon_is_let_read_is_memory_of_fixed_size() {
+        let (region, theirs) = MemFd::region("r", LENGTH).expect("create");
+        theirs.window(5, 1).expect("window").write(b"q");
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&region.as_fd()));
+        let mapping = map_for_reading(std::fs::File::open(path).expect("open").as_fd()).expect("map");
+        let mut seen = [0; 1];
+        mapping.window(5, 1).expect("window").read(&mut seen);
+        assert_eq!((&seen, mapping.length() as u64, mapping.protection()), (b"q", LENGTH, Protection::Read));
+        let regular = std::fs::File::open("/proc/self/exe").expect("open");
+        assert_eq!(map_for_reading(regular.as_fd()).expect_err("no memory"), AdmitError::NotMemory);
+        let loose = file(LENGTH, true, SealFlags::empty());
+        assert_eq!(map_for_reading(loose.as_fd()).expect_err("can shrink"), AdmitError::NotSealed);
     }
 
     #[test]

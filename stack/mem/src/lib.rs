@@ -23,7 +23,7 @@ pub use block::{Block, Lease, Pool};
 pub use handle::{HandleTable, MAX_HANDLES};
 pub use huge::PageKind;
 pub use mapping::{MapError, Mapping, Protection};
-pub use memfd::{MemFd, MemFdError};
+pub use memfd::{MemFd, MemFdError, is_written_by_owner_only};
 pub use quota::{Charge, Quota, QuotaExceeded};
 pub use regions::{RegionTable, Span};
 pub use sigbus::MAX_FOREIGN;

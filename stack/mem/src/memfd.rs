@@ -3,11 +3,15 @@
 //! Seals are promises of the kernel: with SHRINK and GROW a file keeps its size, so that a mapping of it never ends
 //! early; with FUTURE_WRITE no new writable mapping can be made, so that a file which the daemon mapped for writing
 //! first is read-only for everybody else; SEAL keeps the set of seals as it is.
+//!
+//! Whoever holds any descriptor of a file can open it again, under `/proc/self/fd`, as far as the file's mode allows; the
+//! kernel's default for memory files is that everybody may do everything. Here nobody may open one for writing again, so
+//! that a descriptor for reading is no more than that.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::{
-    fs::{MemfdFlags, SealFlags},
+    fs::{MemfdFlags, Mode, SealFlags},
     io::Errno,
 };
 use thiserror::Error;
@@ -46,6 +50,9 @@ pub enum MemFdError {
         /// The kernel's reason.
         errno: Errno,
     },
+    /// The kernel refused to say who may open it.
+    #[error("the kernel refused to change a memory file's mode: {0}")]
+    Mode(Errno),
     /// The kernel refused to seal it.
     #[error("the kernel refused to seal a memory file: {0}; Linux 5.1 or newer is needed")]
     Seal(Errno),
@@ -88,6 +95,7 @@ impl MemFd {
         let fd = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
             .or_else(|_| rustix::fs::memfd_create(name, flags))
             .map_err(MemFdError::Create)?;
+        rustix::fs::fchmod(&fd, Mode::RUSR | Mode::RGRP | Mode::ROTH).map_err(MemFdError::Mode)?;
         rustix::fs::ftruncate(&fd, length).map_err(|errno| MemFdError::Resize { length, errno })?;
         Ok(Self { fd, length: mapped })
     }
@@ -161,6 +169,13 @@ impl MemFd {
     }
 }
 
+/// Whether nobody but the file's owner, and whoever the kernel keeps from nothing, can open it again for writing.
+#[must_use]
+pub fn is_written_by_owner_only(file: BorrowedFd<'_>) -> bool {
+    let others = Mode::WGRP | Mode::WOTH;
+    rustix::fs::fstat(file).is_ok_and(|stat| !Mode::from_raw_mode(stat.st_mode).intersects(others))
+}
+
 impl AsFd for MemFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -199,6 +214,17 @@ mod tests {
         assert!(rustix::fs::ftruncate(&file, 0).is_err());
         assert!(rustix::fs::ftruncate(&file, 2 * LENGTH).is_err());
         assert!(rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE).is_err());
+    }
+
+    #[test]
+    fn nobody_opens_one_for_writing_again() {
+        let (file, _mapping) = MemFd::region("r", LENGTH).expect("create");
+        assert!(is_written_by_owner_only(file.as_fd()));
+        let mode = rustix::fs::fstat(&file).expect("stat").st_mode;
+        // Root may do what the mode forbids, so that only the mode says what others may.
+        assert_eq!(mode & 0o777, 0o444, "{mode:o}");
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o464)).expect("its owner may");
+        assert!(!is_written_by_owner_only(file.as_fd()));
     }
 
     #[test]

@@ -39,7 +39,7 @@ fn a_region_lies_in_huge_pages_for_everyone() {
     let bytes = 8 * HUGE + 12_288;
     let (pool, fd) = Pool::new("huge", bytes).expect("pool");
     assert_eq!(populated(fd.as_fd()), bytes, "neither holes nor more than was asked for");
-    let region = admit(fd.as_fd(), bytes).expect("admitted");
+    let region = admit(fd, bytes).expect("admitted");
     region.mapping.populate().expect("populate");
     if !gives_huge_pages() {
         eprintln!("this host gives no huge pages for shared memory: not checked");
@@ -60,7 +60,7 @@ fn a_small_region_lies_in_ordinary_pages() {
 fn large_mappings_see_the_same_bytes_to_the_last_one() {
     let bytes = 3 * HUGE + 4096;
     let (file, ours) = MemFd::region("r", bytes).expect("region");
-    let region = admit(file.as_fd(), bytes).expect("admitted");
+    let region = admit(file.as_fd().try_clone_to_owned().expect("a descriptor"), bytes).expect("admitted");
     assert_eq!(region.mapping.length() as u64, bytes);
     assert!(region.mapping.window(bytes, 1).is_none());
     for at in [0, 1, HUGE - 1, HUGE, 2 * HUGE + 77, 3 * HUGE, bytes - 1] {
@@ -78,7 +78,7 @@ fn large_mappings_see_the_same_bytes_to_the_last_one() {
 fn a_hole_in_a_huge_page_is_a_hole() {
     let (file, ours) = MemFd::region("r", 2 * HUGE).expect("region");
     ours.window(HUGE - 1, 2).expect("inside").write(b"ab");
-    let region = admit(file.as_fd(), 2 * HUGE).expect("admitted");
+    let region = admit(file.as_fd().try_clone_to_owned().expect("a descriptor"), 2 * HUGE).expect("admitted");
     fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, HUGE, 4096).expect("punch");
     let mut seen = [1; 2];
     region.mapping.window(HUGE - 1, 2).expect("inside").read(&mut seen);

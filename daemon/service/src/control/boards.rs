@@ -80,5 +80,6 @@ fn shared(name: &str, bytes: u64) -> Result<(MemFd, Arc<Mapping>), String> {
     let (file, populated) = MemFd::region(name, bytes).map_err(|e| e.to_string())?;
     drop(populated);
     let mapping = Mapping::foreign(file.as_fd(), file.length(), Protection::ReadWrite);
-    Ok((file, Arc::new(mapping.map_err(|e| e.to_string())?)))
+    let kept = file.as_fd().try_clone_to_owned().map_err(|e| e.to_string())?;
+    Ok((file, Arc::new(mapping.map_err(|e| e.to_string())?.keep_file(kept))))
 }

@@ -9,6 +9,7 @@ use std::{
 use ringway_abi::control::{CellOffer, RefusalKind, Reply};
 use ringway_cell::Cell;
 use ringway_mem::{Mapping, MemFd, Protection};
+use rustix::io::Errno;
 
 use super::{
     Control,
@@ -132,13 +133,15 @@ impl Control {
         &mut self,
         key: SessionKey,
         number: u32,
-        result: Result<(u64, u64, Arc<OwnedFd>), MapRefusal>,
+        result: Result<(u64, Arc<Mapping>), MapRefusal>,
     ) {
-        let answer = result.map_err(map_refusal).and_then(|(region, length, file)| {
-            let file = file.try_clone().map_err(|e| {
+        let answer = result.map_err(map_refusal).and_then(|(region, mapping)| {
+            // Every region that was admitted has its file.
+            let file = mapping.file().map_or(Err(Errno::BADF.into()), |file| file.try_clone_to_owned());
+            let file = file.map_err(|e| {
                 (RefusalKind::Busy, format!("the daemon has no descriptor for it ({e}); try again"))
             })?;
-            Ok((Reply::Region { region, length }, file))
+            Ok((Reply::Region { region, length: mapping.length() as u64 }, file))
         });
         if let Some(session) = self.sessions.get_mut(&key) {
             session.end();

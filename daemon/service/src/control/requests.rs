@@ -1,8 +1,7 @@
 //! What clients ask on the control socket.
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
+    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
@@ -168,7 +167,7 @@ impl Control {
         let bytes = u64::try_from(size.st_size).unwrap_or(0);
         self.begin(key)?;
         let admitted = self.users.add_region(uid, bytes).and_then(|()| {
-            ringway_mem::admit(fd.as_fd(), bytes).map_err(|e| {
+            ringway_mem::admit(fd, bytes).map_err(|e| {
                 self.users.remove_regions(uid, 1, bytes);
                 memory(e.to_string())
             })
@@ -179,9 +178,8 @@ impl Control {
                 session.regions += 1;
                 session.region_bytes += bytes;
                 let mapping = region.mapping;
-                // Kept for ranks that share memory with this one.
-                let file = (self.config.isolation == Isolation::Cell).then(|| Arc::new(fd));
-                self.engine.send(Command::AddRegion { session: key, number, mapping, file });
+                let shared = self.config.isolation == Isolation::Cell;
+                self.engine.send(Command::AddRegion { session: key, number, mapping, shared });
                 Ok(None)
             }
             Err(refusal) => {

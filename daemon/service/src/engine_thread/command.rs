@@ -34,7 +34,7 @@ pub(crate) enum Command {
     /// A client went. Answered by [`Event::SessionGone`].
     EndSession { session: SessionKey, how: RankFailure },
     /// Admit a mapping as a region. Answered by [`Event::RegionAdded`].
-    AddRegion { session: SessionKey, number: u32, mapping: Arc<Mapping>, file: Option<Arc<OwnedFd>> },
+    AddRegion { session: SessionKey, number: u32, mapping: Arc<Mapping>, shared: bool },
     /// Forget a region. Answered by [`Event::RegionRemoved`].
     RemoveRegion { session: SessionKey, number: u32, region: u64 },
     /// Make a communicator's queue pairs. Answered by [`Event::Opened`].
@@ -144,7 +144,7 @@ pub(crate) enum Event {
     /// A communicator failed.
     Failed { group: GroupKey, failure: Failure },
     /// The region's handle, its bytes and its memory file, or why it is not handed out.
-    RegionMapped { session: SessionKey, number: u32, result: Result<(u64, u64, Arc<OwnedFd>), MapRefusal> },
+    RegionMapped { session: SessionKey, number: u32, result: Result<(u64, Arc<Mapping>), MapRefusal> },
     /// The daemon has looked.
     Inspected { session: SessionKey, number: u32 },
     /// Why the communicator has failed, if it has.

@@ -1,6 +1,6 @@
 //! What the control thread asks for.
 
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::sync::Arc;
 
 use ringway_engine::{CommunicatorSpec, Failure, LocalRank, RankFailure};
 use ringway_mem::Mapping;
@@ -40,9 +40,9 @@ impl EngineThread {
                 self.clients.insert(session, client);
             }
             Command::EndSession { session, how } => self.end_session(session, how),
-            Command::AddRegion { session, number, mapping, file } => {
+            Command::AddRegion { session, number, mapping, shared } => {
                 let length = mapping.length() as u64;
-                let result = self.add_region(session, mapping, file);
+                let result = self.add_region(session, mapping, shared);
                 self.tell(Event::RegionAdded { session, number, length, result });
             }
             Command::RemoveRegion { session, number, region } => {
@@ -91,7 +91,7 @@ impl EngineThread {
         &mut self,
         session: SessionKey,
         mapping: Arc<Mapping>,
-        file: Option<Arc<OwnedFd>>,
+        shared: bool,
     ) -> Result<u64, RegionRefusal> {
         let no_room = |why: String| RegionRefusal::NoRoom(format!("the daemon has no room for it: {why}"));
         let Some(client) = self.clients.get_mut(&session).filter(|c| c.ended.is_none()) else {
@@ -101,7 +101,7 @@ impl EngineThread {
             self.device.register(Arc::clone(&mapping), Access::ALL).map_err(|e| no_room(e.to_string()))?;
         let id = self.memory.add(Arc::clone(&mapping));
         self.engine.add_region(id, keys);
-        let region = Region { session, id, key: keys.local, mapping, file, uses: 0 };
+        let region = Region { session, id, key: keys.local, mapping, shared, uses: 0 };
         match self.regions.insert(region) {
             Ok(handle) => {
                 self.memory.set_owner(id, session, handle);

@@ -1,10 +1,11 @@
 //! What the daemon does about cells beside working in them: it looks into them when a rank cannot go on, ends them when
 //! their communicator fails, and hands out the regions that their ranks name.
 
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::sync::Arc;
 
 use ringway_cell::{Cell, Contradiction, SLOTS};
 use ringway_engine::{Failure, RankFailure};
+use ringway_mem::Mapping;
 use ringway_verbs::Time;
 
 use super::{
@@ -119,7 +120,7 @@ impl EngineThread {
         &mut self,
         session: SessionKey,
         (communicator, rank, handle): (u32, u32, u64),
-    ) -> Result<(u64, u64, Arc<OwnedFd>), MapRefusal> {
+    ) -> Result<(u64, Arc<Mapping>), MapRefusal> {
         let (key, _) = self.place(session, communicator).ok_or(MapRefusal::NoCell)?;
         let cell = self.cells.get(key).filter(|cell| cell.reason.is_none());
         let board = self.groups.get(&key).and_then(|group| self.memory.boards.get(group.id));
@@ -129,11 +130,9 @@ impl EngineThread {
             (None, None) => return Err(MapRefusal::NoCell),
         };
         let owner = owner.ok_or(MapRefusal::Rank { rank })?;
-        let region = self.regions.get(handle).filter(|region| region.session == owner);
-        let unknown = MapRefusal::Region { rank, region: handle };
-        let region = region.ok_or(unknown.clone())?;
-        let file = region.file.as_ref().ok_or(unknown)?;
-        Ok((handle, region.mapping.length() as u64, Arc::clone(file)))
+        let region = self.regions.get(handle).filter(|region| region.session == owner && region.shared);
+        let region = region.ok_or(MapRefusal::Region { rank, region: handle })?;
+        Ok((handle, Arc::clone(&region.mapping)))
     }
 
     /// Why the communicator that a session calls so has failed.

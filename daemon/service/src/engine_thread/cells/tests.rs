@@ -38,7 +38,8 @@ impl Tenant {
             let session = SessionKey(number * 100 + u64::from(rank));
             group.seat(rank, session);
             let mapping = map(REGION);
-            let region = Region { session, id: RegionId(0), key: LocalKey(0), mapping, file: None, uses: 0 };
+            let region =
+                Region { session, id: RegionId(0), key: LocalKey(0), mapping, shared: false, uses: 0 };
             members.push((Member::new(cell.clone(), rank), regions.insert(region).expect("room")));
         }
         cells.add(group);
