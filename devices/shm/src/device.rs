@@ -62,8 +62,8 @@ struct Slot {
     pair: Option<Box<QueuePair>>,
 }
 
-/// The last generation of queue pairs in one slot: numbers have 31 bits.
-const GENERATION_MAX: u16 = 0x7fff;
+/// The last generation of queue pairs in one slot.
+const GENERATION_MAX: u16 = (1 << (QueuePairNumber::BITS - u16::BITS)) - 1;
 
 /// The verbs contract between processes of one host. See the crate's documentation.
 #[derive(Debug)]

@@ -25,9 +25,15 @@ pub use request::{
     ReceiveRequest, RemoteKey, RemoteSlice, Status, WorkRequest,
 };
 
-/// Names a queue pair on its device, which gives numbers of 31 bits: whoever has two devices tells them apart by the last.
+/// Names a queue pair on its device, which gives numbers of [`QueuePairNumber::BITS`] bits: whoever has several devices tells
+/// them apart by the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueuePairNumber(pub u32);
+
+impl QueuePairNumber {
+    /// Bits of the numbers that a device gives.
+    pub const BITS: u32 = 30;
+}
 
 /// Where a queue pair is in its life (IBA volume 1, 10.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
