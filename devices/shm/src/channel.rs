@@ -301,16 +301,18 @@ impl Channel {
         }
     }
 
-    /// Makes what was pushed visible, tells the peer of what was executed, and wakes it if it sleeps. In this order: the
-    /// peer looks at the counts all the time, so that writing them waits for their line, and whatever is written after
-    /// them waits as well.
+    /// Makes what was pushed visible, tells the peer of what was executed, and wakes it if it sleeps; whether it did. In this
+    /// order: the peer looks at the counts all the time, so that writing them waits for their line, and whatever is written
+    /// after them waits as well.
     #[inline]
-    pub(crate) fn publish(&mut self, executed: u64, pulled: u64) {
+    pub(crate) fn publish(&mut self, executed: u64, pulled: u64) -> bool {
         self.news |= self.responses_out.publish() | self.requests_out.publish();
         self.tell(executed, pulled);
-        if std::mem::take(&mut self.news) && wake::armed(&self.words.armed[1].word()) != 0 {
+        let sleeps = std::mem::take(&mut self.news) && wake::armed(&self.words.armed[1].word()) != 0;
+        if sleeps {
             ring_bell(self.doorbell.as_fd());
         }
+        sleeps
     }
 
     /// Has the peer ring this side's bell from now on, or not any more.

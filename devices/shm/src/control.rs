@@ -2,7 +2,10 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ringway_mem::passing::{self, ReceiveError, SendError};
+use ringway_mem::{
+    is_written_by_owner_only,
+    passing::{self, ReceiveError, SendError},
+};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -22,8 +25,8 @@ const BACKLOG: i32 = 128;
 pub(crate) enum Message {
     /// The first of who connects: the token it was given, its file and its doorbell.
     Hello { token: Token, file: OwnedFd, doorbell: OwnedFd },
-    /// The answer: file and doorbell.
-    Welcome { file: OwnedFd, doorbell: OwnedFd },
+    /// The answer: the token of who connected, file and doorbell.
+    Welcome { token: Token, file: OwnedFd, doorbell: OwnedFd },
     /// A region that entries will name.
     Region { key: u32, file: OwnedFd },
     /// A region that no entry will name any more.
@@ -50,7 +53,7 @@ fn parse(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Option<Message> {
     let mut files = descriptors.into_iter();
     let message = match tag {
         HELLO => Message::Hello { token: *token, file: files.next()?, doorbell: files.next()? },
-        WELCOME => Message::Welcome { file: files.next()?, doorbell: files.next()? },
+        WELCOME => Message::Welcome { token: *token, file: files.next()?, doorbell: files.next()? },
         REGION => Message::Region { key, file: files.next()? },
         FORGET => Message::Forget { key },
         _ => return None,
@@ -81,8 +84,12 @@ pub(crate) fn say_hello(
     send(socket, &emit(HELLO, 0, token), &files)
 }
 
-pub(crate) fn say_welcome(socket: BorrowedFd<'_>, files: [BorrowedFd<'_>; 2]) -> Result<(), ShmFailure> {
-    send(socket, &emit(WELCOME, 0, &[0; TOKEN_BYTES]), &files)
+pub(crate) fn say_welcome(
+    socket: BorrowedFd<'_>,
+    token: &Token,
+    files: [BorrowedFd<'_>; 2],
+) -> Result<(), ShmFailure> {
+    send(socket, &emit(WELCOME, 0, token), &files)
 }
 
 pub(crate) fn share(socket: BorrowedFd<'_>, key: u32, file: BorrowedFd<'_>) -> Result<(), ShmFailure> {
@@ -129,9 +136,13 @@ pub(crate) fn connect(name: &Name) -> Result<OwnedFd, ShmFailure> {
     Ok(connection)
 }
 
-/// A descriptor for the same memory that cannot be used to write it.
+/// A descriptor for the same memory that cannot be used to write it, neither as it is nor by opening the file again; `None`
+/// where there can be none.
 pub(crate) fn read_only(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     use std::os::fd::AsRawFd;
+    if !is_written_by_owner_only(file) {
+        return None;
+    }
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open(path, flags, rustix::fs::Mode::empty()).ok()

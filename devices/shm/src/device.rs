@@ -1,6 +1,7 @@
 //! The device: the table of queue pairs, and the loop body.
 
-use core::mem::MaybeUninit;
+mod sockets;
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -14,28 +15,20 @@ use ringway_verbs::{
 use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
 
+use self::sockets::{ARRIVALS_MAX, BELL, LISTENER, watch};
 use crate::channel::Lane;
-use crate::control::{self, Message};
+use crate::control;
+use crate::counters::Counters;
 use crate::endpoint::{Name, decode, encode, random};
 use crate::entry::MAX_MESSAGE;
-use crate::queue_pair::{Offer, Phase, QueuePair, SendEntry, Shared};
+use crate::queue_pair::{Phase, QueuePair, SendEntry, Shared};
 use crate::receive::{receive, take_responses};
 use crate::regions::Exports;
 use crate::transmit::transmit;
 use crate::{ShmError, ShmFailure};
 
-/// How often sockets are looked at while nobody is connecting, in nanoseconds: a peer's death is known that late.
-const SOCKETS_EVERY_NS: u64 = 5_000_000;
-/// Sockets that are looked at in one turn, and peers that may be about to say who they are.
-const SOCKETS_PER_TURN: usize = 64;
-const ARRIVALS_MAX: usize = 64;
 /// The deepest queue.
 const MAX_DEPTH: u32 = 1 << 16;
-/// What an event is about, if not a queue pair's socket.
-const BELL: u64 = u64::MAX;
-const LISTENER: u64 = u64::MAX - 1;
-const ARRIVAL: u64 = u64::MAX - 2;
-
 /// What a device needs to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -118,6 +111,7 @@ impl ShmDevice {
             memory: RegionTable::new(config.max_regions),
             exports: Exports::default(),
             completions: VecDeque::new(),
+            counters: Counters::default(),
             changed: false,
             now: Time(0),
         };
@@ -170,130 +164,6 @@ impl ShmDevice {
         }
     }
 
-    /// Looks at the sockets: who connects, whose region can be mapped, and who is gone.
-    fn look_at_sockets(&mut self) {
-        self.next_look = Time(self.shared.now.0.saturating_add(SOCKETS_EVERY_NS));
-        let mut found = [const { MaybeUninit::uninit() }; SOCKETS_PER_TURN];
-        let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok((found, _)) = epoll::wait(&self.events, &mut found, Some(&zero)) else { return };
-        for event in found {
-            match event.data.u64() {
-                BELL => _ = rustix::io::read(&self.bell, &mut [0; 8]),
-                LISTENER => self.accept(),
-                ARRIVAL => self.hear_arrivals(),
-                number => self.hear(number as u32),
-            }
-        }
-        if self.connecting > 0 {
-            self.expire();
-        }
-    }
-
-    fn accept(&mut self) {
-        for _ in 0..SOCKETS_PER_TURN {
-            let Some(socket) = control::accept(self.listener.as_fd()) else { break };
-            if self.arrivals.len() >= ARRIVALS_MAX {
-                // Whoever says nothing makes room for others.
-                self.arrivals.pop_front();
-            }
-            if watch(&self.events, &socket, ARRIVAL).is_ok() {
-                self.arrivals.push_back(socket);
-            }
-        }
-        self.hear_arrivals();
-    }
-
-    fn hear_arrivals(&mut self) {
-        for _ in 0..self.arrivals.len() {
-            let Some(socket) = self.arrivals.pop_front() else { return };
-            match control::receive(socket.as_fd()) {
-                Ok(None) => self.arrivals.push_back(socket),
-                Ok(Some(Message::Hello { token, file, doorbell })) => {
-                    let wanted = |pair: &&mut QueuePair| {
-                        pair.token == token
-                            && !pair.offered
-                            && matches!(pair.phase, Phase::Init | Phase::Connecting)
-                    };
-                    let mut pairs = self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut());
-                    // Without a queue pair for it the connection is closed here.
-                    if let Some(pair) = pairs.find(wanted) {
-                        pair.offered = true;
-                        pair.offer = Some(Offer { socket, file, doorbell });
-                        let number = pair.number.0;
-                        self.take_offer(number);
-                    }
-                }
-                // Closed, or no peer of ours.
-                _ => {}
-            }
-        }
-    }
-
-    /// Takes the connection that a queue pair was offered, once it wants one.
-    fn take_offer(&mut self, number: u32) {
-        let Self { slots, shared, bell, .. } = self;
-        let Some(pair) = find(slots, number) else { return };
-        if pair.phase != Phase::Connecting {
-            return;
-        }
-        let Some(offer) = pair.offer.take() else { return };
-        match pair.accept(offer, bell.as_fd()) {
-            Ok(()) => {
-                (pair.phase, pair.deadline, shared.changed) = (Phase::Ready, None, true);
-                self.connected(number);
-            }
-            Err(failure) => pair.fail(shared, failure, Status::TransportLost),
-        }
-        self.count_connecting();
-    }
-
-    /// A queue pair is connected: its socket is watched and its rings are looked at from now on.
-    fn connected(&mut self, number: u32) {
-        self.ready.push(number as u16);
-        let Some(pair) = self.slots.get(usize::from(number as u16)).and_then(|slot| slot.pair.as_deref())
-        else {
-            return;
-        };
-        if let Some(socket) = &pair.socket {
-            // One that is watched already stays so.
-            let _ = watch(&self.events, socket, number.into()).or_else(|_| {
-                epoll::modify(&self.events, socket, event(number.into()), epoll::EventFlags::IN)
-            });
-        }
-    }
-
-    fn hear(&mut self, number: u32) {
-        let Some((pair, shared)) = self.split(number) else { return };
-        let was = pair.phase;
-        if let Err(failure) = pair.listen(shared) {
-            // What it said before it went counts.
-            turn(pair, shared);
-            pair.fail(shared, failure, Status::TransportLost);
-        }
-        if was == Phase::Connecting {
-            if pair.phase == Phase::Ready {
-                self.connected(number);
-            }
-            self.count_connecting();
-        }
-    }
-
-    fn expire(&mut self) {
-        let now = self.shared.now;
-        for pair in self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut()) {
-            if pair.deadline.is_some_and(|deadline| deadline <= now) {
-                let failure = pair.failure.unwrap_or(ShmFailure::TimedOut);
-                pair.fail(&mut self.shared, failure, Status::TransportLost);
-            }
-        }
-        self.count_connecting();
-    }
-
-    fn count_connecting(&mut self) {
-        let pairs = self.slots.iter().filter_map(|slot| slot.pair.as_deref());
-        self.connecting = pairs.filter(|pair| pair.phase == Phase::Connecting).count();
-    }
-
     fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
         let mut taken = 0;
         for place in completions {
@@ -317,14 +187,6 @@ impl ShmDevice {
 fn find(slots: &mut [Slot], number: u32) -> Option<&mut QueuePair> {
     let pair = slots.get_mut(usize::from(number as u16))?.pair.as_deref_mut()?;
     (pair.number.0 == number).then_some(pair)
-}
-
-fn event(is: u64) -> epoll::EventData {
-    epoll::EventData::new_u64(is)
-}
-
-fn watch(events: &OwnedFd, file: &OwnedFd, is: u64) -> Result<(), Errno> {
-    epoll::add(events, file, event(is), epoll::EventFlags::IN)
 }
 
 /// How the oldest request ends: a queue pair that refuses, or is broken by this side, flushes; one that lost its peer says
@@ -363,6 +225,10 @@ impl Device for ShmDevice {
         capabilities
     }
 
+    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        self.shared.counters.for_each(each);
+    }
+
     fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
         let keys = self.shared.memory.register(Arc::clone(&region), access)?;
         self.shared.exports.add(keys.local.0, &region);
@@ -373,11 +239,12 @@ impl Device for ShmDevice {
         self.shared.memory.deregister(key)?;
         self.shared.exports.remove(key.0);
         for pair in self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut()) {
-            if pair.announced.remove(key.0)
+            if pair.announced.has(key.0)
                 && let Some(socket) = &pair.socket
+                && control::forget(socket.as_fd(), key.0).is_ok()
             {
-                // A peer that cannot be told keeps the region mapped until the connection ends.
-                let _ = control::forget(socket.as_fd(), key.0);
+                // A peer that cannot be told keeps the region mapped until another takes its place.
+                pair.announced.remove(key.0);
             }
         }
         Ok(())
@@ -431,12 +298,12 @@ impl Device for ShmDevice {
         if pair.phase != Phase::Init {
             return Err(ConnectError::WrongState);
         }
-        pair.phase = Phase::Connecting;
+        (pair.phase, pair.peer) = (Phase::Connecting, token);
         pair.deadline = Some(Time(shared.now.0.saturating_add(shared.config.connect_timeout_ns)));
         shared.changed = true;
         if role == Role::Active {
             (pair.offered, pair.offer) = (true, None);
-            let opened = control::connect(&name).and_then(|socket| pair.open(socket, &token, bell.as_fd()));
+            let opened = control::connect(&name).and_then(|socket| pair.open(socket, bell.as_fd()));
             if let Err(failure) = opened {
                 // The next poll says so: what is posted until then fails with it.
                 (pair.failure, pair.deadline) = (Some(failure), Some(Time(0)));
@@ -558,7 +425,7 @@ impl Device for ShmDevice {
     }
 
     fn arm(&mut self) -> bool {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        self.quiet_bell();
         if !std::mem::replace(&mut self.armed, true) {
             self.set_armed(true);
         }

@@ -27,7 +27,10 @@ pub enum ShmError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ShmFailure {
     /// Nobody has a socket of this name.
-    #[error("nobody is there on this host: the other daemon has ended, or is in another network namespace")]
+    #[error(
+        "nobody is there on this host: the other daemon has ended, is in another network namespace, or is kept away by a \
+         security policy"
+    )]
     Refused,
     /// The peer did not connect or answer in time.
     #[error("the peer did not connect in time")]
@@ -41,6 +44,9 @@ pub enum ShmFailure {
     /// There is no memory for the rings.
     #[error("the system has no memory or no descriptor for a connection's rings; check the limits")]
     Memory,
+    /// Pages of the peer's memory are gone.
+    #[error("pages of the peer's memory are gone: its client took them away, or this host has no memory")]
+    PagesLost,
     /// The peer refused a request.
     #[error("the peer refused a request")]
     RefusedRequest,

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use ringway_mem::{Mapping, MemFd, Protection};
+use ringway_mem::{Mapping, MemFd, Protection, is_written_by_owner_only};
 use ringway_ring::PushError;
 use ringway_verbs::{
     Access, Completion, Device, LocalSlice, MemoryKeys, Operation, QueuePairConfig, QueuePairNumber,
@@ -15,6 +15,7 @@ use crate::channel::{Channel, FILE_BYTES, Lane, OwnFile};
 use crate::control::{self, Message};
 use crate::endpoint::{decode, encode, random};
 use crate::entry::{Entry, Kind, Raw, Source};
+use crate::regions::TOLD_MAX;
 use crate::{ShmConfig, ShmDevice, ShmFailure};
 
 const LENGTH: u64 = 8192;
@@ -84,7 +85,8 @@ impl Victim {
         control::say_hello(socket.as_fd(), &token, [own.file(), bell.as_fd()]).expect("said");
         loop {
             self.poll();
-            if let Some(Message::Welcome { file, doorbell }) = control::receive(socket.as_fd()).expect("open")
+            if let Some(Message::Welcome { file, doorbell, .. }) =
+                control::receive(socket.as_fd()).expect("open")
             {
                 return (socket, own.join(file.as_fd(), doorbell).expect("joined"));
             }
@@ -175,7 +177,7 @@ proptest! {
         let mut victim = Victim::new();
         let (socket, mut channel) = victim.connect();
         victim.post();
-        let memory = MemFd::create("peer", LENGTH).expect("memory");
+        let memory = MemFd::region("peer", LENGTH).expect("memory").0;
         for act in acts {
             match act {
                 Act::Put(response, raw) => {
@@ -246,4 +248,61 @@ fn what_a_peer_gets_can_only_be_read() {
     };
     assert!(Mapping::shared(file.as_fd(), LENGTH as usize, Protection::Read).is_ok());
     assert!(Mapping::shared(file.as_fd(), LENGTH as usize, Protection::ReadWrite).is_err());
+    // Nor by opening it again, but for its owner.
+    assert!(is_written_by_owner_only(file.as_fd()));
+}
+
+#[test]
+fn a_file_that_others_may_open_for_writing_is_not_handed_out() {
+    let mut victim = Victim::new();
+    let (file, mapping) = MemFd::region("open", LENGTH).expect("memory");
+    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o666)).expect("ours");
+    let mapping = Arc::new(mapping.keep_file(file.into_fd()));
+    victim.open = (Arc::clone(&mapping), victim.device.register(mapping, Access::ALL).expect("registered"));
+    let (socket, _channel) = victim.connect();
+    victim.post();
+    victim.poll();
+    assert!(matches!(control::receive(socket.as_fd()), Ok(None)), "its bytes go through staging memory");
+}
+
+#[test]
+fn a_region_that_is_no_memory_of_fixed_size_and_one_too_many_are_refused() {
+    let (good, _mapping) = MemFd::region("good", LENGTH).expect("memory");
+    let loose = MemFd::create("loose", LENGTH).expect("memory");
+    let regular = std::fs::File::open("/proc/self/exe").expect("a file");
+    for (file, shared) in
+        [(loose.as_fd(), 1), (regular.as_fd(), 1), (good.as_fd(), TOLD_MAX), (good.as_fd(), TOLD_MAX + 1)]
+    {
+        let mut victim = Victim::new();
+        let (socket, _channel) = victim.connect();
+        for key in (1_u32..).take(shared) {
+            control::share(socket.as_fd(), key, file).expect("sent");
+            victim.poll();
+        }
+        let refused = victim.device.last_error(victim.queue_pair);
+        assert_eq!(refused, (shared != TOLD_MAX).then_some(ShmFailure::Protocol), "{shared}");
+        victim.is_unharmed();
+    }
+}
+
+/// Names are no secret, and free again when their device has ended.
+#[test]
+fn who_took_the_name_of_a_device_that_ended_is_not_believed() {
+    let mut victim = Victim::new();
+    let endpoint = victim.device.endpoint(victim.queue_pair).expect("an endpoint");
+    let (_, token) = decode(&endpoint).expect("one of ours");
+    let name = random().expect("random");
+    let listener = control::listen(&name).expect("listening");
+    let ended = encode(&name, &random().expect("random")).expect("fits");
+    victim.device.connect(victim.queue_pair, &ended, Role::Active).expect("connecting");
+    let socket = control::accept(listener.as_fd()).expect("a connection");
+    let Ok(Some(Message::Hello { token: shown, .. })) = control::receive(socket.as_fd()) else {
+        panic!("the device says whom it looks for")
+    };
+    assert_ne!(shown, token);
+    let own = OwnFile::new().expect("memory");
+    control::say_welcome(socket.as_fd(), &shown, [own.file(), own.file()]).expect("said");
+    victim.poll();
+    assert_eq!(victim.device.last_error(victim.queue_pair), Some(ShmFailure::Protocol));
+    victim.is_unharmed();
 }

@@ -9,20 +9,25 @@
 //!
 //! # Trust
 //! Everything is fetched by whoever it is for, after the keys, ranges and rights of its own regions were checked: nobody maps
-//! anything of the other's for writing. What is read of the other's is copied first, then looked at. A peer can read
-//! whole regions that were used with it; connect to daemons only that may.
+//! anything of the other's for writing, nor gets a descriptor that it could open again for writing: a region whose file's
+//! mode lets others than its owner write is not handed out, and its bytes go through staging memory. (Processes of the
+//! owner's, and root's, the kernel keeps from nothing.) What is read of the other's is copied first, then looked at. A peer
+//! can read whole regions that were used with it; connect to daemons only that may.
 //!
 //! # Order
 //! Requests are executed in the order they were posted. What changes memory waits until the peer has fetched what
 //! earlier READs gave it. A SEND waits in its ring for a receive; responses have a ring of their own and pass it.
 //!
 //! # Who finds whom
-//! A device listens on a Unix socket of a random name, which works between processes of one network namespace. The socket
-//! of a connection carries the files, and its end is how the other's death is noticed.
+//! A device listens on a Unix socket of a random name, which works between processes of one network namespace. Anybody there
+//! can connect, and take the name of a device that has ended; so either side shows the secret that stands in the other's
+//! endpoint before anything else. The socket of a connection carries the files, and its end is how the other's death is
+//! noticed.
 #![forbid(unsafe_code)]
 
 mod channel;
 mod control;
+mod counters;
 mod device;
 mod endpoint;
 mod entry;

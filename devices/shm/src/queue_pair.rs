@@ -11,7 +11,8 @@ use ringway_verbs::{
 
 use crate::channel::{Channel, OwnFile};
 use crate::control::{self, Message};
-use crate::endpoint::Token;
+use crate::counters::Counters;
+use crate::endpoint::{TOKEN_BYTES, Token};
 use crate::entry::{Entry, Source};
 use crate::regions::{Announced, Exports, Imports};
 use crate::{ShmConfig, ShmFailure};
@@ -82,6 +83,7 @@ pub(crate) struct Shared {
     pub(crate) memory: RegionTable,
     pub(crate) exports: Exports,
     pub(crate) completions: VecDeque<Completion>,
+    pub(crate) counters: Counters,
     /// A queue pair changed its state since the caller last asked to block.
     pub(crate) changed: bool,
     pub(crate) now: Time,
@@ -91,7 +93,9 @@ pub(crate) struct Shared {
 pub(crate) struct QueuePair {
     pub(crate) number: QueuePairNumber,
     pub(crate) config: QueuePairConfig,
+    /// What shows a peer that this queue pair is meant, and what shows the peer's that it is answered by this one.
     pub(crate) token: Token,
+    pub(crate) peer: Token,
     pub(crate) phase: Phase,
     pub(crate) failure: Option<ShmFailure>,
     pub(crate) deadline: Option<Time>,
@@ -141,6 +145,7 @@ impl QueuePair {
             number,
             config,
             token,
+            peer: [0; TOKEN_BYTES],
             phase: Phase::Init,
             failure: None,
             deadline: None,
@@ -194,14 +199,9 @@ impl QueuePair {
     }
 
     /// Opens the connection: the peer's device is told which queue pair is meant.
-    pub(crate) fn open(
-        &mut self,
-        socket: OwnedFd,
-        token: &Token,
-        bell: BorrowedFd<'_>,
-    ) -> Result<(), ShmFailure> {
+    pub(crate) fn open(&mut self, socket: OwnedFd, bell: BorrowedFd<'_>) -> Result<(), ShmFailure> {
         let own = OwnFile::new()?;
-        control::say_hello(socket.as_fd(), token, [own.file(), bell])?;
+        control::say_hello(socket.as_fd(), &self.peer, [own.file(), bell])?;
         (self.own, self.socket) = (Some(own), Some(socket));
         Ok(())
     }
@@ -209,7 +209,7 @@ impl QueuePair {
     /// Takes the connection that the peer has opened.
     pub(crate) fn accept(&mut self, offer: Offer, bell: BorrowedFd<'_>) -> Result<(), ShmFailure> {
         let own = OwnFile::new()?;
-        control::say_welcome(offer.socket.as_fd(), [own.file(), bell])?;
+        control::say_welcome(offer.socket.as_fd(), &self.peer, [own.file(), bell])?;
         self.socket = Some(offer.socket);
         self.channel = Some(own.join(offer.file.as_fd(), offer.doorbell)?);
         Ok(())
@@ -218,9 +218,14 @@ impl QueuePair {
     /// What the peer has sent over the socket.
     pub(crate) fn listen(&mut self, shared: &mut Shared) -> Result<(), ShmFailure> {
         while let Some(socket) = &self.socket {
+            shared.counters.system_calls += 1;
             match control::receive(socket.as_fd())? {
                 None => return Ok(()),
-                Some(Message::Welcome { file, doorbell }) => {
+                // Not from whoever took the peer's name when it had ended.
+                Some(Message::Welcome { token, .. }) if token != self.token => {
+                    return Err(ShmFailure::Protocol);
+                }
+                Some(Message::Welcome { file, doorbell, .. }) => {
                     let own = self.own.take().ok_or(ShmFailure::Protocol)?;
                     self.channel = Some(own.join(file.as_fd(), doorbell)?);
                     (self.phase, self.deadline, shared.changed) = (Phase::Ready, None, true);
@@ -230,6 +235,7 @@ impl QueuePair {
                         return Err(ShmFailure::Protocol);
                     }
                     self.imports.add(key, &file)?;
+                    shared.counters.regions_mapped += 1;
                 }
                 Some(Message::Forget { key }) => self.imports.remove(key),
                 Some(Message::Hello { .. }) => return Err(ShmFailure::Protocol),
@@ -330,9 +336,11 @@ impl QueuePair {
         let _ = self.catch_up(shared);
         (self.phase, self.failure, self.deadline, shared.changed) =
             (Phase::Failed, Some(failure), None, true);
+        shared.counters.failures += u64::from(failure != ShmFailure::Local);
         if let Some(channel) = self.channel.take() {
             channel.close();
             channel.ring();
+            shared.counters.rang(true);
         }
         (self.socket, self.offer, self.own) = (None, None, None);
         self.imports = Imports::default();

@@ -42,7 +42,7 @@ pub(crate) fn receive(pair: &mut QueuePair, shared: &mut Shared) -> Result<(), S
                 break;
             }
             Begun::Refused(status) => {
-                refuse(pair, status);
+                refuse(pair, shared, status);
                 return Err(ShmFailure::RefusedPeer);
             }
         }
@@ -154,6 +154,7 @@ fn answer(pair: &mut QueuePair, shared: &mut Shared, entry: &Entry) -> Result<Be
     };
     pair.responses.push_back(response);
     pair.executed += 1;
+    shared.counters.messages_received += 1;
     release(pair, Lane::Requests, false);
     Ok(Begun::Yes)
 }
@@ -172,7 +173,7 @@ fn remote(
 }
 
 /// Says why the request that is next was not executed, and that nothing will be any more.
-fn refuse(pair: &mut QueuePair, status: Status) {
+fn refuse(pair: &mut QueuePair, shared: &mut Shared, status: Status) {
     let executed = pair.executed;
     let pulled = pair.pulled;
     if let Some(channel) = &mut pair.channel {
@@ -180,7 +181,7 @@ fn refuse(pair: &mut QueuePair, status: Status) {
         channel.tell(executed, pulled);
         // A peer that keeps to the rules has left room; another one hears that the connection is closed.
         let _ = channel.responses_out.push(&Entry::refused(status));
-        channel.publish(executed, pulled);
+        shared.counters.rang(channel.publish(executed, pulled));
     }
 }
 
@@ -226,6 +227,7 @@ fn copy_request(pair: &mut QueuePair, shared: &mut Shared, budget: &mut u64) -> 
         pair.complete_receive(shared, Status::Success, &message);
     }
     pair.executed += 1;
+    shared.counters.messages_received += 1;
     Ok(true)
 }
 
@@ -260,10 +262,18 @@ fn fetch(
         }
         Source::Shared { key, offset, .. } => {
             let offset = offset.checked_add(piece.taken).ok_or(ShmFailure::Protocol)?;
-            pair.imports.window(key, offset, into.length).map_or(0, |from| from.copy_to(&to))
+            let copied = pair.imports.window(key, offset, into.length).map_or(0, |from| from.copy_to(&to));
+            if pair.imports.has_lost_pages(key) {
+                return Err(ShmFailure::PagesLost);
+            }
+            copied
         }
     };
-    if copied == to.length() { Ok(()) } else { Err(ShmFailure::Protocol) }
+    if copied != to.length() {
+        return Err(ShmFailure::Protocol);
+    }
+    shared.counters.copied(piece.source, into.length);
+    Ok(())
 }
 
 /// The peer may use again what held a piece, which was all copied.

@@ -1,6 +1,6 @@
 //! What goes out: requests in the order they were posted, and responses.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use ringway_mem::RegionTable;
 use ringway_ring::{PeerFault, PushError};
@@ -9,6 +9,7 @@ use ringway_verbs::{LocalSlice, Operation, WorkRequest};
 use crate::ShmFailure;
 use crate::channel::{Channel, Lane};
 use crate::control;
+use crate::counters::Counters;
 use crate::entry::{Entry, INLINE_BYTES, Kind, Source};
 use crate::queue_pair::{MAX_READS, QueuePair, Response, Shared, copy, row};
 use crate::regions::{Announced, Exports};
@@ -34,17 +35,18 @@ pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared) -> Result<(), 
             break;
         }
         pair.built += 1;
+        shared.counters.messages_sent += 1;
         pair.partial = 0;
     }
     let (executed, pulled) = (pair.executed, pair.pulled);
     if let Some(channel) = &mut pair.channel {
-        channel.publish(executed, pulled);
+        shared.counters.rang(channel.publish(executed, pulled));
     }
     Ok(())
 }
 
 /// Puts the rest of a request into the ring; whether all of it is there now.
-fn request(pair: &mut QueuePair, shared: &Shared, request: &WorkRequest) -> Result<bool, ShmFailure> {
+fn request(pair: &mut QueuePair, shared: &mut Shared, request: &WorkRequest) -> Result<bool, ShmFailure> {
     let (kind, remote, immediate) = match request.operation {
         Operation::Send { immediate } => (Kind::Send, None, immediate),
         Operation::Write { remote } => (Kind::Write, Some(remote), None),
@@ -69,7 +71,7 @@ fn request(pair: &mut QueuePair, shared: &Shared, request: &WorkRequest) -> Resu
             inline(&shared.memory, request, *partial)
         } else {
             let bytes = row(request, *partial);
-            let straight = Straight { exports: &shared.exports, announced, socket: socket.as_fd() };
+            let straight = Straight::new(&shared.exports, &mut shared.counters, announced, socket);
             match place(channel, Lane::Requests, &shared.memory, bytes, straight)? {
                 Some(source) => source,
                 None => return Ok(false),
@@ -125,7 +127,7 @@ fn respond(pair: &mut QueuePair, shared: &mut Shared, response: Response) -> Res
         let count = shared.memory.window(&rest).map_or(0, |window| window.read(&mut bytes));
         Source::inline(bytes.get(..count).unwrap_or_default())
     } else {
-        let straight = Straight { exports: &shared.exports, announced, socket: socket.as_fd() };
+        let straight = Straight::new(&shared.exports, &mut shared.counters, announced, socket);
         match place(channel, Lane::Responses, &shared.memory, rest, straight)? {
             Some(source) => source,
             None => return Ok(false),
@@ -166,8 +168,37 @@ fn inline(memory: &RegionTable, request: &WorkRequest, from: u64) -> Source {
 /// What it takes for a peer to read straight from a region.
 struct Straight<'a> {
     exports: &'a Exports,
+    counters: &'a mut Counters,
     announced: &'a mut Announced,
-    socket: std::os::fd::BorrowedFd<'a>,
+    socket: &'a OwnedFd,
+}
+
+impl<'a> Straight<'a> {
+    const fn new(
+        exports: &'a Exports,
+        counters: &'a mut Counters,
+        announced: &'a mut Announced,
+        socket: &'a OwnedFd,
+    ) -> Self {
+        Self { exports, counters, announced, socket }
+    }
+
+    /// Tells the peer of a region, if it was not told before; whether it knows it. The first use of one takes a system call.
+    fn tell(self, key: u32) -> bool {
+        if self.announced.has(key) {
+            return true;
+        }
+        let Some(file) = self.exports.file(key).filter(|_| self.announced.has_room(key)) else {
+            return false;
+        };
+        self.counters.system_calls += 1;
+        let told = control::share(self.socket.as_fd(), key, file).is_ok();
+        if told {
+            self.counters.regions_told += 1;
+            self.announced.add(key);
+        }
+        told
+    }
 }
 
 /// Where the peer finds bytes: in their region, which it was told of, or a piece of them in staging memory. `None` when there
@@ -180,14 +211,8 @@ fn place(
     straight: Straight<'_>,
 ) -> Result<Option<Source>, ShmFailure> {
     let key = bytes.key.0;
-    if let Some(file) = straight.exports.file(key) {
-        // The first use of a region takes a system call. When it cannot be told, the bytes go the other way.
-        if !straight.announced.has(key) && control::share(straight.socket, key, file).is_ok() {
-            straight.announced.add(key);
-        }
-        if straight.announced.has(key) {
-            return Ok(Some(Source::Shared { key, offset: bytes.offset, length: bytes.length }));
-        }
+    if straight.tell(key) {
+        return Ok(Some(Source::Shared { key, offset: bytes.offset, length: bytes.length }));
     }
     let Some((offset, length)) = channel.outgoing(lane).stage(bytes.length)? else { return Ok(None) };
     let from = memory.window(&LocalSlice { length, ..bytes });
