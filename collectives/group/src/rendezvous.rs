@@ -175,11 +175,12 @@ impl Rendezvous {
             }
         }
         let said = said.iter().map(|(rank, devices)| format!("rank {rank}'s has `{}`", devices.join("`, `")));
-        let said: Vec<String> = said.collect();
+        let said = said.collect::<Vec<_>>().join(", ");
+        let places =
+            if said.contains(':') { "; one with a `:` works only in the place named after it" } else { "" };
         Some(format!(
-            "the nodes have no device in common: {}; configure one that works on every node (`ringway status` says \
-             there why another does not)",
-            said.join(", ")
+            "the nodes have no device in common: {said}; configure one that works on every node (`ringway status` says \
+             there why another does not{places})"
         ))
     }
 
