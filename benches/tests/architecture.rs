@@ -70,8 +70,8 @@ const CRATES: &[Crate] = &[
     safe(
         "daemon/service",
         &[
-            "types", "verbs", "mem", "ring", "tcp", "roce", "wrap", "plan", "reduce", "engine", "group",
-            "abi", "cell",
+            "types", "verbs", "mem", "ring", "shm", "tcp", "roce", "wrap", "plan", "reduce", "engine",
+            "group", "abi", "cell",
         ],
     ),
     safe("daemon/client", &["types", "abi", "ring", "mem", "cell"]),

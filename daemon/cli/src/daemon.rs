@@ -58,9 +58,10 @@ pub struct DaemonArgs {
     /// File with the cluster's key (64 hex digits, mode 0600): work with other nodes that have the same key
     #[arg(long, value_name = "FILE")]
     cluster_key_file: Option<String>,
-    /// What moves data between nodes: roce-xdp or roce-udp (RoCEv2 in user space over AF_XDP or UDP) or tcp; of several
-    /// (roce-udp,tcp) the first that works and that the nodes of a communicator have in common; auto: of all three, in
-    /// this order, those that can be expected to be faster than tcp here, and says why
+    /// What moves data between nodes: shm (memory shared by daemons of one host and network namespace), roce-xdp or roce-udp
+    /// (RoCEv2 in user space over AF_XDP or UDP) or tcp; of several (roce-udp,tcp) the first that works and that the nodes
+    /// of a communicator have in common; auto: of all, in this order, those that can be expected to be faster than tcp
+    /// here, and says why
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     /// Lose, spoil, repeat, delay or mark packets that come in over a roce device, for tests: loss=0.01,seed=7

@@ -18,7 +18,7 @@ use crate::{
 /// result checked exactly, then times an allreduce over a few sizes. The exit status tells whether all was right.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Device between the nodes.
+    /// Device between the nodes; auto takes shm where the nodes share the loopback network.
     #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICE_NAMES)]
     device: String,
     /// How the nodes reach each other.

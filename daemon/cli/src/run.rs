@@ -27,7 +27,7 @@ pub struct RunArgs {
     /// How many nodes to divide them over, each with a daemon of its own.
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=250))]
     nodes: u16,
-    /// The device between nodes.
+    /// The device between nodes; auto takes shm where the nodes share the loopback network.
     #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICE_NAMES)]
     device: String,
     /// How the nodes reach each other.

@@ -98,17 +98,22 @@ struct Node {
 }
 
 impl Node {
-    fn start(folder: &Path, number: usize, network: bool) -> Self {
+    fn start(folder: &Path, number: usize, device: Option<&str>) -> Self {
         let socket = folder.join(format!("{number}.sock"));
         let text = |path: &Path| Some(path.display().to_string());
         let mut settings = Settings { socket: text(&socket), ..Settings::default() };
-        if network {
+        if let Some(device) = device {
             let key = folder.join(format!("{number}.key"));
             fs::write(&key, "5a".repeat(32)).expect("a key");
             fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("its mode");
             let address = format!("127.0.{}.{}:0", std::process::id() % 250 + 1, number + 1);
             let free = TcpListener::bind(address).and_then(|l| l.local_addr()).expect("an address");
-            settings = Settings { cluster_key_file: text(&key), listen: Some(free.to_string()), ..settings };
+            settings = Settings {
+                cluster_key_file: text(&key),
+                listen: Some(free.to_string()),
+                device: Some(device.to_owned()),
+                ..settings
+            };
         }
         let config = settings.resolve().expect("settings");
         let (handle, stop) = stop_pair().expect("sockets");
@@ -246,12 +251,14 @@ fn twenty_rounds(
     allocated
 }
 
-fn nothing_is_allocated(nodes: usize, ranks: usize) {
+/// On one node, or on two that are joined by a device.
+fn nothing_is_allocated(device: Option<&str>, ranks: usize) {
+    let nodes = if device.is_some() { 2 } else { 1 };
     let folder = std::env::temp_dir().join(format!("rw-alloc-{}", std::process::id()));
     // A process of this number may have been killed before.
     let _ = fs::remove_dir_all(&folder);
     fs::DirBuilder::new().mode(0o700).create(&folder).expect("a folder");
-    let daemons: Vec<Node> = (0..nodes).map(|n| Node::start(&folder, n, nodes > 1)).collect();
+    let daemons: Vec<Node> = (0..nodes).map(|n| Node::start(&folder, n, device)).collect();
     let clients: Vec<Client> = (0..ranks).map(|r| daemons[r * nodes / ranks].client()).collect();
     let id = clients[0].unique_id(nodes > 1).expect("an id");
     let rest = Barrier::new(ranks);
@@ -280,7 +287,8 @@ fn nothing_is_allocated(nodes: usize, ranks: usize) {
 
 #[test]
 fn nothing_is_allocated_after_warm_up() {
-    // One after the other: the engines of both are threads of this process.
-    nothing_is_allocated(1, 2);
-    nothing_is_allocated(2, 4);
+    // One after the other: the engines of all are threads of this process.
+    nothing_is_allocated(None, 2);
+    nothing_is_allocated(Some("tcp"), 4);
+    nothing_is_allocated(Some("shm"), 4);
 }

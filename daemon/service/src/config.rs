@@ -100,6 +100,8 @@ pub enum Isolation {
 /// A kind of device that moves data between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceKind {
+    /// Memory shared with daemons of this host.
+    Shm,
     /// RoCEv2 in user space over AF_XDP, past the kernel.
     RoceXdp,
     /// RoCEv2 in user space over UDP sockets.
@@ -110,22 +112,25 @@ pub enum DeviceKind {
 
 impl DeviceKind {
     /// Every kind, those that go past more of the kernel first.
-    pub const ALL: [Self; 3] = [Self::RoceXdp, Self::RoceUdp, Self::Tcp];
+    pub const ALL: [Self; 4] = [Self::Shm, Self::RoceXdp, Self::RoceUdp, Self::Tcp];
 
     /// The name in settings and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Shm => "shm",
             Self::RoceXdp => "roce-xdp",
             Self::RoceUdp => "roce-udp",
             Self::Tcp => "tcp",
         }
     }
 
-    /// What it speaks with other nodes: kinds that speak the same understand each other.
+    /// What it speaks with other nodes: kinds that speak the same understand each other; of [`DeviceKind::Shm`] only within
+    /// one place.
     #[must_use]
     pub const fn protocol(self) -> &'static str {
         match self {
+            Self::Shm => "shm",
             Self::RoceXdp | Self::RoceUdp => "roce",
             Self::Tcp => "tcp",
         }
@@ -136,7 +141,7 @@ impl DeviceKind {
     pub const fn has_packets(self) -> bool {
         match self {
             Self::RoceXdp | Self::RoceUdp => true,
-            Self::Tcp => false,
+            Self::Shm | Self::Tcp => false,
         }
     }
 }

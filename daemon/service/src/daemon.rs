@@ -80,7 +80,7 @@ fn peers_config(config: &Config, open: &[Open]) -> PeersConfig {
         listen: network.map(|n| n.listen),
         advertised: network.map(|n| n.advertise),
         key: network.map(|n| n.cluster_key.clone()),
-        devices: open.iter().map(|open| open.protocol.to_owned()).collect(),
+        devices: open.iter().map(|open| open.protocol.clone()).collect(),
         times,
     }
 }

@@ -1,8 +1,11 @@
 //! The devices between nodes: which kinds, and what they are made of.
 
+mod place;
+
 use std::net::IpAddr;
 
 use ringway_roce::{Link, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink, ZeroCopy};
+use ringway_shm::{ShmConfig, ShmDevice};
 use ringway_tcp::{TcpConfig, TcpDevice};
 use ringway_wrap::{Capture, Faulty};
 
@@ -18,12 +21,23 @@ use crate::{
 const UDP_PACKET_BYTES_MIN: usize = 4096;
 
 /// An open device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Open {
     /// What it speaks. Nodes that speak the same can use it together, though their devices be of different kinds.
-    pub(crate) protocol: &'static str,
-    /// Its kind.
+    pub(crate) protocol: String,
+    /// Its kind's name.
     pub(crate) name: &'static str,
+}
+
+impl Open {
+    /// Why nodes do not have it in common.
+    pub(crate) fn why_not_common(&self) -> &'static str {
+        if self.name == DeviceKind::Shm.name() {
+            "it needs all nodes to be on this host and in this network namespace, and to have it open"
+        } else {
+            "not every node has it"
+        }
+    }
 }
 
 /// The devices and what belongs to them.
@@ -41,11 +55,13 @@ pub(crate) struct Made {
 struct One {
     device: NodeDevice,
     door: Option<Box<dyn DataDoor>>,
+    /// Where its peers must be, when they cannot be anywhere.
+    place: Option<String>,
 }
 
 impl One {
     fn new(device: NodeDevice) -> Self {
-        Self { device, door: None }
+        Self { device, door: None, place: None }
     }
 }
 
@@ -59,9 +75,9 @@ pub(crate) fn make(config: &Config) -> Result<Made, ServiceError> {
                 names(kinds)
             );
         }
-        let none = Open { protocol: "none", name: "none" };
+        let none = Open { protocol: "none".to_owned(), name: "none" };
         let device: NodeDevice = Box::<NoDevice>::default();
-        let devices = NodeDevices::new([(none.protocol, device)]);
+        let devices = NodeDevices::new([(none.protocol.clone(), device)]);
         return Ok(Made { devices, open: vec![none], refused: Vec::new(), door: None });
     };
     let kinds = wanted(config);
@@ -87,17 +103,22 @@ fn make_first(
     kinds: &[DeviceKind],
     mut make_one: impl FnMut(DeviceKind) -> Result<One, String>,
 ) -> Result<Made, ServiceError> {
-    let (mut devices, mut door) = (Vec::new(), None);
+    let (mut devices, mut door, mut spoken) = (Vec::new(), None, Vec::new());
     let (mut open, mut refused): (Vec<Open>, Vec<DeviceStatus>) = (Vec::new(), Vec::new());
     for kind in kinds {
-        let (protocol, name) = (kind.protocol(), kind.name());
-        if let Some(better) = open.iter().find(|better| better.protocol == protocol) {
-            tracing::debug!("device `{name}` is not used: `{}` is better", better.name);
+        let name = kind.name();
+        if spoken.contains(&kind.protocol()) {
+            tracing::debug!("device `{name}` is not used: a better one speaks `{}` as well", kind.protocol());
             continue;
         }
         match make_one(*kind) {
             Ok(one) => {
-                devices.push((protocol, one.device));
+                spoken.push(kind.protocol());
+                let protocol = match one.place {
+                    Some(place) => format!("{}:{place}", kind.protocol()),
+                    None => kind.protocol().to_owned(),
+                };
+                devices.push((protocol.clone(), one.device));
                 door = door.or(one.door);
                 open.push(Open { protocol, name });
             }
@@ -141,6 +162,13 @@ fn reasons(refused: &[DeviceStatus]) -> String {
 fn make_one(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Result<One, String> {
     let is_choice = config.device == DeviceChoice::Auto && !wants_packets(config);
     match kind {
+        DeviceKind::Shm => {
+            let place = place::place()?;
+            let mut shm = ShmConfig::default();
+            shm.max_regions = u32::from(u16::MAX);
+            let device = ShmDevice::new(shm).map_err(|error| error.to_string())?;
+            Ok(One { place: Some(place), ..One::new(Box::new(device)) })
+        }
         DeviceKind::Tcp => {
             let mut tcp = TcpConfig::new(network.advertise);
             tcp.source = Some(network.listen.ip()).filter(|ip| !ip.is_unspecified());
@@ -222,12 +250,12 @@ mod tests {
 
     #[test]
     fn the_first_of_each_protocol_that_works_is_opened() {
-        let [xdp, udp, tcp] = DeviceKind::ALL;
+        let [shm, xdp, udp, tcp] = DeviceKind::ALL;
         for (working, expected, refused) in [
-            (&[xdp, udp, tcp][..], &["roce-xdp", "tcp"][..], &[][..]),
-            (&[udp, tcp], &["roce-udp", "tcp"], &["roce-xdp"]),
-            (&[tcp], &["tcp"], &["roce-xdp", "roce-udp"]),
-            (&[udp], &["roce-udp"], &["roce-xdp", "tcp"]),
+            (&[shm, xdp, udp, tcp][..], &["shm", "roce-xdp", "tcp"][..], &[][..]),
+            (&[shm, udp, tcp], &["shm", "roce-udp", "tcp"], &["roce-xdp"]),
+            (&[tcp], &["tcp"], &["shm", "roce-xdp", "roce-udp"]),
+            (&[udp], &["roce-udp"], &["shm", "roce-xdp", "tcp"]),
         ] {
             let made = made(&DeviceKind::ALL, working).expect("one works");
             assert_eq!(open(&made), expected);
@@ -238,9 +266,23 @@ mod tests {
         }
     }
 
+    /// Two daemons use it together where they name the same place.
+    #[test]
+    fn a_device_that_works_in_one_place_only_says_where() {
+        let here = make_first(&[DeviceKind::Shm, DeviceKind::Tcp], |kind| {
+            let place = (kind == DeviceKind::Shm).then(|| "here".to_owned());
+            Ok(One { place, ..One::new(Box::<NoDevice>::default()) })
+        });
+        let mut made = here.expect("both work");
+        let protocols: Vec<_> = made.open.iter().map(|open| open.protocol.as_str()).collect();
+        assert_eq!(protocols, ["shm:here", "tcp"]);
+        assert_eq!(made.devices.choose("shm:there"), None);
+        assert!(made.devices.choose("shm:here").is_some());
+    }
+
     #[test]
     fn where_none_works_every_reason_is_said() {
-        let [xdp, udp, tcp] = DeviceKind::ALL;
+        let [_, xdp, udp, tcp] = DeviceKind::ALL;
         let text = |kinds: &[DeviceKind]| made(kinds, &[]).err().expect("none works").to_string();
         assert_eq!(text(&[udp]), "device `roce-udp` does not work here: no roce today");
         let all = text(&[xdp, udp, tcp]);

@@ -16,7 +16,7 @@ use ringway_abi::{
     control::{RefusalKind, Reply, Request},
 };
 
-fn joined(nodes: &[Daemon]) -> Vec<(Client, Rank)> {
+fn joined(nodes: &[Daemon], device: &str) -> Vec<(Client, Rank)> {
     let mut clients: Vec<_> = nodes.iter().map(|node| Client::connect(&node.socket)).collect();
     let Reply::UniqueId(id) = clients[0].ask(Request::NewUniqueId { several_nodes: true }, &[]) else {
         panic!("no id");
@@ -26,18 +26,27 @@ fn joined(nodes: &[Daemon]) -> Vec<(Client, Rank)> {
     let numbers: Vec<_> = clients.iter_mut().zip(0..).map(|(c, rank)| c.join(id, rank, size)).collect();
     let ranks = clients.into_iter().zip(numbers).map(|(mut client, number)| {
         let rank = client.joined(number);
-        assert_eq!((rank.joined.node_of.as_slice(), rank.joined.device.as_str()), (&[0, 1][..], "tcp"));
+        assert_eq!((rank.joined.node_of.as_slice(), rank.joined.device.as_str()), (&[0, 1][..], device));
         (client, rank)
     });
     ranks.collect()
 }
 
 #[test]
-fn ranks_on_two_nodes_reduce_and_a_lost_node_is_named() {
+fn ranks_on_two_nodes_reduce_and_a_lost_node_is_named_over_tcp() {
+    ranks_on_two_nodes_reduce_and_a_lost_node_is_named("tcp");
+}
+
+#[test]
+fn ranks_on_two_nodes_reduce_and_a_lost_node_is_named_over_shm() {
+    ranks_on_two_nodes_reduce_and_a_lost_node_is_named("shm");
+}
+
+fn ranks_on_two_nodes_reduce_and_a_lost_node_is_named(device: &str) {
     let folder = folder();
     let key = key_file(&folder, "key", "a7");
-    let mut nodes = vec![node(&key, |_| {}), node(&key, |_| {})];
-    let mut ranks = joined(&nodes);
+    let mut nodes: Vec<_> = (0..2).map(|_| node(&key, |s| s.device = Some(device.to_owned()))).collect();
+    let mut ranks = joined(&nodes, device);
     let regions: Vec<_> = ranks.iter_mut().map(|(client, _)| client.region(1 << 20)).collect();
     for (count, round) in [(1, 1), (100, 2), (1 << 16, 3)] {
         for ((_, rank), region) in ranks.iter_mut().zip(&regions) {
@@ -50,7 +59,7 @@ fn ranks_on_two_nodes_reduce_and_a_lost_node_is_named() {
         }
     }
     let status = ranks[0].0.status();
-    assert_eq!((status.device.as_str(), status.communicators[0].nodes), ("tcp", 2));
+    assert_eq!((status.device.as_str(), status.communicators[0].nodes), (device, 2));
 
     // A rank that is alive but late is named, on the node that waits.
     ranks[0].1.submit(&barrier(6));

@@ -91,7 +91,7 @@ pub struct PerfArgs {
     /// Root of operations that have one.
     #[arg(short = 'r', long, default_value_t = 0)]
     root: u32,
-    /// Device between nodes.
+    /// Device between nodes; auto takes shm where the nodes share the loopback network.
     #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICE_NAMES)]
     device: String,
     /// How the nodes reach each other.

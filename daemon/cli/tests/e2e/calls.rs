@@ -39,8 +39,10 @@ fn results_are_exact_on_one_node() {
 
 #[test]
 fn results_are_exact_on_two_nodes() {
-    let nodes = two_nodes("");
-    results_are_exact(form(&nodes, 2, ""));
+    for device in ["tcp", "shm"] {
+        let nodes = two_nodes(&format!("device = {device:?}"));
+        results_are_exact(form(&nodes, 2, ""));
+    }
 }
 
 /// Pairs of calls that must not match, and what stands in the error for each.

@@ -284,7 +284,7 @@ pub(crate) fn spawn_daemon(folder: &Folder, config: &Path) -> Process {
     Process::spawn(&mut command)
 }
 
-/// Two daemons that are two nodes, joined by loopback.
+/// Two daemons that stand for two nodes, joined by loopback.
 pub(crate) fn two_nodes(settings: &str) -> [Daemon; 2] {
     [KEY, KEY].map(|key| node(key, settings).0)
 }
@@ -292,15 +292,17 @@ pub(crate) fn two_nodes(settings: &str) -> [Daemon; 2] {
 /// A cluster key.
 pub(crate) const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
-/// A daemon that works with other nodes, and where it listens.
+/// A daemon that works with other nodes as if they were on other hosts, by TCP, unless the settings name a device; and where
+/// it listens.
 pub(crate) fn node(key: &str, settings: &str) -> (Daemon, SocketAddr) {
+    let device = if settings.contains("device =") { "" } else { "device = \"tcp\"\n" };
     let key_folder = Folder::new();
     let key_file = key_folder.write("key", key);
     let address = free_address();
     let network =
         format!("listen = \"{address}\"\ncluster_key_file = {:?}\n", key_file.display().to_string());
     // The key is read once, at the start.
-    (Daemon::start(&format!("{network}{settings}")), address)
+    (Daemon::start(&format!("{network}{device}{settings}")), address)
 }
 
 /// An address that nobody listens on. Tests of other processes and other tests of this one get other addresses of the

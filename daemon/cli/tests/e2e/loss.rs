@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::harness::{Daemon, Rank, assert_mentions, eventually, form, tell_all, two_nodes};
 
 /// What moves data between the nodes, one after the other.
-const DEVICES: [&str; 2] = ["device = \"tcp\"", "device = \"roce-udp\""];
+const DEVICES: [&str; 3] = ["device = \"tcp\"", "device = \"roce-udp\"", "device = \"shm\""];
 
 /// The most that a loss may take to be told.
 const SOON: Duration = Duration::from_secs(10);

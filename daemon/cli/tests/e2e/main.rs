@@ -23,3 +23,4 @@ mod programs;
 mod requests;
 mod roce;
 mod running;
+mod shm;

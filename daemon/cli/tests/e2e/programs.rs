@@ -74,6 +74,8 @@ fn perf_over_two_nodes_names_device_and_algorithm() {
         "2",
         "--network",
         "loopback",
+        "--device",
+        "tcp",
         "-b",
         "3000",
         "-e",

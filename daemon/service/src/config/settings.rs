@@ -34,8 +34,9 @@ pub struct Settings {
     pub advertise: Option<String>,
     /// The file that holds the cluster's key.
     pub cluster_key_file: Option<String>,
-    /// One or several of `roce-xdp`, `roce-udp` and `tcp`, with commas, the best first; or `auto`: all of them, in this
-    /// order, but for `roce-xdp` where frames are copied and `roce-udp` where packets are small.
+    /// One or several of `shm`, `roce-xdp`, `roce-udp` and `tcp`, with commas, the best first; or `auto`: all of them, in this
+    /// order, but for `roce-xdp` where frames are copied and `roce-udp` where packets are small. `shm` serves communicators
+    /// whose nodes are all on this host and in this network namespace.
     pub device: Option<String>,
     /// What shall happen to packets that come in, for tests: `loss=0.01,seed=7`.
     pub fault: Option<String>,

@@ -74,8 +74,7 @@ impl Control {
                 let timeout_ms = timeouts.min().unwrap_or(0);
                 let mut joins = joins;
                 let name = joins.next().map_or(0, |p| name_of(&p.join.id.secret));
-                let open = self.open_devices.iter().find(|open| open.protocol == protocol);
-                let device = open.filter(|_| layout.nodes() > 1).map_or("", |open| open.name);
+                let device = if layout.nodes() > 1 { self.device_of(group, &protocol) } else { "" };
                 self.groups.insert(group, Group { layout: layout.clone(), device, local });
                 self.engine.send(Command::Open { group, layout, node, protocol, timeout_ms, name });
             }
@@ -93,6 +92,23 @@ impl Control {
                 }
             }
         }
+    }
+
+    /// The device that speaks this protocol, which all nodes of a communicator have. Better ones of this node that are not
+    /// used for it are told, with the reason.
+    fn device_of(&self, group: GroupKey, protocol: &str) -> &'static str {
+        let Some(at) = self.open_devices.iter().position(|open| open.protocol == protocol) else { return "" };
+        let (better, rest) = self.open_devices.split_at(at);
+        let used = rest.first().map_or("", |open| open.name);
+        for open in better {
+            let why = open.why_not_common();
+            tracing::info!(
+                communicator = group.0,
+                "device `{}` is not used: {why}; using `{used}`",
+                open.name
+            );
+        }
+        used
     }
 
     pub(super) fn handle_engine(&mut self, event: Event, now: Instant) {

@@ -1,5 +1,5 @@
-//! All that moves data between nodes: one device, or two of which each communicator uses the one that its nodes have in
-//! common.
+//! All that moves data between nodes: one device, or several of which each communicator uses the best that its nodes have
+//! in common.
 
 use std::sync::Arc;
 
@@ -13,8 +13,10 @@ use ringway_verbs::{
 use super::device::NodeDevice;
 use crate::status::DeviceStatus;
 
-/// Tells the queue pairs of the second device from those of the first, which give numbers of 31 bits.
-const SECOND: u32 = 1 << 31;
+/// The most devices: the bits that they leave free in the numbers of queue pairs tell them apart.
+const DEVICES_MAX: usize = 1 << (u32::BITS - QueuePairNumber::BITS);
+/// The bits that are a device's own.
+const INNER: u32 = (1 << QueuePairNumber::BITS) - 1;
 /// A device without queue pairs has next to nothing to do: it is polled so often, in nanoseconds.
 const IDLE_NS: u64 = 1_000_000;
 
@@ -22,14 +24,14 @@ const IDLE_NS: u64 = 1_000_000;
 #[derive(Debug)]
 struct Entry {
     device: NodeDevice,
-    protocol: &'static str,
+    protocol: String,
     queue_pairs: u32,
     polled: Time,
 }
 
-/// One device or two. New queue pairs are made on the one that [`NodeDevices::choose`] named last.
+/// The devices. New queue pairs are made on the one that [`NodeDevices::choose`] named last.
 ///
-/// Both know every region, by the same keys: their tables are alike and see the same calls in the same order. So whoever
+/// All know every region, by the same keys: their tables are alike and see the same calls in the same order. So whoever
 /// names memory to a peer need not know which device the peer will write it with.
 #[derive(Debug)]
 pub(crate) struct NodeDevices {
@@ -39,9 +41,9 @@ pub(crate) struct NodeDevices {
 }
 
 impl NodeDevices {
-    /// One or two devices, the best first, with the protocols that they speak.
-    pub(crate) fn new(devices: impl IntoIterator<Item = (&'static str, NodeDevice)>) -> Self {
-        let devices = devices.into_iter().take(2);
+    /// Devices, the best first, with the protocols that they speak; no more than [`DEVICES_MAX`] are used.
+    pub(crate) fn new(devices: impl IntoIterator<Item = (String, NodeDevice)>) -> Self {
+        let devices = devices.into_iter().take(DEVICES_MAX);
         let entries =
             devices.map(|(protocol, device)| Entry { device, protocol, queue_pairs: 0, polled: Time(0) });
         Self { entries: entries.collect(), chosen: 0, turn: 0 }
@@ -72,19 +74,24 @@ impl NodeDevices {
     }
 
     fn of(&self, number: QueuePairNumber) -> Option<(&Entry, QueuePairNumber)> {
-        let entry = self.entries.get(usize::from(number.0 >= SECOND))?;
-        Some((entry, QueuePairNumber(number.0 & !SECOND)))
+        let (at, number) = inner(number);
+        Some((self.entries.get(at)?, number))
     }
 
     fn of_mut(&mut self, number: QueuePairNumber) -> Option<(&mut Entry, QueuePairNumber)> {
-        let entry = self.entries.get_mut(usize::from(number.0 >= SECOND))?;
-        Some((entry, QueuePairNumber(number.0 & !SECOND)))
+        let (at, number) = inner(number);
+        Some((self.entries.get_mut(at)?, number))
     }
 }
 
-/// The number of a device's queue pair, as the caller knows it.
-const fn outer(index: usize, number: QueuePairNumber) -> QueuePairNumber {
-    if index == 0 { number } else { QueuePairNumber(number.0 | SECOND) }
+/// The number of a device's queue pair, as the caller knows it: above the device's own bits stands which device it is.
+const fn outer(at: usize, number: QueuePairNumber) -> QueuePairNumber {
+    QueuePairNumber((at as u32) << QueuePairNumber::BITS | number.0)
+}
+
+/// Which device, and the number there.
+const fn inner(number: QueuePairNumber) -> (usize, QueuePairNumber) {
+    ((number.0 >> QueuePairNumber::BITS) as usize, QueuePairNumber(number.0 & INNER))
 }
 
 impl Device for NodeDevices {
@@ -113,7 +120,7 @@ impl Device for NodeDevices {
                     continue;
                 }
                 (Ok(keys), Some(first)) if keys == first => continue,
-                // The tables are not alike: no key would do for both.
+                // The tables are not alike: no key would do for all.
                 (Ok(keys), Some(_)) => {
                     let _ = entry.device.deregister(keys.local);
                     RegisterError::System(rustix::io::Errno::NOTRECOVERABLE.raw_os_error())
@@ -145,6 +152,11 @@ impl Device for NodeDevices {
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
         let entry = self.entries.get_mut(self.chosen).ok_or(QueuePairError::TableFull { limit: 0 })?;
         let number = entry.device.create_queue_pair(config)?;
+        if number.0 > INNER {
+            // It would be taken for another device's.
+            let _ = entry.device.destroy_queue_pair(number);
+            return Err(QueuePairError::System(rustix::io::Errno::OVERFLOW.raw_os_error()));
+        }
         entry.queue_pairs += 1;
         Ok(outer(self.chosen, number))
     }
@@ -202,7 +214,7 @@ impl Device for NodeDevices {
         }
     }
 
-    /// Which of two comes first alternates, so that neither fills the room for completions for ever.
+    /// They take turns in coming first, so that none fills the room for completions for ever.
     fn poll(&mut self, now: Time, completions: &mut [Completion]) -> usize {
         self.turn = self.turn.wrapping_add(1);
         let count = self.entries.len().max(1);

@@ -5,6 +5,7 @@ use std::{
 };
 
 use ringway_roce::{PeerKind, RoceConfig, RoceDevice, RoceEndpoint, UdpConfig, UdpLink};
+use ringway_shm::{ShmConfig, ShmDevice};
 use ringway_sim::conformance::{Fixture, Harness, Side};
 use ringway_verbs::Operation;
 use ringway_wire::{PathMtu, Psn, QueuePair};
@@ -18,34 +19,44 @@ fn address() -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(127 << 24 | 1 << 23 | own & 0x7f_ffff))
 }
 
-fn devices() -> NodeDevices {
-    let device = |protocol| {
-        let link = UdpLink::new(UdpConfig::new(address())).expect("a link");
-        let config = RoceConfig {
-            connect_timeout_ns: 500_000_000,
-            keep_alive_ns: 50_000_000,
-            patience_ns: 1_500_000_000,
-            ..RoceConfig::new(protocol)
-        };
-        let device: NodeDevice = Box::new(RoceDevice::new(link, config).expect("a device"));
-        (protocol, device)
+const NAMES: [&str; 3] = ["one", "two", "shm"];
+
+fn roce(name: &'static str) -> NodeDevice {
+    let link = UdpLink::new(UdpConfig::new(address())).expect("a link");
+    let config = RoceConfig {
+        connect_timeout_ns: 500_000_000,
+        keep_alive_ns: 50_000_000,
+        patience_ns: 1_500_000_000,
+        ..RoceConfig::new(name)
     };
-    NodeDevices::new([device("one"), device("two")])
+    Box::new(RoceDevice::new(link, config).expect("a device"))
 }
 
-/// Two nodes with two devices each, which use the second.
-struct OnSecond {
+fn shm() -> ShmDevice {
+    let mut config = ShmConfig::default();
+    config.connect_timeout_ns = 500_000_000;
+    ShmDevice::new(config).expect("a device")
+}
+
+fn devices() -> NodeDevices {
+    let [one, two, three] = NAMES;
+    let made: [(_, NodeDevice); 3] = [(one, roce(one)), (two, roce(two)), (three, Box::new(shm()))];
+    NodeDevices::new(made.map(|(protocol, device)| (protocol.to_owned(), device)))
+}
+
+/// Two nodes with three devices each, which use one of them.
+struct On<const PLACE: usize> {
     nodes: [Option<NodeDevices>; 2],
     start: Instant,
 }
 
-impl Harness for OnSecond {
+impl<const PLACE: usize> Harness for On<PLACE> {
     type Device = NodeDevices;
 
     fn new() -> Self {
         let nodes = [(); 2].map(|()| {
             let mut devices = devices();
-            assert_eq!(devices.choose("two"), Some("two"));
+            assert_eq!(devices.choose(NAMES[PLACE]), Some(NAMES[PLACE]));
             Some(devices)
         });
         Self { nodes, start: Instant::now() }
@@ -71,6 +82,12 @@ impl Harness for OnSecond {
     }
 
     fn unreachable_endpoint(&mut self) -> Endpoint {
+        if NAMES[PLACE] == "shm" {
+            let mut gone = shm();
+            let config = QueuePairConfig { send_depth: 1, receive_depth: 1 };
+            let queue_pair = gone.create_queue_pair(config).expect("a queue pair");
+            return gone.endpoint(queue_pair).expect("an endpoint");
+        }
         let endpoint = RoceEndpoint {
             address: address(),
             queue_pair: QueuePair::new(0x12_3456).expect("a number"),
@@ -83,22 +100,29 @@ impl Harness for OnSecond {
     }
 }
 
-ringway_sim::conformance_suite!(OnSecond);
+mod second {
+    ringway_sim::conformance_suite!(super::On<1>);
+}
+
+mod third {
+    ringway_sim::conformance_suite!(super::On<2>);
+}
 
 #[test]
 fn each_queue_pair_is_on_the_device_that_was_chosen() {
-    let mut fixture = Fixture::<OnSecond>::default();
-    let second = fixture.connect(4);
-    for side in Side::BOTH {
-        assert_eq!(fixture.device(side).choose("one"), Some("one"));
-    }
-    let first = fixture.connect(4);
-    assert_eq!(fixture.device(Side::Left).choose("three"), None);
-    assert!(first[0].0 < SECOND && second[0].0 >= SECOND);
-    // Both know the memory by the same keys.
+    let mut fixture = Fixture::<On<1>>::default();
+    let pairs = NAMES.map(|name| {
+        for side in Side::BOTH {
+            assert_eq!(fixture.device(side).choose(name), Some(name));
+        }
+        fixture.connect(4)
+    });
+    assert_eq!(fixture.device(Side::Left).choose("four"), None);
+    assert_eq!(pairs.map(|pair| inner(pair[0]).0), [0, 1, 2]);
+    // All know the memory by the same keys.
     let from = fixture.memory(Side::Left, 4096, Access::ALL);
     let into = fixture.memory(Side::Right, 4096, Access::ALL);
-    for (id, pair) in [(1, first), (2, second)] {
+    for (id, pair) in (1..).zip(pairs) {
         from.put(0, &[u8::try_from(id).expect("small"); 64]);
         let write = Operation::Write { remote: into.remote(64 * id) };
         let request = ringway_sim::conformance::request(id, write, &[from.slice(0, 64)]);
@@ -106,15 +130,41 @@ fn each_queue_pair_is_on_the_device_that_was_chosen() {
         let done = fixture.take(Side::Left, 1)[0];
         assert_eq!((done.id, done.queue_pair, done.status), (id, pair[0], ringway_verbs::Status::Success));
     }
-    assert_eq!(into.get(64, 128), [[1; 64], [2; 64]].concat());
+    assert_eq!(into.get(64, 192), [[1; 64], [2; 64], [3; 64]].concat());
     let status = fixture.device(Side::Left).status();
-    assert_eq!(status.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
-    assert!(status.iter().all(|device| device.counters["packets_sent"] > 0), "{status:?}");
+    assert_eq!(status.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(), NAMES);
+    let [roce @ .., shm] = status.as_slice() else { panic!("{status:?}") };
+    assert!(roce.iter().all(|device| device.counters["packets_sent"] > 0), "{status:?}");
+    assert_eq!(shm.counters["messages_sent"], 1, "{status:?}");
+}
+
+#[test]
+fn numbers_say_which_device_they_are_of() {
+    for at in 0..DEVICES_MAX {
+        for number in [0, 1, INNER].map(QueuePairNumber) {
+            assert_eq!(inner(outer(at, number)), (at, number));
+        }
+    }
+    let mut none = devices();
+    let last = outer(DEVICES_MAX - 1, QueuePairNumber(1));
+    assert_eq!(none.state(last), None, "there is no such device");
+    assert_eq!(none.destroy_queue_pair(last), Err(QueuePairError::Unknown));
+    none.fail_queue_pair(last);
+}
+
+#[test]
+fn a_device_whose_numbers_are_too_long_to_say_so_is_not_used() {
+    let mut long = devices();
+    assert_eq!(long.choose("two"), Some("two"));
+    let mut nested = NodeDevices::new([("long".to_owned(), Box::new(long) as NodeDevice)]);
+    let config = QueuePairConfig { send_depth: 1, receive_depth: 1 };
+    assert!(matches!(nested.create_queue_pair(config), Err(QueuePairError::System(_))));
+    assert!(nested.choose("long").is_some());
 }
 
 #[test]
 fn memory_is_known_by_the_same_keys_whatever_happened_before() {
-    let mut fixture = Fixture::<OnSecond>::default();
+    let mut fixture = Fixture::<On<1>>::default();
     let pair = fixture.connect(4);
     let mut regions: Vec<_> = (0..8).map(|_| fixture.memory(Side::Left, 4096, Access::ALL)).collect();
     let busy = regions.swap_remove(3);
@@ -130,7 +180,7 @@ fn memory_is_known_by_the_same_keys_whatever_happened_before() {
     assert_eq!(device.register(Arc::clone(&busy.mapping), refused), Err(RegisterError::AccessCombination));
     fixture.destroy(Side::Left, pair[0]);
     assert_eq!(fixture.device(Side::Left).deregister(busy.keys.local), Ok(()));
-    // It would be refused if the two devices gave it different keys.
+    // It would be refused if the devices gave it different keys.
     for _ in 0..8 {
         fixture.memory(Side::Left, 4096, Access::ALL);
     }

@@ -123,13 +123,15 @@ fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port")
 }
 
-/// A daemon that is one node of several on this host.
+/// A daemon that stands for one node of several, joined as those of different hosts are: by TCP, unless something else is
+/// asked for.
 pub fn node(key: &Path, change: impl FnOnce(&mut Settings)) -> Daemon {
     let (address, key) = (free_address(), key.display().to_string());
     Daemon::with(|s| {
         s.listen = Some(address.to_string());
         s.cluster_key_file = Some(key);
         s.late_after_s = Some(1);
+        s.device = Some("tcp".to_owned());
         change(s);
     })
 }
