@@ -1,7 +1,8 @@
 //! What one operation sends or receives: staging bytes, and places in mappings that it keeps alive.
 
-use crate::ring::{MAX_VECTORS, Vectors};
 use ringway_mem::Span;
+
+use crate::vectors::{MAX_VECTORS, Vectors};
 
 /// Headers and small payloads of one batch.
 const INLINE_LENGTH: usize = 16 << 10;

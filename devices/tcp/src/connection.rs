@@ -1,7 +1,8 @@
 //! Making and ending connections.
 
-use core::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use core::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use ringway_verbs::{Status, Time};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
@@ -9,31 +10,31 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 use crate::endpoint::preface;
 use crate::error::{ProtocolError, TcpFailure};
 use crate::queue_pair::{Incoming, Phase, QueuePair, Shared};
-use crate::ring::PeerAddress;
 
 /// Makes a socket and has the kernel connect it.
 pub(crate) fn start_active(pair: &mut QueuePair, shared: &mut Shared, peer: SocketAddr) {
     set_deadline(pair, shared, shared.config.connect_timeout_ns);
-    let socket = match make_socket(peer, shared.config.source) {
-        Ok(socket) => socket,
+    let socket = match make_socket(peer, shared) {
+        Ok(socket) => Arc::new(socket),
         Err(errno) => {
             let failure = TcpFailure::from_errno(errno.raw_os_error());
             return fail(pair, shared, failure, Status::TransportLost);
         }
     };
-    pair.connecting = shared.ring.connect(socket.as_fd(), pair.number.0, PeerAddress::new(peer));
+    pair.connecting = shared.driver.connect(&socket, pair.number.0, peer);
     pair.socket = Some(socket);
     if !pair.connecting {
         fail(pair, shared, TcpFailure::System(libc::EBUSY), Status::TransportLost);
     }
 }
 
-fn make_socket(peer: SocketAddr, source: Option<IpAddr>) -> rustix::io::Result<OwnedFd> {
+fn make_socket(peer: SocketAddr, shared: &Shared) -> rustix::io::Result<OwnedFd> {
     let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    // Blocking: on a non-blocking socket io_uring would report EAGAIN instead of waiting.
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let mut flags = SocketFlags::CLOEXEC;
+    flags.set(SocketFlags::NONBLOCK, shared.driver.wants_nonblocking());
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
-    if let Some(source) = source.filter(|source| source.is_ipv4() == peer.is_ipv4()) {
+    if let Some(source) = shared.config.source.filter(|source| source.is_ipv4() == peer.is_ipv4()) {
         rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
     }
     Ok(socket)
@@ -58,9 +59,9 @@ pub(crate) fn connected(pair: &mut QueuePair, shared: &mut Shared, result: i32) 
 /// Takes an accepted connection that presented this queue pair's token.
 pub(crate) fn take_offer(pair: &mut QueuePair, shared: &mut Shared, socket: OwnedFd) {
     pair.offered = true;
-    let prepared =
-        rustix::io::ioctl_fionbio(&socket, false).and_then(|()| sockopt::set_tcp_nodelay(&socket, true));
-    pair.socket = Some(socket);
+    let prepared = rustix::io::ioctl_fionbio(&socket, shared.driver.wants_nonblocking())
+        .and_then(|()| sockopt::set_tcp_nodelay(&socket, true));
+    pair.socket = Some(Arc::new(socket));
     if let Err(errno) = prepared {
         return fail(pair, shared, TcpFailure::from_errno(errno.raw_os_error()), Status::TransportLost);
     }
@@ -150,7 +151,7 @@ fn close(pair: &mut QueuePair, shared: &mut Shared) {
         if let Some(socket) = &pair.socket {
             let _ = rustix::net::shutdown(socket, Shutdown::Both);
         }
-        shared.ring.cancel(pair.number.0);
+        shared.driver.cancel(pair.number.0);
     }
     finish(pair, shared);
 }
@@ -161,6 +162,7 @@ pub(crate) fn finish(pair: &mut QueuePair, shared: &mut Shared) {
         return;
     }
     pair.phase = Phase::Closed;
+    shared.driver.forget(pair.number.0);
     pair.socket = None;
     pair.payload = None;
     pair.responses.clear();

@@ -1,8 +1,9 @@
-//! The device: the table of queue pairs and the loop body around the ring.
+//! The device: the table of queue pairs and the loop body around the driver.
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd};
+use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use ringway_mem::{Mapping, RegionTable};
@@ -16,12 +17,13 @@ use rustix::net::Shutdown;
 
 use crate::acceptor::TcpAcceptor;
 use crate::connection::{connected, expire, fail, start_active, start_passive, take_offer};
+use crate::driver::Event;
 use crate::endpoint::{Token, decode, encode};
 use crate::error::{TcpError, TcpFailure};
 use crate::frame::MAX_MESSAGE;
 use crate::queue_pair::{Phase, QueuePair, SendEntry, Shared};
 use crate::receive::{arm, received};
-use crate::ring::{Event, Ring};
+use crate::ring::Ring;
 use crate::transmit::{sent, transmit};
 
 /// Events and offers handled by one poll at most.
@@ -76,15 +78,13 @@ const GENERATION_MAX: u16 = (1 << (QueuePairNumber::BITS - u16::BITS)) - 1;
 /// The verbs contract over kernel TCP. See the crate's documentation.
 #[derive(Debug)]
 pub struct TcpDevice {
-    // Dropped first: the ring waits for the kernel to let go before sockets are closed and memory goes.
+    // Dropped first: an io_uring waits for the kernel to let go before sockets are closed and memory goes.
     shared: Shared,
     slots: Vec<Slot>,
     free: Vec<u16>,
     /// Completions that all queue pairs together can have untaken.
     depth: usize,
     acceptor: TcpAcceptor,
-    /// Events signal the wake descriptor.
-    armed: bool,
 }
 
 impl TcpDevice {
@@ -105,19 +105,18 @@ impl TcpDevice {
         let wake = rustix::event::eventfd(0, flags)
             .map_err(|errno| TcpError::System { what: "an eventfd", errno: errno.raw_os_error() })?;
         let acceptor = TcpAcceptor::new(wake);
-        let ring = Ring::new(acceptor.wake_descriptor().as_fd())?;
         let shared = Shared {
             config,
             memory: RegionTable::new(config.max_regions),
-            ring,
+            driver: Box::new(Ring::new(acceptor.clone())?),
             completions: VecDeque::new(),
             dirty: VecDeque::new(),
             changed: false,
             now: Time(0),
             next_deadline: None,
         };
-        let device = Self { shared, slots: Vec::new(), free: Vec::new(), depth: 0, acceptor, armed: false };
-        let acceptor = device.acceptor.clone();
+        let device =
+            Self { shared, slots: Vec::new(), free: Vec::new(), depth: 0, acceptor: acceptor.clone() };
         Ok((device, acceptor))
     }
 
@@ -153,11 +152,9 @@ impl TcpDevice {
         }
     }
 
-    fn enter(&mut self) {
-        if !self.shared.ring.needs_enter() {
-            return;
-        }
-        if let Err(error) = self.shared.ring.submit() {
+    /// Fails every queue pair when the driver does not work.
+    fn check(&mut self, driven: io::Result<()>) {
+        if let Err(error) = driven {
             let failure = TcpFailure::System(error.raw_os_error().unwrap_or(0));
             for slot in &mut self.slots {
                 if let Some(pair) = slot.pair.as_mut() {
@@ -292,7 +289,7 @@ impl Device for TcpDevice {
         self.depth += config.send_depth as usize + config.receive_depth as usize;
         self.shared.completions.reserve(self.depth.saturating_sub(self.shared.completions.len()));
         self.shared.dirty.reserve(self.slots.len() * 2);
-        self.shared.ring.reserve(index);
+        self.shared.driver.reserve(index);
         Ok(number)
     }
 
@@ -395,22 +392,21 @@ impl Device for TcpDevice {
 
     fn flush(&mut self) {
         self.run_dirty();
-        self.enter();
+        let submitted = self.shared.driver.submit();
+        self.check(submitted);
     }
 
     fn poll(&mut self, now: Time, completions: &mut [Completion]) -> usize {
         self.shared.now = self.shared.now.max(now);
-        if self.armed {
-            self.armed = false;
-            self.shared.ring.signal(false);
-        }
+        self.shared.driver.disarm();
         if !self.acceptor.is_empty() {
             self.take_offers();
         }
-        self.run_dirty();
-        self.enter();
+        self.flush();
+        let looked = self.shared.driver.look();
+        self.check(looked);
         for _ in 0..EVENTS_PER_POLL {
-            let Some(event) = self.shared.ring.next() else { break };
+            let Some(event) = self.shared.driver.next() else { break };
             self.handle(event);
         }
         self.expire_deadlines();
@@ -422,28 +418,23 @@ impl Device for TcpDevice {
     }
 
     fn event_descriptor(&self) -> Option<i32> {
-        Some(self.acceptor.wake_descriptor().as_raw_fd())
+        Some(self.shared.driver.event_descriptor().as_raw_fd())
     }
 
     fn arm(&mut self) -> bool {
-        if !self.armed {
-            self.armed = true;
-            self.shared.ring.signal(true);
-        }
-        // Signals from before are spent; what they were for is looked for below.
-        let _ = rustix::io::read(self.acceptor.wake_descriptor(), &mut [0; 8]);
+        // What happened before is looked for below.
+        self.shared.driver.arm();
         self.flush();
         !core::mem::take(&mut self.shared.changed)
             && self.shared.completions.is_empty()
             && self.shared.dirty.is_empty()
-            && !self.shared.ring.has_completions()
-            && !self.shared.ring.needs_enter()
+            && self.shared.driver.is_idle()
             && self.acceptor.is_empty()
     }
 }
 
 impl Drop for TcpDevice {
-    /// Ends every connection, so that the ring does not have to wait for the kernel.
+    /// Ends every connection, so that an io_uring does not have to wait for the kernel.
     fn drop(&mut self) {
         for pair in self.slots.iter().filter_map(|slot| slot.pair.as_ref()) {
             if let Some(socket) = &pair.socket {

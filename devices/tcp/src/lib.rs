@@ -13,9 +13,13 @@
 //! a pair of numbers, or a READ response, of which the requester may have [`frame::MAX_READS`] outstanding.
 //!
 //! # Memory
-//! What the kernel works on is owned by the ring (`ring`, the only module with unsafe code) until its completion:
-//! headers, staging bytes, and the mappings that scatter and gather lists point into. A queue pair that fails flushes its
-//! requests only after the kernel has let go of them.
+//! What the kernel works on is owned by the driver until it is done: headers, staging bytes, and the mappings that scatter
+//! and gather lists point into. A queue pair that fails flushes its requests only after the kernel has let go of them.
+//! Unsafe code is in `vectors`, where such lists are, and in `ring`, where io_uring is given them.
+//!
+//! # Drivers
+//! All that a queue pair does is written once, over the trait `Driver`: operations on sockets go in, events come out. `ring`
+//! implements it with io_uring.
 //!
 //! # Threads
 //! A device may be made on one thread and used on another; the first poll or flush binds it to its thread for
@@ -25,6 +29,7 @@ mod acceptor;
 mod buffers;
 mod connection;
 mod device;
+mod driver;
 mod endpoint;
 mod error;
 pub mod frame;
@@ -32,6 +37,7 @@ mod queue_pair;
 mod receive;
 mod ring;
 mod transmit;
+mod vectors;
 
 pub use acceptor::{OfferError, TcpAcceptor};
 pub use device::{TcpConfig, TcpDevice};

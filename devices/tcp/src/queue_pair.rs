@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use ringway_mem::{RegionTable, Span};
 use ringway_verbs::{
@@ -10,9 +11,9 @@ use ringway_verbs::{
 };
 
 use crate::buffers::{ReceivePlan, SendBatch};
+use crate::driver::Driver;
 use crate::error::TcpFailure;
 use crate::frame::MAX_READS;
-use crate::ring::Ring;
 use crate::{TcpConfig, Token};
 
 /// Where a queue pair is in its life, in more detail than [`QueuePairState`].
@@ -90,7 +91,7 @@ pub(crate) enum Arriving {
 pub(crate) struct Shared {
     pub(crate) config: TcpConfig,
     pub(crate) memory: RegionTable,
-    pub(crate) ring: Ring,
+    pub(crate) driver: Box<dyn Driver>,
     pub(crate) completions: VecDeque<Completion>,
     /// Queue pairs with something to send or to receive into, by index.
     pub(crate) dirty: VecDeque<u16>,
@@ -109,7 +110,7 @@ pub(crate) struct QueuePair {
     /// The peer's token, to be presented once connected.
     pub(crate) peer_token: Option<Token>,
     pub(crate) phase: Phase,
-    pub(crate) socket: Option<OwnedFd>,
+    pub(crate) socket: Option<Arc<OwnedFd>>,
     /// Whether the token was used.
     pub(crate) offered: bool,
     pub(crate) connecting: bool,

@@ -1,8 +1,6 @@
 //! Receiving: where the next bytes go, and what arrived frames do. Everything here treats the peer as hostile: a
 //! frame is parsed and checked before it has any effect, and what is wrong ends the connection.
 
-use std::os::fd::AsFd;
-
 use ringway_verbs::{CompletionKind, LocalSlice, Operation, RemoteSlice, Status};
 
 use crate::buffers::{MAX_PIECE, ReceivePlan};
@@ -32,7 +30,7 @@ pub(crate) fn arm(pair: &mut QueuePair, shared: &mut Shared) {
         }
     }
     plan.aim(places, complete);
-    if let Err(plan) = shared.ring.receive(socket.as_fd(), pair.number.0, plan, pair.drained_socket) {
+    if let Err(plan) = shared.driver.receive(socket, pair.number.0, plan, pair.drained_socket) {
         pair.plan = Some(plan);
         fail(pair, shared, TcpFailure::System(libc::EBUSY), Status::TransportLost);
     }

@@ -1,4 +1,4 @@
-//! The io_uring, and all unsafe code of this crate.
+//! The driver over io_uring.
 //!
 //! Whatever the kernel works on is owned by [`Ring`] from the push of an operation to its completion: staging buffers,
 //! scatter and gather lists, socket addresses, and through [`crate::buffers`] the mappings the lists point into. That
@@ -6,11 +6,14 @@
 
 use core::net::SocketAddr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
+use crate::acceptor::TcpAcceptor;
 use crate::buffers::{ReceivePlan, SendBatch};
+use crate::driver::{Driver, Event};
 use crate::error::TcpError;
 
 /// Submission queue entries; a full queue is submitted early.
@@ -27,61 +30,8 @@ const CANCEL: u64 = u64::MAX;
 /// How long dropping waits for the kernel to let go, in rounds of 10 ms.
 const DROP_ROUNDS: u32 = 200;
 
-/// The most pieces of one scatter or gather list.
-pub(crate) const MAX_VECTORS: usize = 64;
-
-/// A scatter or gather list and the message header that points to it.
-pub(crate) struct Vectors {
-    header: libc::msghdr,
-    vectors: [libc::iovec; MAX_VECTORS],
-    used: usize,
-}
-
-// SAFETY: the pointers inside are addresses for the kernel; they are never dereferenced here and tied to no thread.
-unsafe impl Send for Vectors {}
-
-impl core::fmt::Debug for Vectors {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Vectors").field("used", &self.used).finish_non_exhaustive()
-    }
-}
-
-impl Vectors {
-    pub(crate) const fn new() -> Self {
-        // SAFETY: a `msghdr` of zero bytes is a valid one that names nothing.
-        let header = unsafe { core::mem::zeroed() };
-        let empty = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
-        Self { header, vectors: [empty; MAX_VECTORS], used: 0 }
-    }
-
-    pub(crate) const fn clear(&mut self) {
-        self.used = 0;
-    }
-
-    /// Adds a piece; pieces beyond [`MAX_VECTORS`] are left out, and so not transferred.
-    pub(crate) fn push(&mut self, base: *mut u8, length: usize) {
-        if let Some(vector) = self.vectors.get_mut(self.used) {
-            *vector = libc::iovec { iov_base: base.cast(), iov_len: length };
-            self.used += 1;
-        }
-    }
-
-    /// The only piece, if it is the only one.
-    fn single(&self) -> Option<(*mut u8, u32)> {
-        let [vector] = self.vectors.get(..self.used)? else { return None };
-        Some((vector.iov_base.cast(), u32::try_from(vector.iov_len).ok()?))
-    }
-
-    /// The header, pointing to the list. Valid until `self` moves.
-    fn message(&mut self) -> *mut libc::msghdr {
-        self.header.msg_iov = self.vectors.as_mut_ptr();
-        self.header.msg_iovlen = self.used as _;
-        &raw mut self.header
-    }
-}
-
 /// A socket address as the kernel reads it.
-pub(crate) struct PeerAddress {
+struct PeerAddress {
     storage: Storage,
 }
 
@@ -97,7 +47,7 @@ impl core::fmt::Debug for PeerAddress {
 }
 
 impl PeerAddress {
-    pub(crate) fn new(address: SocketAddr) -> Self {
+    fn new(address: SocketAddr) -> Self {
         let storage = match address {
             SocketAddr::V4(v4) => Storage::V4(libc::sockaddr_in {
                 sin_family: libc::AF_INET as libc::sa_family_t,
@@ -132,29 +82,6 @@ enum Operation {
     Connect(#[expect(dead_code, reason = "kept alive for the kernel")] Box<PeerAddress>),
 }
 
-/// A finished operation. `queue_pair` is the number given when it was pushed, `result` what the system call returned
-/// (a count, or a negative `errno`).
-#[derive(Debug)]
-pub(crate) enum Event {
-    Sent {
-        queue_pair: u32,
-        batch: Box<SendBatch>,
-        result: i32,
-    },
-    Received {
-        queue_pair: u32,
-        plan: Box<ReceivePlan>,
-        result: i32,
-        more: bool,
-    },
-    Connected {
-        queue_pair: u32,
-        result: i32,
-    },
-    /// Nothing for the caller.
-    Other,
-}
-
 /// The ring and what is in flight on it.
 pub(crate) struct Ring {
     ring: IoUring,
@@ -163,6 +90,10 @@ pub(crate) struct Ring {
     /// By queue pair index and kind.
     flights: Vec<Option<Operation>>,
     in_flight: usize,
+    /// Keeps the eventfd that the ring signals.
+    acceptor: TcpAcceptor,
+    /// Events signal it.
+    armed: bool,
 }
 
 impl core::fmt::Debug for Ring {
@@ -181,11 +112,11 @@ const fn user_data(queue_pair: u32, kind: usize) -> u64 {
 }
 
 impl Ring {
-    /// Makes a ring that signals `wake` while [`Ring::signal`] says so.
+    /// Makes a ring that signals the acceptor's eventfd while it is armed.
     ///
     /// A ring's own descriptor does not become readable by work that was deferred to its thread, which is why there is
     /// an eventfd; it is switched off while the caller polls, so that events cost no signal then.
-    pub(crate) fn new(wake: BorrowedFd<'_>) -> Result<Self, TcpError> {
+    pub(crate) fn new(acceptor: TcpAcceptor) -> Result<Self, TcpError> {
         let mut ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -201,17 +132,17 @@ impl Ring {
                 Some(libc::ENOMEM) => TcpError::Memory,
                 other => TcpError::System { what: "an io_uring", errno: other.unwrap_or(0) },
             })?;
-        ring.submitter().register_eventfd(wake.as_raw_fd()).map_err(|error| TcpError::System {
+        let wake = acceptor.wake_descriptor().as_raw_fd();
+        ring.submitter().register_eventfd(wake).map_err(|error| TcpError::System {
             what: "to signal an eventfd from io_uring",
             errno: error.raw_os_error().unwrap_or(0),
         })?;
         ring.completion().disable_eventfd();
-        Ok(Self { ring, enabled: false, flights: Vec::new(), in_flight: 0 })
+        Ok(Self { ring, enabled: false, flights: Vec::new(), in_flight: 0, acceptor, armed: false })
     }
 
-    /// Whether events signal the eventfd from now on. What happened before is seen by [`Ring::needs_enter`] and
-    /// [`Ring::has_completions`].
-    pub(crate) fn signal(&mut self, on: bool) {
+    /// Whether events signal the eventfd from now on.
+    fn signal(&mut self, on: bool) {
         let queue = self.ring.completion();
         if on {
             queue.enable_eventfd()
@@ -224,27 +155,14 @@ impl Ring {
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     }
 
-    /// Makes room for the operations of queue pairs up to this index.
-    pub(crate) fn reserve(&mut self, index: u16) {
-        let needed = (usize::from(index) + 1) * KINDS;
-        if self.flights.len() < needed {
-            self.flights.resize_with(needed, || None);
-        }
-    }
-
     /// Whether a system call is needed: something is to be submitted, or the kernel has work to finish here.
-    pub(crate) fn needs_enter(&mut self) -> bool {
+    fn needs_enter(&mut self) -> bool {
         let queue = self.ring.submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Whether completions can be taken.
-    pub(crate) fn has_completions(&mut self) -> bool {
-        !self.ring.completion().is_empty()
-    }
-
     /// Submits what was pushed and lets the kernel finish what is ready.
-    pub(crate) fn submit(&mut self) -> io::Result<()> {
+    fn enter(&mut self) -> io::Result<()> {
         if !self.enabled {
             self.ring.submitter().register_enable_rings()?;
             self.enabled = true;
@@ -260,86 +178,6 @@ impl Ring {
                 },
             }
         }
-    }
-
-    /// Sends a batch. It comes back with [`Event::Sent`], or at once when the ring does not work.
-    pub(crate) fn send(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        queue_pair: u32,
-        mut batch: Box<SendBatch>,
-    ) -> Result<(), Box<SendBatch>> {
-        let fd = types::Fd(fd.as_raw_fd());
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        let vectors = batch.vectors();
-        let entry = match vectors.single() {
-            Some((base, length)) => opcode::Send::new(fd, base, length).flags(flags).build(),
-            None => opcode::SendMsg::new(fd, vectors.message()).flags(flags as u32).build(),
-        };
-        match self.launch(entry, queue_pair, SEND, Operation::Send(batch)) {
-            Err(Operation::Send(batch)) => Err(batch),
-            _ => Ok(()),
-        }
-    }
-
-    /// Receives into a plan's places. `wait_first` says that nothing is expected to be there yet.
-    pub(crate) fn receive(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        queue_pair: u32,
-        mut plan: Box<ReceivePlan>,
-        wait_first: bool,
-    ) -> Result<(), Box<ReceivePlan>> {
-        let fd = types::Fd(fd.as_raw_fd());
-        let priority = if wait_first { POLL_FIRST } else { 0 };
-        let vectors = plan.vectors();
-        let entry = match vectors.single() {
-            Some((base, length)) => opcode::Recv::new(fd, base, length).ioprio(priority).build(),
-            None => opcode::RecvMsg::new(fd, vectors.message()).ioprio(priority).build(),
-        };
-        match self.launch(entry, queue_pair, RECEIVE, Operation::Receive(plan)) {
-            Err(Operation::Receive(plan)) => Err(plan),
-            _ => Ok(()),
-        }
-    }
-
-    /// Connects a socket; whether it could be pushed.
-    pub(crate) fn connect(&mut self, fd: BorrowedFd<'_>, queue_pair: u32, address: PeerAddress) -> bool {
-        let address = Box::new(address);
-        let (pointer, length) = address.raw();
-        let entry = opcode::Connect::new(types::Fd(fd.as_raw_fd()), pointer, length).build();
-        self.launch(entry, queue_pair, CONNECT, Operation::Connect(address)).is_ok()
-    }
-
-    /// Asks the kernel to give up what a queue pair has in flight; it completes as usual.
-    pub(crate) fn cancel(&mut self, queue_pair: u32) {
-        for kind in 0..KINDS {
-            if self.flights.get(slot(queue_pair, kind)).is_some_and(Option::is_some) {
-                let entry = opcode::AsyncCancel::new(user_data(queue_pair, kind)).build().user_data(CANCEL);
-                self.push(&entry);
-            }
-        }
-    }
-
-    /// The next finished operation.
-    pub(crate) fn next(&mut self) -> Option<Event> {
-        let entry = self.ring.completion().next()?;
-        let (user_data, result, flags) = (entry.user_data(), entry.result(), entry.flags());
-        let queue_pair = user_data as u32;
-        let kind = usize::try_from(user_data >> 32).unwrap_or(usize::MAX);
-        if kind >= KINDS {
-            return Some(Event::Other);
-        }
-        let operation = self.flights.get_mut(slot(queue_pair, kind)).and_then(Option::take);
-        self.in_flight -= usize::from(operation.is_some());
-        Some(match operation {
-            Some(Operation::Send(batch)) => Event::Sent { queue_pair, batch, result },
-            Some(Operation::Receive(plan)) => {
-                Event::Received { queue_pair, plan, result, more: cqueue::sock_nonempty(flags) }
-            }
-            Some(Operation::Connect(_)) => Event::Connected { queue_pair, result },
-            None => Event::Other,
-        })
     }
 
     /// Takes ownership of an operation and pushes it.
@@ -365,13 +203,141 @@ impl Ring {
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> bool {
-        if self.ring.submission().is_full() && self.submit().is_err() {
+        if self.ring.submission().is_full() && self.enter().is_err() {
             return false;
         }
         // SAFETY: the entries made in this module name descriptors, and memory that is owned by an operation in
         // `flights` (boxed, so it does not move with it) until the completion is taken; nothing is freed earlier,
         // also when the ring is dropped.
         unsafe { self.ring.submission().push(entry) }.is_ok()
+    }
+}
+
+impl Driver for Ring {
+    /// On a non-blocking socket io_uring would report EAGAIN instead of waiting.
+    fn wants_nonblocking(&self) -> bool {
+        false
+    }
+
+    fn reserve(&mut self, index: u16) {
+        let needed = (usize::from(index) + 1) * KINDS;
+        if self.flights.len() < needed {
+            self.flights.resize_with(needed, || None);
+        }
+    }
+
+    fn send(
+        &mut self,
+        socket: &Arc<OwnedFd>,
+        queue_pair: u32,
+        mut batch: Box<SendBatch>,
+    ) -> Result<(), Box<SendBatch>> {
+        let fd = types::Fd(socket.as_raw_fd());
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let vectors = batch.vectors();
+        let entry = match vectors.single() {
+            Some((base, length)) => opcode::Send::new(fd, base, length).flags(flags).build(),
+            None => opcode::SendMsg::new(fd, vectors.message()).flags(flags as u32).build(),
+        };
+        match self.launch(entry, queue_pair, SEND, Operation::Send(batch)) {
+            Err(Operation::Send(batch)) => Err(batch),
+            _ => Ok(()),
+        }
+    }
+
+    fn receive(
+        &mut self,
+        socket: &Arc<OwnedFd>,
+        queue_pair: u32,
+        mut plan: Box<ReceivePlan>,
+        wait_first: bool,
+    ) -> Result<(), Box<ReceivePlan>> {
+        let fd = types::Fd(socket.as_raw_fd());
+        let priority = if wait_first { POLL_FIRST } else { 0 };
+        let vectors = plan.vectors();
+        let entry = match vectors.single() {
+            Some((base, length)) => opcode::Recv::new(fd, base, length).ioprio(priority).build(),
+            None => opcode::RecvMsg::new(fd, vectors.message()).ioprio(priority).build(),
+        };
+        match self.launch(entry, queue_pair, RECEIVE, Operation::Receive(plan)) {
+            Err(Operation::Receive(plan)) => Err(plan),
+            _ => Ok(()),
+        }
+    }
+
+    fn connect(&mut self, socket: &Arc<OwnedFd>, queue_pair: u32, peer: SocketAddr) -> bool {
+        let address = Box::new(PeerAddress::new(peer));
+        let (pointer, length) = address.raw();
+        let entry = opcode::Connect::new(types::Fd(socket.as_raw_fd()), pointer, length).build();
+        self.launch(entry, queue_pair, CONNECT, Operation::Connect(address)).is_ok()
+    }
+
+    fn cancel(&mut self, queue_pair: u32) {
+        for kind in 0..KINDS {
+            if self.flights.get(slot(queue_pair, kind)).is_some_and(Option::is_some) {
+                let entry = opcode::AsyncCancel::new(user_data(queue_pair, kind)).build().user_data(CANCEL);
+                self.push(&entry);
+            }
+        }
+    }
+
+    /// The ring has no sockets but those of operations.
+    fn forget(&mut self, _queue_pair: u32) {}
+
+    fn submit(&mut self) -> io::Result<()> {
+        if self.needs_enter() { self.enter() } else { Ok(()) }
+    }
+
+    /// Completions come without being asked for.
+    fn look(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        let entry = self.ring.completion().next()?;
+        let (user_data, result, flags) = (entry.user_data(), entry.result(), entry.flags());
+        let queue_pair = user_data as u32;
+        let kind = usize::try_from(user_data >> 32).unwrap_or(usize::MAX);
+        if kind >= KINDS {
+            return Some(Event::Other);
+        }
+        let operation = self.flights.get_mut(slot(queue_pair, kind)).and_then(Option::take);
+        self.in_flight -= usize::from(operation.is_some());
+        Some(match operation {
+            Some(Operation::Send(mut batch)) => {
+                batch.advance(u64::try_from(result).unwrap_or(0));
+                Event::Sent { queue_pair, batch, result }
+            }
+            Some(Operation::Receive(plan)) => {
+                Event::Received { queue_pair, plan, result, more: cqueue::sock_nonempty(flags) }
+            }
+            Some(Operation::Connect(_)) => Event::Connected { queue_pair, result },
+            None => Event::Other,
+        })
+    }
+
+    fn is_idle(&mut self) -> bool {
+        self.ring.completion().is_empty() && !self.needs_enter()
+    }
+
+    fn arm(&mut self) {
+        if !self.armed {
+            self.armed = true;
+            self.signal(true);
+        }
+        // Signals from before are spent.
+        let _ = rustix::io::read(self.acceptor.wake_descriptor(), &mut [0; 8]);
+    }
+
+    fn disarm(&mut self) {
+        if self.armed {
+            self.armed = false;
+            self.signal(false);
+        }
+    }
+
+    fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.acceptor.wake_descriptor().as_fd()
     }
 }
 

@@ -1,7 +1,5 @@
 //! Sending: what goes into the next batch, and what a finished batch means.
 
-use std::os::fd::AsFd;
-
 use ringway_verbs::{Operation, Status, WorkRequest};
 
 use crate::buffers::SendBatch;
@@ -31,17 +29,14 @@ pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared) {
         pair.batch = Some(batch);
         return;
     };
-    if let Err(batch) = shared.ring.send(socket.as_fd(), pair.number.0, batch) {
+    if let Err(batch) = shared.driver.send(socket, pair.number.0, batch) {
         pair.batch = Some(batch);
         fail(pair, shared, TcpFailure::System(libc::EBUSY), Status::TransportLost);
     }
 }
 
-/// A batch came back from the kernel.
-pub(crate) fn sent(pair: &mut QueuePair, shared: &mut Shared, mut batch: Box<SendBatch>, result: i32) {
-    if result > 0 {
-        batch.advance(u64::from(result.unsigned_abs()));
-    }
+/// A batch came back from the kernel, without what has been sent of it.
+pub(crate) fn sent(pair: &mut QueuePair, shared: &mut Shared, batch: Box<SendBatch>, result: i32) {
     let complete = batch.is_empty();
     pair.batch = Some(batch);
     if pair.phase == Phase::Closing {

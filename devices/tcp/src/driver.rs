@@ -1,0 +1,92 @@
+//! What is below the queue pairs: how operations on their sockets are given to the kernel, and how they come back.
+
+use core::fmt::Debug;
+use core::net::SocketAddr;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::buffers::{ReceivePlan, SendBatch};
+
+/// A finished operation. `queue_pair` is the number given when it was started, `result` a count of bytes, or a negative
+/// `errno`.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The batch comes back without what has been sent of it.
+    Sent {
+        queue_pair: u32,
+        batch: Box<SendBatch>,
+        result: i32,
+    },
+    /// `more` says that there may be more bytes in the socket.
+    Received {
+        queue_pair: u32,
+        plan: Box<ReceivePlan>,
+        result: i32,
+        more: bool,
+    },
+    Connected {
+        queue_pair: u32,
+        result: i32,
+    },
+    /// Nothing for the caller.
+    Other,
+}
+
+/// Gives the kernel operations on sockets. A queue pair has at most one of each kind under way, and what an operation
+/// works on is the driver's from its start until [`Driver::next`] gives it back.
+pub(crate) trait Driver: Debug + Send {
+    /// Whether sockets must be non-blocking, or blocking.
+    fn wants_nonblocking(&self) -> bool;
+
+    /// Makes room for the operations of queue pairs up to this index, the lower half of their numbers.
+    fn reserve(&mut self, index: u16);
+
+    /// Sends the whole batch. It comes back with [`Event::Sent`], or at once when it could not be started.
+    fn send(
+        &mut self,
+        socket: &Arc<OwnedFd>,
+        queue_pair: u32,
+        batch: Box<SendBatch>,
+    ) -> Result<(), Box<SendBatch>>;
+
+    /// Receives at least one byte into a plan's places. `wait_first` says that nothing is expected to be there yet.
+    fn receive(
+        &mut self,
+        socket: &Arc<OwnedFd>,
+        queue_pair: u32,
+        plan: Box<ReceivePlan>,
+        wait_first: bool,
+    ) -> Result<(), Box<ReceivePlan>>;
+
+    /// Connects a socket; whether that could be started.
+    fn connect(&mut self, socket: &Arc<OwnedFd>, queue_pair: u32, peer: SocketAddr) -> bool;
+
+    /// Gives up what a queue pair has under way; it comes back as usual.
+    fn cancel(&mut self, queue_pair: u32);
+
+    /// Lets go of a queue pair's socket. Nothing is under way on it.
+    fn forget(&mut self, queue_pair: u32);
+
+    /// Hands over what was started, if anything waits for that.
+    fn submit(&mut self) -> io::Result<()>;
+
+    /// Asks what has become of operations, if that takes asking.
+    fn look(&mut self) -> io::Result<()>;
+
+    /// The next finished operation.
+    fn next(&mut self) -> Option<Event>;
+
+    /// Whether neither [`Driver::submit`] nor [`Driver::next`] has anything to do.
+    fn is_idle(&mut self) -> bool;
+
+    /// Has events make [`Driver::event_descriptor`] readable from now on. What happened before shows in
+    /// [`Driver::is_idle`], or makes it readable as well.
+    fn arm(&mut self);
+
+    /// The caller polls again: events need no signal.
+    fn disarm(&mut self);
+
+    /// Becomes readable when a caller that blocks has to poll, also for offers of connections.
+    fn event_descriptor(&self) -> BorrowedFd<'_>;
+}
