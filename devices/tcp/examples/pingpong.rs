@@ -11,6 +11,7 @@ use std::thread;
 
 use ringway_sim::ping_pong::{Amount, ping_pong, ping_pong_over_tcp};
 use ringway_tcp::{PREFACE_LENGTH, TcpConfig, TcpDevice, parse_preface};
+use ringway_verbs::Device;
 
 /// Makes the device with a listener, of which a thread accepts the connection.
 fn device() -> TcpDevice {
@@ -28,6 +29,13 @@ fn device() -> TcpDevice {
 fn main() {
     let figures = ping_pong_over_tcp(IpAddr::from(Ipv4Addr::LOCALHOST), Amount::default(), |_| ());
     println!("{:<24} {figures}", "bare, spinning");
-    let (figures, _) = ping_pong([device(), device()]);
+    let (figures, devices) = ping_pong([device(), device()]);
     println!("{:<24} {figures}", "tcp device");
+    for device in devices {
+        let mut counts = Vec::new();
+        device.for_each_counter(&mut |name, value| {
+            counts.push(format!("{} {value}", name.replace('_', " ")));
+        });
+        println!("{:<24} {}", "", counts.join(", "));
+    }
 }

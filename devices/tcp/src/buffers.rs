@@ -87,10 +87,10 @@ impl SendBatch {
         self.add_inline(bytes.len(), |place| place.copy_from_slice(bytes));
     }
 
-    /// Adds payload, by copying it when it is small.
-    pub(crate) fn add_span(&mut self, span: Span) {
+    /// Adds payload, by copying it when it is small; returns how many bytes were copied.
+    pub(crate) fn add_span(&mut self, span: Span) -> u64 {
         if span.length == 0 {
-            return;
+            return 0;
         }
         let fits = self.used + span.length as usize <= INLINE_LENGTH;
         if span.length <= SMALL_PAYLOAD
@@ -100,10 +100,11 @@ impl SendBatch {
             self.add_inline(window.length(), |place| {
                 window.read(place);
             });
-            return;
+            return span.length;
         }
         self.bytes += span.length;
         self.parts.push(Part::Memory(span));
+        0
     }
 
     /// Leaves out what has been sent.

@@ -21,7 +21,7 @@ use crate::driver::Event;
 use crate::endpoint::{Token, decode, encode};
 use crate::error::{TcpError, TcpFailure};
 use crate::frame::MAX_MESSAGE;
-use crate::queue_pair::{Phase, QueuePair, SendEntry, Shared};
+use crate::queue_pair::{Counters, Phase, QueuePair, SendEntry, Shared};
 use crate::receive::{arm, received};
 use crate::ring::Ring;
 use crate::transmit::{sent, transmit};
@@ -109,6 +109,7 @@ impl TcpDevice {
             config,
             memory: RegionTable::new(config.max_regions),
             driver: Box::new(Ring::new(acceptor.clone())?),
+            counters: Counters::default(),
             completions: VecDeque::new(),
             dirty: VecDeque::new(),
             changed: false,
@@ -251,6 +252,14 @@ impl Device for TcpDevice {
         capabilities.max_message = MAX_MESSAGE;
         capabilities.max_queue_pairs = self.shared.config.max_queue_pairs;
         capabilities
+    }
+
+    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        let Counters { bytes_sent, bytes_received, bytes_copied } = self.shared.counters;
+        each("system_calls", self.shared.driver.system_calls());
+        each("bytes_sent", bytes_sent);
+        each("bytes_received", bytes_received);
+        each("bytes_copied", bytes_copied);
     }
 
     fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {

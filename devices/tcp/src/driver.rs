@@ -89,4 +89,7 @@ pub(crate) trait Driver: Debug + Send {
 
     /// Becomes readable when a caller that blocks has to poll, also for offers of connections.
     fn event_descriptor(&self) -> BorrowedFd<'_>;
+
+    /// System calls made since the driver was: all but those that make, prepare and close sockets.
+    fn system_calls(&self) -> u64;
 }

@@ -19,7 +19,7 @@
 //!
 //! # Drivers
 //! All that a queue pair does is written once, over the trait `Driver`: operations on sockets go in, events come out. `ring`
-//! implements it with io_uring.
+//! implements it with io_uring. The device counts its system calls.
 //!
 //! # Threads
 //! A device may be made on one thread and used on another; the first poll or flush binds it to its thread for

@@ -86,12 +86,24 @@ pub(crate) enum Arriving {
     ReadResponse,
 }
 
+/// What a device has counted since it was made, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    /// Sent on all connections, with headers.
+    pub(crate) bytes_sent: u64,
+    /// Received on all connections, with headers.
+    pub(crate) bytes_received: u64,
+    /// Payload that the device itself copied, between registered memory and its own buffers.
+    pub(crate) bytes_copied: u64,
+}
+
 /// What all queue pairs of a device share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: TcpConfig,
     pub(crate) memory: RegionTable,
     pub(crate) driver: Box<dyn Driver>,
+    pub(crate) counters: Counters,
     pub(crate) completions: VecDeque<Completion>,
     /// Queue pairs with something to send or to receive into, by index.
     pub(crate) dirty: VecDeque<u16>,

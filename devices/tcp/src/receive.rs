@@ -55,6 +55,7 @@ pub(crate) fn received(
         }
         return pair.mark(shared);
     };
+    shared.counters.bytes_received += count;
     let placed = plan.received(count);
     if pair.phase == Phase::Closing || count == 0 {
         pair.plan = Some(plan);
@@ -90,6 +91,7 @@ fn consume(pair: &mut QueuePair, shared: &mut Shared, plan: &mut ReceivePlan) {
             Incoming::Discard => return plan.consume(plan.unread().len()),
             Incoming::Payload { what, length, places } => {
                 let copied = copy_payload(shared, plan.unread(), &places);
+                shared.counters.bytes_copied += copied as u64;
                 plan.consume(copied);
                 advance_payload(pair, copied as u64);
                 let Incoming::Payload { places, .. } = pair.incoming else { return };

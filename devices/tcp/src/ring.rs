@@ -3,6 +3,10 @@
 //! Whatever the kernel works on is owned by [`Ring`] from the push of an operation to its completion: staging buffers,
 //! scatter and gather lists, socket addresses, and through [`crate::buffers`] the mappings the lists point into. That
 //! is the whole safety argument: no other code can free or move it meanwhile, whatever mistakes it makes.
+//!
+//! # System calls
+//! One `io_uring_enter` hands over what all queue pairs have started since the last one, and has the kernel finish what
+//! is ready; there is none when neither is to be done. A caller that blocks has the eventfd read each time before.
 
 use core::net::SocketAddr;
 use std::io;
@@ -94,6 +98,7 @@ pub(crate) struct Ring {
     acceptor: TcpAcceptor,
     /// Events signal it.
     armed: bool,
+    calls: u64,
 }
 
 impl core::fmt::Debug for Ring {
@@ -138,7 +143,7 @@ impl Ring {
             errno: error.raw_os_error().unwrap_or(0),
         })?;
         ring.completion().disable_eventfd();
-        Ok(Self { ring, enabled: false, flights: Vec::new(), in_flight: 0, acceptor, armed: false })
+        Ok(Self { ring, enabled: false, flights: Vec::new(), in_flight: 0, acceptor, armed: false, calls: 0 })
     }
 
     /// Whether events signal the eventfd from now on.
@@ -164,10 +169,12 @@ impl Ring {
     /// Submits what was pushed and lets the kernel finish what is ready.
     fn enter(&mut self) -> io::Result<()> {
         if !self.enabled {
+            self.calls += 1;
             self.ring.submitter().register_enable_rings()?;
             self.enabled = true;
         }
         loop {
+            self.calls += 1;
             match self.ring.submit() {
                 Ok(_) => return Ok(()),
                 Err(error) => match error.raw_os_error() {
@@ -326,6 +333,7 @@ impl Driver for Ring {
             self.signal(true);
         }
         // Signals from before are spent.
+        self.calls += 1;
         let _ = rustix::io::read(self.acceptor.wake_descriptor(), &mut [0; 8]);
     }
 
@@ -338,6 +346,10 @@ impl Driver for Ring {
 
     fn event_descriptor(&self) -> BorrowedFd<'_> {
         self.acceptor.wake_descriptor().as_fd()
+    }
+
+    fn system_calls(&self) -> u64 {
+        self.calls
     }
 }
 

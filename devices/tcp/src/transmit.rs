@@ -37,6 +37,7 @@ pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared) {
 
 /// A batch came back from the kernel, without what has been sent of it.
 pub(crate) fn sent(pair: &mut QueuePair, shared: &mut Shared, batch: Box<SendBatch>, result: i32) {
+    shared.counters.bytes_sent += u64::try_from(result).unwrap_or(0);
     let complete = batch.is_empty();
     pair.batch = Some(batch);
     if pair.phase == Phase::Closing {
@@ -52,9 +53,9 @@ pub(crate) fn sent(pair: &mut QueuePair, shared: &mut Shared, batch: Box<SendBat
     pair.mark(shared);
 }
 
-fn build(pair: &mut QueuePair, shared: &Shared, batch: &mut SendBatch) {
+fn build(pair: &mut QueuePair, shared: &mut Shared, batch: &mut SendBatch) {
     loop {
-        if !continue_payload(pair, batch) || !batch.has_room() {
+        if !continue_payload(pair, shared, batch) || !batch.has_room() {
             return;
         }
         if let Some(response) = pair.responses.pop_front() {
@@ -79,7 +80,7 @@ fn add_frame(pair: &mut QueuePair, batch: &mut SendBatch, frame: Frame) {
 }
 
 /// Adds more of the message begun last; whether it is complete.
-fn continue_payload(pair: &mut QueuePair, batch: &mut SendBatch) -> bool {
+fn continue_payload(pair: &mut QueuePair, shared: &mut Shared, batch: &mut SendBatch) -> bool {
     let Some(payload) = pair.payload.as_mut() else { return true };
     for place in &mut payload.spans {
         let Some(span) = place.as_mut() else { continue };
@@ -88,10 +89,10 @@ fn continue_payload(pair: &mut QueuePair, batch: &mut SendBatch) -> bool {
             return false;
         }
         if span.length <= room {
-            batch.add_span(span.clone());
+            shared.counters.bytes_copied += batch.add_span(span.clone());
             *place = None;
         } else {
-            batch.add_span(span.first(room));
+            shared.counters.bytes_copied += batch.add_span(span.first(room));
             span.offset += room;
             span.length -= room;
             return false;

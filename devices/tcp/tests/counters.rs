@@ -1,0 +1,156 @@
+//! What the device counts: bytes, and every system call of a known exchange.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use common::Loopback;
+use ringway_sim::conformance::{Fixture, Harness, Memory, Side, request};
+use ringway_tcp::frame::HEADER_LENGTH;
+use ringway_verbs::{Access, Completion, CompletionKind, Device, Operation, QueuePairNumber};
+
+/// Bytes of the message: few enough to be copied.
+const LENGTH: u64 = 64;
+/// Turns in which nothing is said, after which nothing will be.
+const QUIET_TURNS: u32 = 10;
+
+/// System calls of each step of an exchange.
+#[derive(Debug, PartialEq, Eq)]
+struct Calls {
+    idle_poll: u64,
+    send: u64,
+    /// Taking the message, without what its polls would cost that found nothing.
+    receive: u64,
+    acknowledge: u64,
+    /// Taking the acknowledgement, the same way.
+    complete: u64,
+    /// Getting ready for more.
+    rest: u64,
+    arm: u64,
+}
+
+/// A device's counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Counts {
+    system_calls: u64,
+    bytes_sent: u64,
+    bytes_received: u64,
+    bytes_copied: u64,
+}
+
+struct Exchange {
+    fixture: Fixture<Loopback>,
+    pair: [QueuePairNumber; 2],
+    memory: [Memory; 2],
+}
+
+impl Exchange {
+    /// A connection on which everything is said, also that the right side has a receive.
+    fn new() -> Self {
+        let (mut fixture, pair) = Fixture::connected();
+        let memory = Side::BOTH.map(|side| fixture.memory(side, LENGTH as usize, Access::ALL));
+        fixture.receive(Side::Right, pair[1], 0, memory[1].slice(0, LENGTH));
+        let mut exchange = Self { fixture, pair, memory };
+        let (mut quiet, mut said) = (0, 0);
+        while quiet < QUIET_TURNS {
+            for side in Side::BOTH {
+                assert_eq!(exchange.poll(side), None);
+                exchange.fixture.device(side).flush();
+            }
+            let [left, right] = Side::BOTH.map(|side| exchange.counts(side));
+            // The preface goes past the other device: a listener reads it.
+            let all_here = left.bytes_received == right.bytes_sent
+                && right.bytes_received + ringway_tcp::PREFACE_LENGTH as u64 == left.bytes_sent;
+            let now_said = left.bytes_sent + right.bytes_sent;
+            quiet = if all_here && now_said == said { quiet + 1 } else { 0 };
+            said = now_said;
+        }
+        exchange
+    }
+
+    fn counts(&mut self, side: Side) -> Counts {
+        let mut counts = Counts::default();
+        self.fixture.device(side).for_each_counter(&mut |name, value| match name {
+            "system_calls" => counts.system_calls = value,
+            "bytes_sent" => counts.bytes_sent = value,
+            "bytes_received" => counts.bytes_received = value,
+            "bytes_copied" => counts.bytes_copied = value,
+            other => assert_eq!(other, "no other"),
+        });
+        counts
+    }
+
+    fn poll(&mut self, side: Side) -> Option<Completion> {
+        let now = self.fixture.harness.now();
+        assert!(self.fixture.harness.pause(false), "a test that takes too long");
+        let mut completions = [Completion::EMPTY; 1];
+        (self.fixture.device(side).poll(now, &mut completions) > 0).then_some(completions[0])
+    }
+
+    /// System calls that a side makes for something.
+    fn cost(&mut self, side: Side, step: impl FnOnce(&mut Self)) -> u64 {
+        let before = self.counts(side).system_calls;
+        step(self);
+        self.counts(side).system_calls - before
+    }
+
+    /// System calls that polling takes until this completes, but for those of polls that find nothing.
+    fn until(&mut self, side: Side, kind: CompletionKind, idle_poll: u64) -> u64 {
+        let mut polls = 1;
+        let cost = self.cost(side, |exchange| {
+            let completion = loop {
+                match exchange.poll(side) {
+                    Some(completion) => break completion,
+                    None => polls += 1,
+                }
+            };
+            assert_eq!(completion.kind, kind);
+        });
+        cost - (polls - 1) * idle_poll
+    }
+
+    fn calls(&mut self) -> Calls {
+        let send = request(0, Operation::Send { immediate: None }, &[self.memory[0].slice(0, LENGTH)]);
+        let queue_pair = self.pair[0];
+        let idle_poll = self.cost(Side::Left, |exchange| assert_eq!(exchange.poll(Side::Left), None));
+        Calls {
+            idle_poll,
+            send: self.cost(Side::Left, |exchange| exchange.fixture.send(Side::Left, queue_pair, &send)),
+            receive: self.until(Side::Right, CompletionKind::Receive, idle_poll),
+            acknowledge: self.cost(Side::Right, |exchange| exchange.fixture.device(Side::Right).flush()),
+            complete: self.until(Side::Left, CompletionKind::Send, idle_poll),
+            rest: self.cost(Side::Left, |exchange| exchange.fixture.device(Side::Left).flush()),
+            arm: self.cost(Side::Left, |exchange| {
+                exchange.fixture.device(Side::Left).arm();
+            }),
+        }
+    }
+}
+
+/// Makes an exchange and compares what it cost, and the bytes.
+#[track_caller]
+fn assert_costs(expected: &Calls) {
+    let mut exchange = Exchange::new();
+    let before = Side::BOTH.map(|side| exchange.counts(side));
+    assert_eq!(exchange.calls(), *expected);
+    let after = Side::BOTH.map(|side| exchange.counts(side));
+    let header = HEADER_LENGTH as u64;
+    // A message one way, and its acknowledgement back. Either side copies the payload once.
+    for (side, sent, received) in [(0, header + LENGTH, header), (1, 0, header + LENGTH)] {
+        let (before, after) = (before[side], after[side]);
+        let expected = Counts {
+            system_calls: after.system_calls,
+            // The sender has the kernel's word on its message; the receiver has not asked for that on its answer.
+            bytes_sent: before.bytes_sent + sent,
+            bytes_received: before.bytes_received + received,
+            bytes_copied: before.bytes_copied + LENGTH,
+        };
+        assert_eq!(after, expected);
+    }
+}
+
+#[test]
+fn io_uring_is_entered_once_for_each_step() {
+    // A step's operations go together, and a poll that finds nothing asks nobody.
+    let expected = Calls { idle_poll: 0, send: 1, receive: 1, acknowledge: 1, complete: 1, rest: 1, arm: 1 };
+    assert_costs(&expected);
+}
