@@ -10,13 +10,15 @@ use std::os::fd::OwnedFd;
 use std::thread;
 
 use ringway_sim::ping_pong::{Amount, ping_pong, ping_pong_over_tcp};
-use ringway_tcp::{PREFACE_LENGTH, TcpConfig, TcpDevice, parse_preface};
+use ringway_tcp::{PREFACE_LENGTH, TcpConfig, TcpDevice, TcpDriver, parse_preface};
 use ringway_verbs::Device;
 
 /// Makes the device with a listener, of which a thread accepts the connection.
-fn device() -> TcpDevice {
+fn device(driver: TcpDriver) -> TcpDevice {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (device, acceptor) = TcpDevice::new(TcpConfig::new(listener.local_addr().unwrap())).unwrap();
+    let mut config = TcpConfig::new(listener.local_addr().unwrap());
+    config.driver = driver;
+    let (device, acceptor) = TcpDevice::new(config).unwrap();
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut preface = [0; PREFACE_LENGTH];
@@ -29,13 +31,15 @@ fn device() -> TcpDevice {
 fn main() {
     let figures = ping_pong_over_tcp(IpAddr::from(Ipv4Addr::LOCALHOST), Amount::default(), |_| ());
     println!("{:<24} {figures}", "bare, spinning");
-    let (figures, devices) = ping_pong([device(), device()]);
-    println!("{:<24} {figures}", "tcp device");
-    for device in devices {
-        let mut counts = Vec::new();
-        device.for_each_counter(&mut |name, value| {
-            counts.push(format!("{} {value}", name.replace('_', " ")));
-        });
-        println!("{:<24} {}", "", counts.join(", "));
+    for driver in TcpDriver::ALL {
+        let (figures, devices) = ping_pong([device(driver), device(driver)]);
+        println!("{:<24} {figures}", format!("{} device", driver.name()));
+        for device in devices {
+            let mut counts = Vec::new();
+            device.for_each_counter(&mut |name, value| {
+                counts.push(format!("{} {value}", name.replace('_', " ")))
+            });
+            println!("{:<24} {}", "", counts.join(", "));
+        }
     }
 }

@@ -17,13 +17,12 @@ use rustix::net::Shutdown;
 
 use crate::acceptor::TcpAcceptor;
 use crate::connection::{connected, expire, fail, start_active, start_passive, take_offer};
-use crate::driver::Event;
+use crate::driver::{Event, TcpDriver};
 use crate::endpoint::{Token, decode, encode};
 use crate::error::{TcpError, TcpFailure};
 use crate::frame::MAX_MESSAGE;
 use crate::queue_pair::{Counters, Phase, QueuePair, SendEntry, Shared};
 use crate::receive::{arm, received};
-use crate::ring::Ring;
 use crate::transmit::{sent, transmit};
 
 /// Events and offers handled by one poll at most.
@@ -40,6 +39,8 @@ pub struct TcpConfig {
     pub advertised: SocketAddr,
     /// The address outgoing connections come from; the system chooses when there is none.
     pub source: Option<IpAddr>,
+    /// How the kernel is used.
+    pub driver: TcpDriver,
     /// The most queue pairs, up to 65,535.
     pub max_queue_pairs: u32,
     /// The most registered regions, up to 65,535.
@@ -51,12 +52,13 @@ pub struct TcpConfig {
 }
 
 impl TcpConfig {
-    /// The defaults: 4096 queue pairs and regions, 5 s to connect, 1 s to linger.
+    /// The defaults: io_uring, 4096 queue pairs and regions, 5 s to connect, 1 s to linger.
     #[must_use]
     pub const fn new(advertised: SocketAddr) -> Self {
         Self {
             advertised,
             source: None,
+            driver: TcpDriver::IoUring,
             max_queue_pairs: 4096,
             max_regions: 4096,
             connect_timeout_ns: 5_000_000_000,
@@ -91,7 +93,7 @@ impl TcpDevice {
     /// Makes a device, and the handle by which connections get to it.
     ///
     /// # Errors
-    /// When the limits are wrong or the system has no io_uring for us.
+    /// When the limits are wrong or the system has not for us what the driver needs.
     pub fn new(config: TcpConfig) -> Result<(Self, TcpAcceptor), TcpError> {
         let most = u32::from(u16::MAX);
         for (limit, value) in
@@ -108,7 +110,7 @@ impl TcpDevice {
         let shared = Shared {
             config,
             memory: RegionTable::new(config.max_regions),
-            driver: Box::new(Ring::new(acceptor.clone())?),
+            driver: config.driver.make(acceptor.clone())?,
             counters: Counters::default(),
             completions: VecDeque::new(),
             dirty: VecDeque::new(),
@@ -247,7 +249,7 @@ impl Device for TcpDevice {
     type Region = Arc<Mapping>;
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new("tcp");
+        let mut capabilities = Capabilities::new(self.shared.config.driver.name());
         capabilities.atomics = true;
         capabilities.max_message = MAX_MESSAGE;
         capabilities.max_queue_pairs = self.shared.config.max_queue_pairs;

@@ -6,7 +6,42 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::acceptor::TcpAcceptor;
 use crate::buffers::{ReceivePlan, SendBatch};
+use crate::error::TcpError;
+use crate::ring::Ring;
+use crate::sockets::Sockets;
+
+/// How a device has the kernel move bytes. Devices with different drivers speak the same with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpDriver {
+    /// An io_uring: operations are handed over in batches, and wait in the kernel.
+    IoUring,
+    /// Ordinary non-blocking sockets watched by epoll, as most servers have them: what io_uring is compared with, and
+    /// what works where that is forbidden.
+    Epoll,
+}
+
+impl TcpDriver {
+    /// Both, the faster first.
+    pub const ALL: [Self; 2] = [Self::IoUring, Self::Epoll];
+
+    /// The name of devices that have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::IoUring => "tcp",
+            Self::Epoll => "tcp-epoll",
+        }
+    }
+
+    pub(crate) fn make(self, acceptor: TcpAcceptor) -> Result<Box<dyn Driver>, TcpError> {
+        Ok(match self {
+            Self::IoUring => Box::new(Ring::new(acceptor)?),
+            Self::Epoll => Box::new(Sockets::new(&acceptor)?),
+        })
+    }
+}
 
 /// A finished operation. `queue_pair` is the number given when it was started, `result` a count of bytes, or a negative
 /// `errno`.

@@ -14,7 +14,8 @@ pub enum TcpError {
     /// io_uring may not be used here.
     #[error(
         "io_uring is forbidden here; set the sysctl kernel.io_uring_disabled to 0 (or to 1 with this process in \
-         kernel.io_uring_group), and allow the io_uring system calls in the container's seccomp profile"
+         kernel.io_uring_group), and allow the io_uring system calls in the container's seccomp profile; \
+         the device `tcp-epoll` does without it"
     )]
     Forbidden,
     /// The kernel's io_uring lacks what is needed.

@@ -1,4 +1,4 @@
-//! The verbs contract over kernel TCP, driven by io_uring: one connection per queue pair.
+//! The verbs contract over kernel TCP: one connection per queue pair, driven by io_uring or by epoll ([`TcpDriver`]).
 //!
 //! # How it works
 //! Requests travel as frames ([`frame`]): a fixed header, then the payload, which is received straight into the posted
@@ -15,15 +15,17 @@
 //! # Memory
 //! What the kernel works on is owned by the driver until it is done: headers, staging bytes, and the mappings that scatter
 //! and gather lists point into. A queue pair that fails flushes its requests only after the kernel has let go of them.
-//! Unsafe code is in `vectors`, where such lists are, and in `ring`, where io_uring is given them.
+//! Unsafe code is in `vectors`, where such lists and the system calls that work through one at once are, and in `ring`,
+//! where io_uring is given them for longer.
 //!
 //! # Drivers
 //! All that a queue pair does is written once, over the trait `Driver`: operations on sockets go in, events come out. `ring`
-//! implements it with io_uring. The device counts its system calls.
+//! implements it with io_uring; `sockets` is the conventional baseline, whose documentation says what system calls a
+//! message costs. Both speak the same, so devices with either can be connected. The device counts its system calls.
 //!
 //! # Threads
-//! A device may be made on one thread and used on another; the first poll or flush binds it to its thread for
-//! good. [`TcpAcceptor`] may be used from any thread.
+//! A device may be made on one thread and used on another; with io_uring the first poll or flush binds it to its thread
+//! for good. [`TcpAcceptor`] may be used from any thread.
 
 mod acceptor;
 mod buffers;
@@ -36,10 +38,12 @@ pub mod frame;
 mod queue_pair;
 mod receive;
 mod ring;
+mod sockets;
 mod transmit;
 mod vectors;
 
 pub use acceptor::{OfferError, TcpAcceptor};
 pub use device::{TcpConfig, TcpDevice};
+pub use driver::TcpDriver;
 pub use endpoint::{DATA_MAGIC, PREFACE_LENGTH, Token, parse_preface, preface};
 pub use error::{TcpError, TcpFailure};

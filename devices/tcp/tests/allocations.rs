@@ -3,14 +3,23 @@
 mod common;
 
 use allocation_counter::measure;
-use common::Loopback;
+use common::{EPOLL, IO_URING, Loopback};
 use ringway_sim::conformance::{Fixture, Traffic};
 
-#[test]
-fn the_data_path_does_not_allocate() {
-    let (mut fixture, pair) = Fixture::<Loopback>::connected();
+fn the_data_path_does_not_allocate<const DRIVER: usize>() {
+    let (mut fixture, pair) = Fixture::<Loopback<DRIVER, DRIVER>>::connected();
     let traffic = Traffic::new(&mut fixture, pair);
     let mut rounds = |count| (0..count).for_each(|_| traffic.round(&mut fixture.harness));
     rounds(10);
     assert_eq!(measure(|| rounds(50)).count_total, 0);
+}
+
+#[test]
+fn with_io_uring() {
+    the_data_path_does_not_allocate::<IO_URING>();
+}
+
+#[test]
+fn with_epoll() {
+    the_data_path_does_not_allocate::<EPOLL>();
 }

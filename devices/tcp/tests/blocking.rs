@@ -1,6 +1,9 @@
 //! Callers that block on the event descriptor, devices that move to another thread, and devices dropped in use.
 #![expect(clippy::unwrap_used, reason = "the parts of a test")]
 
+#[macro_use]
+mod drivers;
+
 use std::io::Read;
 use std::net::TcpListener;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -9,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringway_mem::Mapping;
-use ringway_tcp::{PREFACE_LENGTH, TcpConfig, TcpDevice, parse_preface};
+use ringway_tcp::{PREFACE_LENGTH, TcpConfig, TcpDevice, TcpDriver, parse_preface};
 use ringway_verbs::{
     Access, Completion, CompletionKind, Device, Endpoint, LocalSlice, Operation, QueuePairConfig,
     QueuePairNumber, QueuePairState, ReceiveRequest, Role, Status, Time, WorkRequest,
@@ -27,9 +30,11 @@ struct Node {
 }
 
 impl Node {
-    fn new(length: usize) -> Self {
+    fn new(driver: TcpDriver, length: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (mut device, acceptor) = TcpDevice::new(TcpConfig::new(listener.local_addr().unwrap())).unwrap();
+        let mut config = TcpConfig::new(listener.local_addr().unwrap());
+        config.driver = driver;
+        let (mut device, acceptor) = TcpDevice::new(config).unwrap();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut preface = [0; PREFACE_LENGTH];
@@ -57,10 +62,7 @@ impl Node {
             return Some(batch[0]);
         }
         if self.device.arm() {
-            // SAFETY: the descriptor belongs to the device, which lives longer than this call.
-            let fd = unsafe { BorrowedFd::borrow_raw(self.device.event_descriptor().unwrap()) };
-            let ready = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&TIMEOUT));
-            assert_eq!(ready, Ok(1), "the descriptor did not become readable");
+            assert!(self.block(&TIMEOUT), "the descriptor did not become readable");
         }
         None
     }
@@ -70,6 +72,28 @@ impl Node {
         while self.device.state(self.queue_pair) != Some(QueuePairState::Ready) {
             assert_eq!(self.turn(), None);
         }
+    }
+
+    /// Goes on until nothing wakes the caller any more: what was begun is done after a few polls.
+    fn fall_silent(&mut self) {
+        let quiet = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        let mut batch = [Completion::EMPTY; 1];
+        let (mut silent, mut polls) = (0, 0);
+        while silent < 5 {
+            polls += 1;
+            assert!(polls < 10_000, "a device that has nothing to do keeps waking its caller");
+            assert_eq!(self.device.poll(Time(0), &mut batch), 0);
+            if self.device.arm() {
+                silent = if self.block(&quiet) { 0 } else { silent + 1 };
+            }
+        }
+    }
+
+    /// Blocks on the descriptor; whether it became readable.
+    fn block(&self, timeout: &Timespec) -> bool {
+        // SAFETY: the descriptor belongs to the device, which lives longer than this call.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.device.event_descriptor().unwrap()) };
+        rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(timeout)).unwrap() == 1
     }
 
     fn wait(&mut self, kind: CompletionKind) -> Completion {
@@ -94,10 +118,16 @@ impl Node {
     }
 }
 
-#[test]
-fn blocked_callers_are_woken_by_offers_messages_and_acknowledgements() {
+with_each_driver!(
+    blocked_callers_are_woken_by_offers_messages_and_acknowledgements,
+    an_idle_device_lets_its_caller_block,
+    a_message_without_room_lets_its_caller_block,
+    a_device_can_be_dropped_in_the_middle_of_transfers,
+);
+
+fn blocked_callers_are_woken_by_offers_messages_and_acknowledgements(driver: TcpDriver) {
     for length in [8, 1 << 20] {
-        let (mut one, mut two) = (Node::new(length), Node::new(length));
+        let (mut one, mut two) = (Node::new(driver, length), Node::new(driver, length));
         let (here, there) = (one.endpoint(), two.endpoint());
         // Made here, used there: the first poll binds it.
         let other = thread::spawn(move || {
@@ -128,9 +158,8 @@ fn blocked_callers_are_woken_by_offers_messages_and_acknowledgements() {
     }
 }
 
-#[test]
-fn an_idle_device_lets_its_caller_block() {
-    let (mut one, mut two) = (Node::new(8), Node::new(8));
+fn an_idle_device_lets_its_caller_block(driver: TcpDriver) {
+    let (mut one, mut two) = (Node::new(driver, 8), Node::new(driver, 8));
     let (here, there) = (one.endpoint(), two.endpoint());
     let (done, wait) = mpsc::channel::<()>();
     let other = thread::spawn(move || {
@@ -138,32 +167,37 @@ fn an_idle_device_lets_its_caller_block() {
         let _ = wait.recv();
     });
     one.connect(&there, Role::Active);
-    // What connecting left to do is done after a few polls; from then on nothing wakes the caller.
-    let quiet = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-    let mut batch = [Completion::EMPTY; 1];
-    let mut silent = 0;
-    for _ in 0..1000 {
-        assert_eq!(one.device.poll(Time(0), &mut batch), 0);
-        if !one.device.arm() {
-            continue;
-        }
-        // SAFETY: the descriptor belongs to the device, which lives longer than this call.
-        let fd = unsafe { BorrowedFd::borrow_raw(one.device.event_descriptor().unwrap()) };
-        let ready = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&quiet)).unwrap();
-        silent = if ready == 0 { silent + 1 } else { 0 };
-        if silent == 5 {
-            break;
-        }
-    }
-    assert_eq!(silent, 5, "an idle device keeps waking its caller");
+    one.fall_silent();
     done.send(()).unwrap();
     other.join().unwrap();
 }
 
-#[test]
-fn a_device_can_be_dropped_in_the_middle_of_transfers() {
+fn a_message_without_room_lets_its_caller_block(driver: TcpDriver) {
+    // More than the sockets of both ends hold.
+    let length = 64 << 20;
+    let (mut one, mut two) = (Node::new(driver, length), Node::new(driver, length));
+    let (here, there) = (one.endpoint(), two.endpoint());
+    let (read_on, wait) = mpsc::channel::<()>();
+    let other = thread::spawn(move || {
+        two.post_receive();
+        two.connect(&here, Role::Passive);
+        two.device.flush();
+        wait.recv().unwrap();
+        assert_eq!(two.wait(CompletionKind::Receive).status, Status::Success);
+        two.device.flush();
+    });
+    one.connect(&there, Role::Active);
+    one.send();
+    // Nobody reads, so that nothing is to be done; then there is room, and the caller is woken as often as it takes.
+    one.fall_silent();
+    read_on.send(()).unwrap();
+    assert_eq!(one.wait(CompletionKind::Send).status, Status::Success);
+    other.join().unwrap();
+}
+
+fn a_device_can_be_dropped_in_the_middle_of_transfers(driver: TcpDriver) {
     for round in 0..10 {
-        let (mut one, mut two) = (Node::new(8 << 20), Node::new(8 << 20));
+        let (mut one, mut two) = (Node::new(driver, 8 << 20), Node::new(driver, 8 << 20));
         let (here, there) = (one.endpoint(), two.endpoint());
         let other = thread::spawn(move || {
             two.post_receive();

@@ -1,8 +1,24 @@
-//! The tcp device passes the suite over loopback.
+//! The tcp device passes the suite over loopback, with either driver and between them.
 #![forbid(unsafe_code)]
 
 mod common;
 
-use common::Loopback;
+mod io_uring {
+    use crate::common::{IO_URING, Loopback};
+    ringway_sim::conformance_suite!(Loopback<IO_URING, IO_URING>);
+}
 
-ringway_sim::conformance_suite!(Loopback);
+mod epoll {
+    use crate::common::{EPOLL, Loopback};
+    ringway_sim::conformance_suite!(Loopback<EPOLL, EPOLL>);
+}
+
+mod io_uring_to_epoll {
+    use crate::common::{EPOLL, IO_URING, Loopback};
+    ringway_sim::conformance_suite!(Loopback<IO_URING, EPOLL>);
+}
+
+mod epoll_to_io_uring {
+    use crate::common::{EPOLL, IO_URING, Loopback};
+    ringway_sim::conformance_suite!(Loopback<EPOLL, IO_URING>);
+}

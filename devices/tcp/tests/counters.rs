@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::Loopback;
+use common::{EPOLL, IO_URING, Loopback};
 use ringway_sim::conformance::{Fixture, Harness, Memory, Side, request};
 use ringway_tcp::frame::HEADER_LENGTH;
 use ringway_verbs::{Access, Completion, CompletionKind, Device, Operation, QueuePairNumber};
@@ -37,13 +37,13 @@ struct Counts {
     bytes_copied: u64,
 }
 
-struct Exchange {
-    fixture: Fixture<Loopback>,
+struct Exchange<const DRIVER: usize> {
+    fixture: Fixture<Loopback<DRIVER, DRIVER>>,
     pair: [QueuePairNumber; 2],
     memory: [Memory; 2],
 }
 
-impl Exchange {
+impl<const DRIVER: usize> Exchange<DRIVER> {
     /// A connection on which everything is said, also that the right side has a receive.
     fn new() -> Self {
         let (mut fixture, pair) = Fixture::connected();
@@ -126,10 +126,10 @@ impl Exchange {
     }
 }
 
-/// Makes an exchange and compares what it cost, and the bytes.
+/// Makes an exchange and compares what it cost; the bytes are the same with every driver.
 #[track_caller]
-fn assert_costs(expected: &Calls) {
-    let mut exchange = Exchange::new();
+fn assert_costs<const DRIVER: usize>(expected: &Calls) {
+    let mut exchange = Exchange::<DRIVER>::new();
     let before = Side::BOTH.map(|side| exchange.counts(side));
     assert_eq!(exchange.calls(), *expected);
     let after = Side::BOTH.map(|side| exchange.counts(side));
@@ -152,5 +152,11 @@ fn assert_costs(expected: &Calls) {
 fn io_uring_is_entered_once_for_each_step() {
     // A step's operations go together, and a poll that finds nothing asks nobody.
     let expected = Calls { idle_poll: 0, send: 1, receive: 1, acknowledge: 1, complete: 1, rest: 1, arm: 1 };
-    assert_costs(&expected);
+    assert_costs::<IO_URING>(&expected);
+}
+
+#[test]
+fn epoll_costs_a_wait_and_a_call_for_each_message() {
+    let expected = Calls { idle_poll: 1, send: 1, receive: 2, acknowledge: 1, complete: 2, rest: 0, arm: 0 };
+    assert_costs::<EPOLL>(&expected);
 }

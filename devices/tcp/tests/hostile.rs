@@ -2,6 +2,9 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "the parts of a test")]
 
+#[macro_use]
+mod drivers;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -12,7 +15,8 @@ use proptest::prelude::*;
 use ringway_mem::Mapping;
 use ringway_tcp::frame::{Frame, HEADER_LENGTH, Header, MAX_READS, encode, parse};
 use ringway_tcp::{
-    DATA_MAGIC, PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpFailure, Token, parse_preface,
+    DATA_MAGIC, PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, TcpFailure, Token,
+    parse_preface,
 };
 use ringway_verbs::{
     Access, Completion, CompletionKind, Device, LocalSlice, MemoryKeys, Operation, QueuePairConfig,
@@ -57,8 +61,8 @@ impl Victim {
     }
 
     /// A victim with two posted receives and the attacker's end of its connection.
-    fn attacked() -> (Self, TcpStream) {
-        let mut victim = Self::new(TcpConfig::new("127.0.0.1:1".parse().unwrap()));
+    fn attacked(driver: TcpDriver) -> (Self, TcpStream) {
+        let mut victim = Self::new(config(driver));
         let (stream, other) = sockets();
         victim.acceptor.offer(victim.token(), OwnedFd::from(other)).unwrap();
         for id in 0..2 {
@@ -102,6 +106,13 @@ impl Victim {
     }
 }
 
+/// Of a device that nobody can connect to.
+fn config(driver: TcpDriver) -> TcpConfig {
+    let mut config = TcpConfig::new("127.0.0.1:1".parse().unwrap());
+    config.driver = driver;
+    config
+}
+
 fn sockets() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -118,8 +129,8 @@ fn remote(keys: MemoryKeys, offset: u64) -> RemoteSlice {
 }
 
 /// Sends bytes and expects the connection to be ended as a breach of the protocol.
-fn breaks_the_protocol(bytes: &[u8]) {
-    let (mut victim, mut stream) = Victim::attacked();
+fn breaks_the_protocol(driver: TcpDriver, bytes: &[u8]) {
+    let (mut victim, mut stream) = Victim::attacked(driver);
     stream.write_all(bytes).unwrap();
     let failure = victim.expect_failed();
     assert!(matches!(failure, TcpFailure::Protocol(_)), "{failure}");
@@ -128,48 +139,57 @@ fn breaks_the_protocol(bytes: &[u8]) {
     let _ = stream.read_to_end(&mut rest);
 }
 
-#[test]
-fn garbage_ends_the_connection() {
-    breaks_the_protocol(&[0xA5; 200]);
-    breaks_the_protocol(&[0; HEADER_LENGTH]);
-    breaks_the_protocol(&DATA_MAGIC.repeat(20));
+with_each_driver!(
+    garbage_ends_the_connection,
+    a_message_beyond_every_limit_ends_the_connection,
+    acknowledging_what_was_not_sent_ends_the_connection,
+    taking_receives_back_ends_the_connection,
+    responses_to_nothing_end_the_connection,
+    too_many_reads_at_once_end_the_connection,
+    messages_without_a_receive_end_the_connection,
+    a_half_header_and_then_the_end,
+    half_a_write_and_then_the_end,
+    refusals_reach_the_peer_and_say_why,
+    a_wrong_token_is_closed_and_harms_nobody,
+    a_peer_that_never_comes_or_never_speaks_is_given_up,
+    nobody_listening_is_a_refusal,
+);
+
+fn garbage_ends_the_connection(driver: TcpDriver) {
+    breaks_the_protocol(driver, &[0xA5; 200]);
+    breaks_the_protocol(driver, &[0; HEADER_LENGTH]);
+    breaks_the_protocol(driver, &DATA_MAGIC.repeat(20));
 }
 
-#[test]
-fn a_message_beyond_every_limit_ends_the_connection() {
+fn a_message_beyond_every_limit_ends_the_connection(driver: TcpDriver) {
     let mut bytes = header(Frame::Send { length: 8, immediate: None });
     bytes[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
-    breaks_the_protocol(&bytes);
+    breaks_the_protocol(driver, &bytes);
 }
 
-#[test]
-fn acknowledging_what_was_not_sent_ends_the_connection() {
-    breaks_the_protocol(&encode(&Header { frame: Frame::Acknowledge, executed: 1, receives: 0 }));
+fn acknowledging_what_was_not_sent_ends_the_connection(driver: TcpDriver) {
+    breaks_the_protocol(driver, &encode(&Header { frame: Frame::Acknowledge, executed: 1, receives: 0 }));
 }
 
-#[test]
-fn taking_receives_back_ends_the_connection() {
+fn taking_receives_back_ends_the_connection(driver: TcpDriver) {
     let mut bytes = encode(&Header { frame: Frame::Acknowledge, executed: 0, receives: 9 }).to_vec();
     bytes.extend(encode(&Header { frame: Frame::Acknowledge, executed: 0, receives: 8 }));
-    breaks_the_protocol(&bytes);
+    breaks_the_protocol(driver, &bytes);
 }
 
-#[test]
-fn responses_to_nothing_end_the_connection() {
-    breaks_the_protocol(&header(Frame::ReadResponse { length: 8 }));
-    breaks_the_protocol(&header(Frame::AtomicResponse { old: 8 }));
+fn responses_to_nothing_end_the_connection(driver: TcpDriver) {
+    breaks_the_protocol(driver, &header(Frame::ReadResponse { length: 8 }));
+    breaks_the_protocol(driver, &header(Frame::AtomicResponse { old: 8 }));
 }
 
-#[test]
-fn too_many_reads_at_once_end_the_connection() {
-    let (victim, _) = Victim::attacked();
+fn too_many_reads_at_once_end_the_connection(driver: TcpDriver) {
+    let (victim, _) = Victim::attacked(driver);
     let read = header(Frame::Read { length: 8, remote: remote(victim.open.1, 0) });
-    breaks_the_protocol(&read.repeat(MAX_READS + 1));
+    breaks_the_protocol(driver, &read.repeat(MAX_READS + 1));
 }
 
-#[test]
-fn messages_without_a_receive_end_the_connection() {
-    let (mut victim, mut stream) = Victim::attacked();
+fn messages_without_a_receive_end_the_connection(driver: TcpDriver) {
+    let (mut victim, mut stream) = Victim::attacked(driver);
     stream.write_all(&header(Frame::Send { length: 0, immediate: None }).repeat(3)).unwrap();
     victim.until("the failure", |victim| victim.state() == QueuePairState::Error);
     let failure = victim.device.last_error(victim.queue_pair).unwrap();
@@ -177,18 +197,16 @@ fn messages_without_a_receive_end_the_connection() {
     assert!(victim.seen.iter().all(|completion| completion.kind == CompletionKind::Receive));
 }
 
-#[test]
-fn a_half_header_and_then_the_end() {
-    let (mut victim, mut stream) = Victim::attacked();
+fn a_half_header_and_then_the_end(driver: TcpDriver) {
+    let (mut victim, mut stream) = Victim::attacked(driver);
     stream.write_all(&header(Frame::Acknowledge)[..20]).unwrap();
     drop(stream);
     assert!(matches!(victim.expect_failed(), TcpFailure::Closed | TcpFailure::Reset));
 }
 
-#[test]
-fn half_a_write_and_then_the_end() {
+fn half_a_write_and_then_the_end(driver: TcpDriver) {
     for (announced, sent) in [(100, 50), (4096, 1), (4000, 3999)] {
-        let (mut victim, mut stream) = Victim::attacked();
+        let (mut victim, mut stream) = Victim::attacked(driver);
         let write = Frame::Write { length: announced, remote: remote(victim.open.1, 0), immediate: None };
         stream.write_all(&header(write)).unwrap();
         stream.write_all(&vec![7; sent]).unwrap();
@@ -197,9 +215,8 @@ fn half_a_write_and_then_the_end() {
     }
 }
 
-#[test]
-fn refusals_reach_the_peer_and_say_why() {
-    let (mut victim, mut stream) = Victim::attacked();
+fn refusals_reach_the_peer_and_say_why(driver: TcpDriver) {
+    let (mut victim, mut stream) = Victim::attacked(driver);
     stream
         .write_all(&header(Frame::Write { length: 8, remote: remote(victim.closed.1, 0), immediate: None }))
         .unwrap();
@@ -233,9 +250,8 @@ fn refusals_reach_the_peer_and_say_why() {
     }));
 }
 
-#[test]
-fn a_wrong_token_is_closed_and_harms_nobody() {
-    let mut victim = Victim::new(TcpConfig::new("127.0.0.1:1".parse().unwrap()));
+fn a_wrong_token_is_closed_and_harms_nobody(driver: TcpDriver) {
+    let mut victim = Victim::new(config(driver));
     let own = victim.device.endpoint(victim.queue_pair).unwrap();
     victim.device.connect(victim.queue_pair, &own, Role::Passive).unwrap();
     let (mut stream, other) = sockets();
@@ -257,9 +273,8 @@ fn a_wrong_token_is_closed_and_harms_nobody() {
     assert_eq!(victim.state(), QueuePairState::Ready);
 }
 
-#[test]
-fn a_peer_that_never_comes_or_never_speaks_is_given_up() {
-    let mut config = TcpConfig::new("127.0.0.1:1".parse().unwrap());
+fn a_peer_that_never_comes_or_never_speaks_is_given_up(driver: TcpDriver) {
+    let mut config = config(driver);
     config.connect_timeout_ns = 100_000_000;
     let mut victim = Victim::new(config);
     let own = victim.device.endpoint(victim.queue_pair).unwrap();
@@ -287,10 +302,11 @@ fn a_peer_that_never_comes_or_never_speaks_is_given_up() {
     assert_eq!(victim.device.last_error(victim.queue_pair), Some(TcpFailure::TimedOut));
 }
 
-#[test]
-fn nobody_listening_is_a_refusal() {
+fn nobody_listening_is_a_refusal(driver: TcpDriver) {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut victim = Victim::new(TcpConfig::new(free));
+    let mut config = config(driver);
+    config.advertised = free;
+    let mut victim = Victim::new(config);
     let there = victim.device.endpoint(victim.queue_pair).unwrap();
     victim.device.connect(victim.queue_pair, &there, Role::Active).unwrap();
     victim.until("the failure", |victim| victim.state() == QueuePairState::Error);
@@ -298,14 +314,15 @@ fn nobody_listening_is_a_refusal() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     /// Any bytes, some of them shaped like frames: no panic, nothing written where no peer may, and an end.
     #[test]
     fn any_bytes_are_survived(
+        driver in prop::sample::select(TcpDriver::ALL.to_vec()),
         parts in prop::collection::vec((0_u8..12, any::<[u8; 48]>(), 0_usize..300, any::<[bool; 4]>()), 1..20),
     ) {
-        let (mut victim, mut stream) = Victim::attacked();
+        let (mut victim, mut stream) = Victim::attacked(driver);
         for (kind, mut bytes, payload, [plain, own_key, small, counts]) in parts {
             bytes[0] = kind;
             if plain {

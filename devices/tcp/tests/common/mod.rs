@@ -7,11 +7,15 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use ringway_sim::conformance::{Harness, Side};
-use ringway_tcp::{PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, parse_preface};
+use ringway_tcp::{PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, parse_preface};
 use ringway_verbs::{Device, Endpoint, QueuePairConfig, Time};
 
 /// A stuck test ends after this long.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Drivers, by their place in [`TcpDriver::ALL`].
+pub(crate) const IO_URING: usize = 0;
+pub(crate) const EPOLL: usize = 1;
 
 /// A listener and the connections whose preface is not complete yet.
 pub(crate) struct Listener {
@@ -27,9 +31,10 @@ impl Listener {
         Self { listener, acceptor: None, arriving: Vec::new() }
     }
 
-    pub(crate) fn device(&mut self) -> TcpDevice {
+    pub(crate) fn device(&mut self, driver: TcpDriver) -> TcpDevice {
         let mut config = TcpConfig::new(self.listener.local_addr().unwrap());
         config.source = Some("127.0.0.1".parse().unwrap());
+        config.driver = driver;
         let (device, acceptor) = TcpDevice::new(config).unwrap();
         self.acceptor = Some(acceptor);
         device
@@ -57,19 +62,20 @@ impl Listener {
     }
 }
 
-/// Two devices.
-pub(crate) struct Loopback {
+/// Two devices: the one that connects has the first driver, the one that waits the second.
+pub(crate) struct Loopback<const LEFT: usize, const RIGHT: usize> {
     devices: [Option<TcpDevice>; 2],
     pub(crate) listeners: [Listener; 2],
     start: Instant,
 }
 
-impl Harness for Loopback {
+impl<const LEFT: usize, const RIGHT: usize> Harness for Loopback<LEFT, RIGHT> {
     type Device = TcpDevice;
 
     fn new() -> Self {
         let mut listeners = [Listener::new(), Listener::new()];
-        let devices = [Some(listeners[0].device()), Some(listeners[1].device())];
+        let drivers = [LEFT, RIGHT].map(|driver| TcpDriver::ALL[driver]);
+        let devices = [Some(listeners[0].device(drivers[0])), Some(listeners[1].device(drivers[1]))];
         Self { devices, listeners, start: Instant::now() }
     }
 
@@ -98,7 +104,7 @@ impl Harness for Loopback {
     fn unreachable_endpoint(&mut self) -> Endpoint {
         // A port that was just free: nobody listens there.
         let mut listener = Listener::new();
-        let mut device = listener.device();
+        let mut device = listener.device(TcpDriver::ALL[LEFT]);
         let config = QueuePairConfig { send_depth: 1, receive_depth: 1 };
         let queue_pair = device.create_queue_pair(config).unwrap();
         device.endpoint(queue_pair).unwrap()
