@@ -59,9 +59,9 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "FILE")]
     cluster_key_file: Option<String>,
     /// What moves data between nodes: shm (memory shared by daemons of one host and network namespace), roce-xdp or roce-udp
-    /// (RoCEv2 in user space over AF_XDP or UDP) or tcp; of several (roce-udp,tcp) the first that works and that the nodes
-    /// of a communicator have in common; auto: of all, in this order, those that can be expected to be faster than tcp
-    /// here, and says why
+    /// (RoCEv2 in user space over AF_XDP or UDP), tcp (over io_uring) or tcp-epoll (over ordinary sockets); of several
+    /// (roce-udp,tcp) the first that works and that the nodes of a communicator have in common; auto: of all, in this order,
+    /// those that can be expected not to be slower than what comes after them here, and says why
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     /// Lose, spoil, repeat, delay or mark packets that come in over a roce device, for tests: loss=0.01,seed=7

@@ -108,11 +108,13 @@ pub enum DeviceKind {
     RoceUdp,
     /// Kernel TCP over io_uring.
     Tcp,
+    /// Kernel TCP over ordinary sockets and epoll.
+    TcpEpoll,
 }
 
 impl DeviceKind {
     /// Every kind, those that go past more of the kernel first.
-    pub const ALL: [Self; 4] = [Self::Shm, Self::RoceXdp, Self::RoceUdp, Self::Tcp];
+    pub const ALL: [Self; 5] = [Self::Shm, Self::RoceXdp, Self::RoceUdp, Self::Tcp, Self::TcpEpoll];
 
     /// The name in settings and messages.
     #[must_use]
@@ -122,6 +124,7 @@ impl DeviceKind {
             Self::RoceXdp => "roce-xdp",
             Self::RoceUdp => "roce-udp",
             Self::Tcp => "tcp",
+            Self::TcpEpoll => "tcp-epoll",
         }
     }
 
@@ -132,7 +135,7 @@ impl DeviceKind {
         match self {
             Self::Shm => "shm",
             Self::RoceXdp | Self::RoceUdp => "roce",
-            Self::Tcp => "tcp",
+            Self::Tcp | Self::TcpEpoll => "tcp",
         }
     }
 
@@ -141,7 +144,7 @@ impl DeviceKind {
     pub const fn has_packets(self) -> bool {
         match self {
             Self::RoceXdp | Self::RoceUdp => true,
-            Self::Shm | Self::Tcp => false,
+            Self::Shm | Self::Tcp | Self::TcpEpoll => false,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ringway_roce::{Link, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink, ZeroCopy};
 use ringway_shm::{ShmConfig, ShmDevice};
-use ringway_tcp::{TcpConfig, TcpDevice};
+use ringway_tcp::{TcpConfig, TcpDevice, TcpDriver};
 use ringway_wrap::{Capture, Faulty};
 
 use crate::{
@@ -169,13 +169,8 @@ fn make_one(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Resul
             let device = ShmDevice::new(shm).map_err(|error| error.to_string())?;
             Ok(One { place: Some(place), ..One::new(Box::new(device)) })
         }
-        DeviceKind::Tcp => {
-            let mut tcp = TcpConfig::new(network.advertise);
-            tcp.source = Some(network.listen.ip()).filter(|ip| !ip.is_unspecified());
-            tcp.max_regions = u32::from(u16::MAX);
-            let (device, acceptor) = TcpDevice::new(tcp).map_err(|error| error.to_string())?;
-            Ok(One { door: Some(Box::new(TcpDoor(acceptor))), ..One::new(Box::new(device)) })
-        }
+        DeviceKind::Tcp => tcp(TcpDriver::IoUring, network),
+        DeviceKind::TcpEpoll => tcp(TcpDriver::Epoll, network),
         DeviceKind::RoceXdp => {
             let zero_copy = if is_choice { ZeroCopy::Required } else { ZeroCopy::Wanted };
             let xdp = XdpConfig { zero_copy, ..XdpConfig::new(address(network)) };
@@ -206,6 +201,16 @@ fn worth_it(link: &UdpLink) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// A TCP device with this driver, and where its connections come in.
+fn tcp(driver: TcpDriver, network: &NetworkConfig) -> Result<One, String> {
+    let mut tcp = TcpConfig::new(network.advertise);
+    tcp.source = Some(network.listen.ip()).filter(|ip| !ip.is_unspecified());
+    tcp.driver = driver;
+    tcp.max_regions = u32::from(u16::MAX);
+    let (device, acceptor) = TcpDevice::new(tcp).map_err(|error| error.to_string())?;
+    Ok(One { door: Some(Box::new(TcpDoor(acceptor))), ..One::new(Box::new(device)) })
 }
 
 /// The address of this node that packets come from and go to.
@@ -240,7 +245,7 @@ mod tests {
     fn made(kinds: &[DeviceKind], working: &[DeviceKind]) -> Result<Made, ServiceError> {
         make_first(kinds, |kind| match working.contains(&kind) {
             true => Ok(One::new(Box::<NoDevice>::default())),
-            false => Err(format!("no {} today", kind.protocol())),
+            false => Err(format!("no {} today", kind.name())),
         })
     }
 
@@ -250,12 +255,14 @@ mod tests {
 
     #[test]
     fn the_first_of_each_protocol_that_works_is_opened() {
-        let [shm, xdp, udp, tcp] = DeviceKind::ALL;
+        let [shm, xdp, udp, tcp, epoll] = DeviceKind::ALL;
         for (working, expected, refused) in [
-            (&[shm, xdp, udp, tcp][..], &["shm", "roce-xdp", "tcp"][..], &[][..]),
-            (&[shm, udp, tcp], &["shm", "roce-udp", "tcp"], &["roce-xdp"]),
-            (&[tcp], &["tcp"], &["shm", "roce-xdp", "roce-udp"]),
-            (&[udp], &["roce-udp"], &["shm", "roce-xdp", "tcp"]),
+            (&[shm, xdp, udp, tcp, epoll][..], &["shm", "roce-xdp", "tcp"][..], &[][..]),
+            (&[shm, udp, tcp, epoll], &["shm", "roce-udp", "tcp"], &["roce-xdp"]),
+            (&[udp, epoll], &["roce-udp", "tcp-epoll"], &["shm", "roce-xdp", "tcp"]),
+            (&[tcp, epoll], &["tcp"], &["shm", "roce-xdp", "roce-udp"]),
+            (&[epoll], &["tcp-epoll"], &["shm", "roce-xdp", "roce-udp", "tcp"]),
+            (&[udp], &["roce-udp"], &["shm", "roce-xdp", "tcp", "tcp-epoll"]),
         ] {
             let made = made(&DeviceKind::ALL, working).expect("one works");
             assert_eq!(open(&made), expected);
@@ -282,12 +289,12 @@ mod tests {
 
     #[test]
     fn where_none_works_every_reason_is_said() {
-        let [_, xdp, udp, tcp] = DeviceKind::ALL;
+        let [_, xdp, udp, tcp, _] = DeviceKind::ALL;
         let text = |kinds: &[DeviceKind]| made(kinds, &[]).err().expect("none works").to_string();
-        assert_eq!(text(&[udp]), "device `roce-udp` does not work here: no roce today");
+        assert_eq!(text(&[udp]), "device `roce-udp` does not work here: no roce-udp today");
         let all = text(&[xdp, udp, tcp]);
         assert!(
-            all.contains("roce-xdp,roce-udp,tcp") && all.contains("no roce") && all.contains("no tcp"),
+            all.contains("roce-xdp,roce-udp,tcp") && all.contains("no roce-xdp") && all.contains("no tcp"),
             "{all}"
         );
     }

@@ -82,6 +82,27 @@ fn where_a_device_does_not_work_the_next_is_used_and_the_reason_told() {
 }
 
 #[test]
+fn nodes_with_and_without_io_uring_work_together() {
+    let nodes = ["tcp", "tcp-epoll", "tcp-epoll"].map(start);
+    for (pair, used) in [(&nodes[..2], ["tcp", "tcp-epoll"]), (&nodes[1..], ["tcp-epoll", "tcp-epoll"])] {
+        let mut ranks = form(pair, 1, "");
+        assert_works(&mut ranks);
+        // Idle for long enough that the daemons sleep: what comes then wakes them.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert_works(&mut ranks);
+        assert_eq!([0, 1].map(|node: usize| pair[node].status()["device"].clone()), used);
+    }
+    let status = nodes[1].status();
+    let counters = &status["devices"][0]["counters"];
+    for name in ["system_calls", "bytes_sent", "bytes_received", "bytes_copied"] {
+        assert!(counters[name].as_u64() > Some(0), "{name}: {status}");
+    }
+    let socket = nodes[1].socket.display().to_string();
+    let shown = Program::start(&mut ringway(&["status", "--socket", &socket])).end().success().out;
+    assert_mentions(&shown, &["device tcp-epoll: ", "system calls"]);
+}
+
+#[test]
 fn nodes_without_a_device_in_common_are_told_what_each_has() {
     let nodes = ["roce-udp", "tcp"].map(start);
     let mut ranks: Vec<Rank> = nodes.iter().map(Rank::start).collect();

@@ -9,7 +9,8 @@ use rustix::process::Signal;
 use crate::harness::{Daemon, Rank, assert_mentions, eventually, form, tell_all, two_nodes};
 
 /// What moves data between the nodes, one after the other.
-const DEVICES: [&str; 3] = ["device = \"tcp\"", "device = \"roce-udp\"", "device = \"shm\""];
+const DEVICES: [&str; 4] =
+    ["device = \"tcp\"", "device = \"tcp-epoll\"", "device = \"roce-udp\"", "device = \"shm\""];
 
 /// The most that a loss may take to be told.
 const SOON: Duration = Duration::from_secs(10);

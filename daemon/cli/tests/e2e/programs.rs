@@ -93,6 +93,19 @@ fn perf_over_two_nodes_names_device_and_algorithm() {
 }
 
 #[test]
+fn perf_measures_ordinary_sockets() {
+    let network = ["--ranks", "4", "--nodes", "2", "--network", "loopback", "--device", "tcp-epoll"];
+    for operation in ["allreduce", "all_to_all"] {
+        let given = ["--sizes", "8,1000,100K,3M", "-n", "2", "-w", "0"];
+        let rows = rows(&[&[operation], &network[..], &given].concat());
+        assert_eq!(rows.len(), 4);
+        for row in &rows {
+            assert_eq!((&row["errors"], &row["device"]), (&0.into(), &"tcp-epoll".into()), "{row}");
+        }
+    }
+}
+
+#[test]
 fn perf_compares_with_the_bare_kernel() {
     let given = ["--sizes", "1000,8K", "--in-place", "both", "--floor", "--pin", "--seconds", "0.001"];
     for operation in ["allreduce", "all_to_all"] {

@@ -34,7 +34,7 @@ pub struct Settings {
     pub advertise: Option<String>,
     /// The file that holds the cluster's key.
     pub cluster_key_file: Option<String>,
-    /// One or several of `shm`, `roce-xdp`, `roce-udp` and `tcp`, with commas, the best first; or `auto`: all of them, in this
+    /// One or several of `shm`, `roce-xdp`, `roce-udp`, `tcp` and `tcp-epoll`, with commas, the best first; or `auto`: all of them, in this
     /// order, but for `roce-xdp` where frames are copied and `roce-udp` where packets are small. `shm` serves communicators
     /// whose nodes are all on this host and in this network namespace.
     pub device: Option<String>,

@@ -24,7 +24,11 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("`users`", "`own`", message(|s| s.users = text("me"))),
         ("`isolation`", "`strict`", message(|s| s.isolation = text("none"))),
         ("`polling`", "`adaptive`", message(|s| s.polling = text("fast"))),
-        ("`device`", "`auto`, `shm`, `roce-xdp`, `roce-udp`, `tcp`", message(|s| s.device = text("warp"))),
+        (
+            "`device`",
+            "`auto`, `shm`, `roce-xdp`, `roce-udp`, `tcp`, `tcp-epoll`",
+            message(|s| s.device = text("warp")),
+        ),
         ("`device`", "several kinds", message(|s| s.device = text("tcp,auto"))),
         ("`device`", "several kinds", message(|s| s.device = text("tcp,tcp"))),
         ("`fault`", "cluster_key_file", message(|s| s.fault = text("loss=0.1"))),
