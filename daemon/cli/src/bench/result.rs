@@ -1,0 +1,212 @@
+//! What `ringway bench` found: the form of `bench.json`, from which every page and comparison is made.
+
+use serde::{Deserialize, Serialize};
+
+/// The form of this version's files.
+pub(crate) const FORMAT: u32 = 1;
+
+/// One run.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) format: u32,
+    /// Version of Ringway.
+    pub(crate) ringway: String,
+    /// When it began, in seconds since 1970 (UTC).
+    pub(crate) started_unix_s: u64,
+    pub(crate) took_s: f64,
+    /// Everything was measured; not so after Ctrl-C.
+    pub(crate) complete: bool,
+    pub(crate) machine: Machine,
+    pub(crate) settings: Settings,
+    /// A cache line from one processor to another, one way: the least that any hand-over between two processes can take.
+    pub(crate) hand_over_ns: Option<Spread>,
+    pub(crate) paths: Vec<Path>,
+    pub(crate) points: Vec<Point>,
+    pub(crate) polling: Vec<PollingPoint>,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// Where it ran. Empty where the system does not tell.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    pub(crate) cpu: String,
+    /// Processors that this process may use.
+    pub(crate) cpus: usize,
+    pub(crate) kernel: String,
+    /// The frequency governor.
+    pub(crate) governor: String,
+    /// Runs under a hypervisor, where wake-ups take several times as long as on bare metal.
+    pub(crate) is_virtual: bool,
+    pub(crate) memory_bytes: u64,
+    /// What the network between the two ends is.
+    pub(crate) network: String,
+    pub(crate) mtu_bytes: Option<u32>,
+}
+
+/// How it was measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    pub(crate) quick: bool,
+    /// How often each point was measured, all paths by turns.
+    pub(crate) rounds: u32,
+    /// Seconds of each measurement.
+    pub(crate) seconds: f64,
+}
+
+/// A way for bytes to take.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Path {
+    /// Its name in [`Point::path`].
+    pub(crate) name: String,
+    /// One sentence for people.
+    pub(crate) description: String,
+    /// The kernel's network stack is on the data path.
+    pub(crate) through_kernel: bool,
+    /// Copies of every payload byte that the kernel makes, both ends together: from the path's definition, not measured.
+    pub(crate) kernel_copies: f64,
+    /// Why it was not measured; `None` when it was.
+    pub(crate) missing: Option<String>,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Test {
+    /// An entry through a bare ring to another thread and back: half of that.
+    Ring,
+    /// The same with what a daemon checks.
+    CheckedRing,
+    /// A client's call that asks its daemon for nothing: the whole round trip.
+    DaemonNoop,
+    /// A message from device to device and back, no daemon between: half of that.
+    Latency,
+    /// Messages one way, many under way at a time.
+    Bandwidth,
+    /// Small messages one way, many under way at a time.
+    MessageRate,
+    /// A message from client to client through their daemons and back: half of that.
+    ClientLatency,
+    /// A collective among clients.
+    Allreduce,
+    /// A collective among clients.
+    AllGather,
+    /// A collective among clients.
+    AllToAll,
+}
+
+/// How waiting is done.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Polling {
+    /// Looking again and again.
+    Spin,
+    /// Looking for a moment, then sleeping.
+    Adaptive,
+    /// Sleeping until the kernel wakes it.
+    Block,
+}
+
+/// One test over one path.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Point {
+    pub(crate) test: Test,
+    pub(crate) path: String,
+    pub(crate) polling: Polling,
+    /// Of one message, or of one rank's vector.
+    pub(crate) bytes: u64,
+    /// Operations measured, in all rounds.
+    pub(crate) operations: u64,
+    /// Time of one operation: of each round the percentile, of rounds the median.
+    pub(crate) time_us: Percentiles,
+    /// The least and the most of the rounds' medians.
+    pub(crate) p50_spread_us: [f64; 2],
+    /// Payload bytes per second / 1e9.
+    pub(crate) goodput_gb_s: f64,
+    pub(crate) costs: Costs,
+}
+
+/// Of times, in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Percentiles {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) p999: f64,
+}
+
+/// A median with the least and the most of what it is of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Spread {
+    pub(crate) least: f64,
+    pub(crate) median: f64,
+    pub(crate) most: f64,
+}
+
+/// What one operation costs, both ends (and their daemons) together: medians over rounds. `None` where it was not counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Costs {
+    /// Seconds of processor time for a million operations, so microseconds for one.
+    pub(crate) cpu_s_per_million: Option<f64>,
+    /// Seconds of processor time for 1e9 bytes of payload.
+    pub(crate) cpu_s_per_gb: Option<f64>,
+    pub(crate) system_calls: Option<f64>,
+    pub(crate) context_switches: Option<f64>,
+    /// On the whole machine while it ran.
+    pub(crate) interrupts: Option<f64>,
+    /// Bytes that our own code copied for each byte of payload. What the kernel copies is in [`Path::kernel_copies`].
+    pub(crate) copies: Option<f64>,
+}
+
+/// A client that calls its daemon now and then.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PollingPoint {
+    pub(crate) polling: Polling,
+    /// The share of time in which a call is under way, 0 to 1; 0 where nobody calls.
+    pub(crate) load: f64,
+    /// Time of one call; `None` where nobody calls.
+    pub(crate) time_us: Option<Percentiles>,
+    /// Processors that the daemon keeps busy, 1 for a whole one.
+    pub(crate) daemon_cpus: f64,
+}
+
+/// A part of a message's way.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Step {
+    /// Which path it is of.
+    pub(crate) path: String,
+    pub(crate) name: String,
+    /// `None` where it cannot be told from the others.
+    pub(crate) us: Option<f64>,
+    /// How it was measured, or derived from what.
+    pub(crate) how: String,
+}
+
+impl Test {
+    /// Its name in `bench.json`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::CheckedRing => "checked_ring",
+            Self::DaemonNoop => "daemon_noop",
+            Self::Latency => "latency",
+            Self::Bandwidth => "bandwidth",
+            Self::MessageRate => "message_rate",
+            Self::ClientLatency => "client_latency",
+            Self::Allreduce => "allreduce",
+            Self::AllGather => "all_gather",
+            Self::AllToAll => "all_to_all",
+        }
+    }
+}
+
+impl Polling {
+    /// Its name in `bench.json` and on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Adaptive => "adaptive",
+            Self::Block => "block",
+        }
+    }
+}
