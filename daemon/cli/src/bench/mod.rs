@@ -2,4 +2,5 @@
 
 #![expect(dead_code, reason = "what measures calls this")]
 
+mod report;
 pub(crate) mod result;

@@ -1,0 +1,110 @@
+//! Columns of tables of points.
+
+use super::{
+    super::result::{Point, Test},
+    document::{Align, Column, Table},
+    unit,
+    view::{View, millions_a_second, title},
+};
+
+/// A column: its head, and what stands in it for a point.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Field {
+    name: &'static str,
+    align: Align,
+    cell: fn(&View<'_>, &Point) -> String,
+}
+
+const fn word(name: &'static str, cell: fn(&View<'_>, &Point) -> String) -> Field {
+    Field { name, align: Align::Left, cell }
+}
+
+const fn field(name: &'static str, cell: fn(&View<'_>, &Point) -> String) -> Field {
+    Field { name, align: Align::Right, cell }
+}
+
+const TEST: Field = word("test", |_, p| title(p.test).to_owned());
+const PATH: Field = word("path", |_, p| p.path.clone());
+const WAITING: Field = word("waiting", |_, p| p.polling.name().to_owned());
+const SIZE: Field = field("size", |_, p| unit::size(p.bytes));
+const P50: Field = field("p50", |_, p| unit::time(p.time_us.p50));
+const P99: Field = field("p99", |_, p| unit::time(p.time_us.p99));
+const P999: Field = field("p99.9", |_, p| unit::time(p.time_us.p999));
+const SPREAD: Field = field("rounds' p50", |_, p| unit::spread(p.p50_spread_us));
+const GOODPUT: Field = field("goodput", |_, p| unit::rate(p.goodput_gb_s));
+const MESSAGES: Field = field("messages", |_, p| or_dash(millions_a_second(p), unit::message_rate));
+const CPU_GB: Field = field("CPU s/GB", |_, p| or_dash(p.costs.cpu_s_per_gb, unit::number));
+const CPU_MILLION: Field = field("CPU s/million", |_, p| or_dash(p.costs.cpu_s_per_million, unit::number));
+const CALLS: Field = field("system calls", |_, p| or_dash(p.costs.system_calls, unit::number));
+const SWITCHES: Field = field("context switches", |_, p| or_dash(p.costs.context_switches, unit::number));
+const INTERRUPTS: Field = field("interrupts", |_, p| or_dash(p.costs.interrupts, unit::number));
+const COPIES: Field = field("our copies", |_, p| or_dash(p.costs.copies, unit::number));
+const KERNEL_COPIES: Field = field("kernel's copies", |view, p| {
+    let path = view.report.paths.iter().find(|path| path.name == p.path);
+    or_dash(path.map(|path| path.kernel_copies), unit::number)
+});
+const OPERATIONS: Field = field("operations", |_, p| p.operations.to_string());
+
+/// Everything about a point.
+pub(super) const ALL: &[Field] = &[
+    PATH,
+    WAITING,
+    SIZE,
+    P50,
+    P99,
+    P999,
+    SPREAD,
+    GOODPUT,
+    CPU_GB,
+    CPU_MILLION,
+    CALLS,
+    SWITCHES,
+    INTERRUPTS,
+    COPIES,
+    KERNEL_COPIES,
+    OPERATIONS,
+];
+/// What it costs.
+pub(super) const COSTS: &[Field] =
+    &[PATH, WAITING, CPU_GB, CPU_MILLION, CALLS, SWITCHES, INTERRUPTS, COPIES, KERNEL_COPIES];
+pub(super) const RATES: &[Field] = &[PATH, WAITING, SIZE, MESSAGES, GOODPUT, CPU_MILLION, CALLS];
+pub(super) const LAYERS: &[Field] = &[TEST, PATH, WAITING, P50, P99, P999, SPREAD];
+
+/// A value in words, or a dash where it was not counted.
+pub(super) fn or_dash(value: Option<f64>, words: fn(f64) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), words)
+}
+
+/// A table of points.
+pub(super) fn table<'p>(
+    view: &View<'_>,
+    caption: impl Into<String>,
+    fields: &[Field],
+    points: impl IntoIterator<Item = &'p Point>,
+) -> Table {
+    let head = fields.iter().map(|field| Column { name: field.name.to_owned(), align: field.align });
+    let row = |point: &Point| fields.iter().map(|field| (field.cell)(view, point)).collect();
+    let rows = points.into_iter().map(row).collect();
+    Table { caption: caption.into(), head: head.collect(), rows, is_folded: false }
+}
+
+/// The points of a test in the order of paths, those of one size only if it is given.
+pub(super) fn in_order<'a>(view: &'a View<'a>, test: Test, bytes: Option<u64>) -> Vec<&'a Point> {
+    let points = view.series(test).into_iter().flat_map(|series| series.points);
+    points.filter(|point| bytes.is_none_or(|bytes| point.bytes == bytes)).collect()
+}
+
+/// One number of each point of a test: a row for each size, a column for each path and way of waiting.
+pub(super) fn by_size(view: &View<'_>, test: Test, caption: String, cell: fn(&Point) -> String) -> Table {
+    let series = view.series(test);
+    let names: Vec<String> =
+        series.iter().map(|s| format!("{}, {}", s.route.name, s.polling.name())).collect();
+    let head: Vec<&str> = ["size"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let rows = view.sizes(test).into_iter().map(|bytes| {
+        let cells = series.iter().map(|s| {
+            s.points.iter().find(|point| point.bytes == bytes).map_or("-".to_owned(), |point| cell(point))
+        });
+        [unit::size(bytes)].into_iter().chain(cells).collect()
+    });
+    Table::new(caption, 0, &head).with(rows)
+}

@@ -1,0 +1,247 @@
+//! What the page consists of.
+
+use super::{
+    super::result::{Machine, Point, Report, Step, Test},
+    charts,
+    document::{Document, Section, Table},
+    fields::{self, COSTS, RATES},
+    headline, polling, unit, verdict,
+    view::{TESTS, View, cpu_s, is_rate, title},
+    wake_up,
+};
+
+/// In the order of the page. What has no data gives no section.
+const SECTIONS: [fn(&View<'_>) -> Option<Section>; 11] = [
+    headline::section,
+    over_sizes,
+    wake_up::section,
+    verdict::section,
+    costs,
+    message_rate,
+    clients,
+    steps,
+    layers,
+    polling::section,
+    all_points,
+];
+
+/// All that is to be said.
+pub(super) fn document(view: &View<'_>) -> Document {
+    let sections = SECTIONS.iter().filter_map(|section| section(view)).chain([machine(view), reading()]);
+    Document {
+        title: "Kernel bypass against sockets".to_owned(),
+        subtitle: subtitle(view.report),
+        sections: sections.collect(),
+    }
+}
+
+fn subtitle(report: &Report) -> String {
+    let kind = if report.settings.quick { "quick run" } else { "full run" };
+    let cpu = &report.machine.cpu;
+    let on = if cpu.is_empty() { String::new() } else { format!(" on {cpu}") };
+    let (date, took) = (unit::date(report.started_unix_s), unit::time(report.took_s * 1e6));
+    let mut text = format!("Ringway {}, {date}, {kind} of {took}{on}.", report.ringway);
+    if !report.complete {
+        text += " It was ended before everything was measured: this is what there is.";
+    }
+    text
+}
+
+fn or_unknown(text: &str) -> &str {
+    if text.is_empty() { "unknown" } else { text }
+}
+
+/// Median times or rates of a test, a row for each size.
+fn numbers(view: &View<'_>, test: Test) -> Table {
+    let goodput = |point: &Point| unit::rate(point.goodput_gb_s);
+    let p50 = |point: &Point| unit::time(point.time_us.p50);
+    if is_rate(test) {
+        fields::by_size(view, test, format!("{}: goodput", title(test)), goodput)
+    } else {
+        fields::by_size(view, test, format!("{}: p50", title(test)), p50)
+    }
+}
+
+fn plots_and_numbers(view: &View<'_>, heading: &'static str, tests: &[Test]) -> Section {
+    let mut section = Section::new(heading);
+    section.figures(tests.iter().filter_map(|test| charts::figure_over_sizes(view, *test)));
+    tests.iter().for_each(|test| section.table(numbers(view, *test).folded()));
+    section
+}
+
+fn over_sizes(view: &View<'_>) -> Option<Section> {
+    plots_and_numbers(view, "Time and bandwidth over the size of messages", &[Test::Latency, Test::Bandwidth])
+        .if_any()
+}
+
+fn message_rate(view: &View<'_>) -> Option<Section> {
+    let mut section = Section::new("Message rate");
+    let figures = view.sizes(Test::MessageRate).into_iter().filter_map(|bytes| {
+        let of = (Test::MessageRate, bytes);
+        charts::costs(view, "Messages a second", of, super::view::millions_a_second, unit::message_rate)
+    });
+    section.figures(figures);
+    let points = fields::in_order(view, Test::MessageRate, None);
+    section.table(fields::table(view, title(Test::MessageRate), RATES, points).folded());
+    section.if_any()
+}
+
+fn clients(view: &View<'_>) -> Option<Section> {
+    const TESTS: [Test; 4] = [Test::ClientLatency, Test::Allreduce, Test::AllGather, Test::AllToAll];
+    plots_and_numbers(view, "Client to client, and collectives", &TESTS).if_any()
+}
+
+fn costs(view: &View<'_>) -> Option<Section> {
+    const A_GB: &str = "CPU seconds for 1e9 bytes";
+    const A_MILLION: &str = "CPU seconds for a million";
+    let told = [
+        (Test::Bandwidth, view.large_size(Test::Bandwidth), A_GB),
+        (Test::Latency, view.small_size(Test::Latency), A_MILLION),
+        (Test::MessageRate, view.small_size(Test::MessageRate), A_MILLION),
+        (Test::ClientLatency, view.small_size(Test::ClientLatency), A_MILLION),
+    ];
+    let told: Vec<(Test, u64, &str)> =
+        told.into_iter().filter_map(|(test, bytes, heading)| Some((test, bytes?, heading))).collect();
+    let mut section = Section::new("What it costs");
+    section.figures(told.iter().filter_map(|(test, bytes, heading)| {
+        let operations = match test {
+            Test::Bandwidth => "",
+            Test::MessageRate => " messages",
+            Test::ClientLatency => " operations, client to client",
+            _ => " operations, device to device",
+        };
+        charts::costs(view, &format!("{heading}{operations}"), (*test, *bytes), cpu_s, unit::number)
+    }));
+    for (test, bytes, _) in &told {
+        let caption = format!("{}, {}", title(*test), unit::size(*bytes));
+        section
+            .table(fields::table(view, caption, COSTS, fields::in_order(view, *test, Some(*bytes))).folded());
+    }
+    let mut section = section.if_any()?;
+    section.text(
+        "CPU seconds are those of both ends and their daemons together. System calls, context switches and interrupts are \
+         of one operation, interrupts those of the whole machine meanwhile. Copies are of each byte of payload: ours are \
+         counted, the kernel's follow from what the path is.",
+    );
+    Some(section)
+}
+
+/// The paths that have steps, in their order.
+fn steps_by_path(report: &Report) -> Vec<(&str, Vec<&Step>)> {
+    let mut paths: Vec<(&str, Vec<&Step>)> = Vec::new();
+    for step in &report.steps {
+        match paths.iter_mut().find(|(path, _)| *path == step.path) {
+            Some((_, steps)) => steps.push(step),
+            None => paths.push((&step.path, vec![step])),
+        }
+    }
+    paths
+}
+
+fn steps(view: &View<'_>) -> Option<Section> {
+    let paths = steps_by_path(view.report);
+    let mut section = Section::new("A message's way, step by step");
+    // Side by side the bypass's steps may be too short to be seen: each path has a picture of its own as well.
+    let together = Some(paths.as_slice()).filter(|paths| paths.len() > 1);
+    section.figures(together.and_then(|paths| charts::steps(view, "Step by step, on one scale", paths)));
+    section.figures(paths.chunks(1).filter_map(|path| charts::steps(view, "Step by step, by number", path)));
+    for (path, steps) in &paths {
+        let rows = steps.iter().enumerate().map(|(index, step)| {
+            let time = step.us.map_or_else(|| "not separable".to_owned(), unit::time);
+            vec![(index + 1).to_string(), step.name.clone(), time, step.how.clone()]
+        });
+        let table = Table::new(*path, 2, &["", "step", "time", "how it was measured"]);
+        section.table(table.with_words_last().with(rows));
+    }
+    let mut section = section.if_any()?;
+    if view.report.steps.iter().any(|step| step.us.is_none()) {
+        section.text("What is not separable takes time as well, which is in that of other steps.");
+    }
+    Some(section)
+}
+
+fn layers(view: &View<'_>) -> Option<Section> {
+    const LAYERS: [Test; 3] = [Test::Ring, Test::CheckedRing, Test::DaemonNoop];
+    let mut section = Section::new("What the layers add");
+    let told = view.points(Test::DaemonNoop).filter_map(|noop| {
+        let ring = view.points(Test::Ring).find(|ring| ring.polling == noop.polling)?;
+        let ratio = unit::ratio(noop.time_us.p50, 2.0 * ring.time_us.p50)?;
+        Some(format!(
+            "A daemon that is asked for nothing answers in {} ({}), which is {} times the round trip through a bare ring.",
+            unit::time(noop.time_us.p50),
+            noop.polling.name(),
+            unit::number(ratio)
+        ))
+    });
+    section.list(told.collect());
+    let points = LAYERS.into_iter().flat_map(|test| fields::in_order(view, test, None));
+    section.table(fields::table(view, "", fields::LAYERS, points));
+    section.if_any()
+}
+
+fn all_points(view: &View<'_>) -> Option<Section> {
+    let mut section = Section::new("Everything that was measured");
+    for test in TESTS {
+        let points = fields::in_order(view, test, None);
+        let caption = format!("{}: {}", title(test), unit::count(points.len(), "point"));
+        section.table(fields::table(view, caption, fields::ALL, points).folded());
+    }
+    section.if_any()
+}
+
+fn machine(view: &View<'_>) -> Section {
+    let Report { machine, settings, .. } = view.report;
+    let mut section = Section::new("Machine, settings, paths");
+    let Machine { cpu, cpus, kernel, governor, is_virtual, memory_bytes, network, mtu_bytes } = machine;
+    let row = |name: &str, value: String| vec![name.to_owned(), value];
+    let rows = [
+        row("processor", or_unknown(cpu).to_owned()),
+        row("processors used", cpus.to_string()),
+        row("virtual machine", if *is_virtual { "yes" } else { "no" }.to_owned()),
+        row("frequency governor", or_unknown(governor).to_owned()),
+        row("memory", unit::size(*memory_bytes)),
+        row("kernel", or_unknown(kernel).to_owned()),
+        row("network", or_unknown(network).to_owned()),
+        row("MTU", mtu_bytes.map_or_else(|| "unknown".to_owned(), |bytes| format!("{bytes} B"))),
+        row(
+            "cache line's hand-over",
+            view.report.hand_over_ns.as_ref().map_or_else(|| "not measured".to_owned(), unit::hand_over),
+        ),
+        row("rounds", settings.rounds.to_string()),
+        row("each measurement", unit::time(settings.seconds * 1e6)),
+    ];
+    section.table(Table::new("", 2, &["", ""]).with(rows));
+    let paths = &view.report.paths;
+    let side = |through_kernel: bool| if through_kernel { "through" } else { "past" };
+    let measured = paths.iter().filter(|path| path.missing.is_none()).map(|path| {
+        let (name, what) = (path.name.clone(), path.description.clone());
+        vec![name, side(path.through_kernel).to_owned(), what, unit::number(path.kernel_copies)]
+    });
+    let head = ["path", "the kernel", "what it is", "kernel's copies"];
+    section.table(Table::new("Paths that were measured", 3, &head).with(measured));
+    let missing = paths.iter().filter_map(|path| {
+        Some(vec![path.name.clone(), side(path.through_kernel).to_owned(), path.missing.clone()?])
+    });
+    section.table(
+        Table::new("Paths that were not measured", 3, &["path", "the kernel", "why not"]).with(missing),
+    );
+    section
+}
+
+fn reading() -> Section {
+    let mut section = Section::new("How to read this");
+    section.list(
+        [
+            "Paths take turns in every round, so that whatever changes on the machine meanwhile meets all of them.",
+            "A time is the median over rounds of each round's percentile. The spread is from the least to the most of the \
+             rounds' medians; two times whose spreads overlap may as well be the same.",
+            "Paths are compared with paths that wait in the same way, unless it says otherwise.",
+            "Goodput is payload bytes per second: 1 GB is 1e9 bytes, 1 KiB is 1024.",
+            "Every number was measured here or follows from numbers measured here, but for the kernel's copies, which follow from \
+             what a path is.",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    );
+    section
+}
