@@ -2,5 +2,6 @@
 
 #![expect(dead_code, reason = "what measures calls this")]
 
+mod compare;
 mod report;
 pub(crate) mod result;
