@@ -77,7 +77,10 @@ const CRATES: &[Crate] = &[
     safe("daemon/client", &["types", "abi", "ring", "mem", "cell"]),
     safe(
         "daemon/cli",
-        &["types", "abi", "mem", "reduce", "client", "service", "perftest", "roce", "wire", "wrap"],
+        &[
+            "types", "abi", "mem", "ring", "verbs", "reduce", "client", "service", "perftest", "roce", "shm",
+            "tcp", "wire", "wrap",
+        ],
     ),
     safe(
         "benches",

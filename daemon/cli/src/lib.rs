@@ -1,7 +1,7 @@
 //! The programs `ringway` and `ringwayd`.
 #![forbid(unsafe_code)]
 
-mod bench;
+pub mod bench;
 pub mod daemon;
 pub mod demo;
 pub mod local;

@@ -358,7 +358,8 @@ fn status(error: &Error) -> Option<Status> {
 /// Operations in which some ranks only give: they need nobody until all slots are taken.
 #[test]
 fn a_rank_that_leaves_is_named_to_whoever_only_gives() {
-    let calls: [(&str, u32, fn(&Communicator) -> Result<(), Error>); 4] = [
+    type Call = fn(&Communicator) -> Result<(), Error>;
+    let calls: [(&str, u32, Call); 4] = [
         ("broadcast", 1, |world| world.blocking().broadcast(&mut [1_u32], 0)),
         ("reduce", 0, |world| {
             let mut output = [0_u32];

@@ -23,7 +23,7 @@ const RULE: &str = "A point has changed if its medians differ by more than 5 % a
 /// A point (test, path, way of waiting, size) has changed if its medians differ by more than 5 % and the medians of the
 /// two runs' rounds do not overlap. Warns when the runs are not comparable: another machine, other settings, or
 /// processors that hand a cache line over in another time.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct CompareArgs {
     /// The bench.json of the run before.
     #[arg(value_name = "A.json")]

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use ringway::{daemon, demo, local::process, perf, perftest, run, status};
+use ringway::{bench, daemon, demo, local::process, perf, perftest, run, status};
 
 /// Collectives between processes, through one daemon per node.
 #[derive(Debug, Parser)]
@@ -18,6 +18,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Run(run::RunArgs),
     Perf(Box<perf::PerfArgs>),
+    Bench(Box<bench::BenchArgs>),
     Perftest(Box<perftest::PerftestArgs>),
     Status(status::StatusArgs),
     Daemon(Box<daemon::DaemonArgs>),
@@ -37,10 +38,16 @@ fn main() -> ExitCode {
     {
         return perf::run_rank(&spec.to_string_lossy()).unwrap_or_else(|message| fail(&message));
     }
+    if let [first, place] = raw.as_slice()
+        && first == bench::END
+    {
+        return bench::run_end(&place.to_string_lossy()).unwrap_or_else(|message| fail(&message));
+    }
     let result = match Arguments::parse().command {
         Command::Demo(args) => demo::demo(args),
         Command::Run(args) => run::run(args),
         Command::Perf(args) => perf::perf(&args),
+        Command::Bench(args) => bench::bench(&args),
         Command::Perftest(args) => perftest::perftest(&args),
         Command::Status(args) => status::status(&args),
         Command::Daemon(args) => daemon::daemon(*args),

@@ -232,13 +232,13 @@ fn join_nodes(options: &ClusterOptions) -> io::Result<Joined> {
     }
 }
 
-fn may_make_namespaces() -> bool {
+pub(crate) fn may_make_namespaces() -> bool {
     rustix::process::geteuid().is_root() && Command::new("ip").arg("-V").output().is_ok()
 }
 
 /// A part of the loopback network for so many nodes, `127.x.y.1` and up. RoCE packets go to one port only, so that each
 /// node needs an address of its own, which no node of another cluster has.
-fn loopback_network(nodes: usize) -> io::Result<[u8; 3]> {
+pub(crate) fn loopback_network(nodes: usize) -> io::Result<[u8; 3]> {
     const TRIES: u32 = 64;
     for _ in 0..TRIES {
         let mut random = [0_u8; 2];
@@ -256,7 +256,7 @@ fn loopback_network(nodes: usize) -> io::Result<[u8; 3]> {
     Ok([127, 0, 0])
 }
 
-fn loopback_address(network: [u8; 3], node: usize) -> io::Result<Ipv4Addr> {
+pub(crate) fn loopback_address(network: [u8; 3], node: usize) -> io::Result<Ipv4Addr> {
     let [a, b, c] = network;
     let last = u8::try_from(node + 1).map_err(|_| io::Error::other("at most 255 nodes share loopback"))?;
     Ok(Ipv4Addr::new(a, b, c, last))

@@ -53,7 +53,7 @@ fn check(command: &mut Command) -> io::Result<()> {
 }
 
 /// What the networks of clusters carry.
-const MTU_BYTES: &str = "9000";
+pub(crate) const MTU_BYTES: &str = "9000";
 
 /// The address of node `node` in a network of namespaces.
 pub(crate) fn address(node: usize) -> String {

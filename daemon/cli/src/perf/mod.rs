@@ -7,7 +7,7 @@ mod overlap;
 mod pace;
 mod parent;
 mod pattern;
-mod place;
+pub(crate) mod place;
 mod rank;
 mod report;
 mod round_trip;
@@ -25,7 +25,8 @@ pub use rank::{RANK, run_rank};
 pub use spec::Measured;
 
 pub(crate) use parent::{Campaign, measure};
-pub(crate) use report::{Columns, Row, header, line};
+pub(crate) use report::{Columns, Row, header, line, round, significant};
+pub(crate) use round_trip::round_trip_ns;
 pub(crate) use spec::{Mode, SECONDS, Spec, sizes};
 
 use spec::parse_bytes;

@@ -11,6 +11,7 @@ mod harness;
 mod rank;
 
 mod autostart;
+mod bench;
 mod calls;
 mod daemon;
 mod devices;

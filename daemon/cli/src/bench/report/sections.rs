@@ -93,7 +93,7 @@ fn clients(view: &View<'_>) -> Option<Section> {
 
 fn costs(view: &View<'_>) -> Option<Section> {
     const A_GB: &str = "CPU seconds for 1e9 bytes";
-    const A_MILLION: &str = "CPU seconds for a million";
+    const A_MILLION: &str = "CPU seconds for 1e6";
     let told = [
         (Test::Bandwidth, view.large_size(Test::Bandwidth), A_GB),
         (Test::Latency, view.small_size(Test::Latency), A_MILLION),

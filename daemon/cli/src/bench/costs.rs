@@ -1,0 +1,88 @@
+//! What a measurement costs in processor time and context switches, from the kernel's own accounts.
+
+use std::fs;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// Spent by processes; of interrupts, by the whole machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Spent {
+    pub(super) cpu_ns: u64,
+    pub(super) context_switches: u64,
+    pub(super) interrupts: u64,
+}
+
+impl Spent {
+    /// By this process so far, as getrusage(2) has it, to the nanosecond.
+    pub(super) fn by_this_process() -> Self {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let cpu_ns = cpu.tv_sec.unsigned_abs() * 1_000_000_000 + cpu.tv_nsec.unsigned_abs();
+        Self { cpu_ns, context_switches: switches_of("self"), interrupts: interrupts() }
+    }
+
+    /// By these processes so far. The time of a thread that is running is up to a tick of the clock too small.
+    pub(super) fn by(pids: &[u32]) -> Self {
+        let each = pids.iter().map(|pid| pid.to_string());
+        each.fold(Self::default(), |sum, pid| Self {
+            cpu_ns: sum.cpu_ns + cpu_ns_of(&pid),
+            context_switches: sum.context_switches + switches_of(&pid),
+            interrupts: 0,
+        })
+    }
+
+    /// What was spent after `before`.
+    pub(super) const fn since(self, before: Self) -> Self {
+        Self {
+            cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
+            context_switches: self.context_switches.saturating_sub(before.context_switches),
+            interrupts: self.interrupts.saturating_sub(before.interrupts),
+        }
+    }
+}
+
+/// One file of every thread of a process.
+fn of_threads(pid: &str, file: &str) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.filter_map(|thread| fs::read_to_string(thread.path().join(file)).ok()).collect()
+}
+
+fn cpu_ns_of(pid: &str) -> u64 {
+    let first = |text: &String| text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok());
+    of_threads(pid, "schedstat").iter().filter_map(first).sum()
+}
+
+fn switches_of(pid: &str) -> u64 {
+    let counted = |text: &String| -> u64 {
+        let lines = text.lines().filter_map(|line| line.split_once("_ctxt_switches:"));
+        lines.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
+    };
+    of_threads(pid, "status").iter().map(counted).sum()
+}
+
+fn interrupts() -> u64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("intr "));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_seen_from_inside_and_from_outside() {
+        let pid = [std::process::id()];
+        let (inside, outside) = (Spent::by_this_process(), Spent::by(&pid));
+        let mut sum = 0_u64;
+        while Spent::by_this_process().since(inside).cpu_ns < 50_000_000 {
+            sum = sum.wrapping_add(std::hint::black_box(1));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        // Sleeping was a switch, and brought the account up to date.
+        let (inside, outside) = (Spent::by_this_process().since(inside), Spent::by(&pid).since(outside));
+        assert!(sum > 0 && inside.context_switches > 0 && inside.interrupts > 0);
+        let difference = inside.cpu_ns.abs_diff(outside.cpu_ns);
+        assert!(difference * 5 < inside.cpu_ns, "{inside:?} {outside:?}");
+    }
+}

@@ -1,0 +1,156 @@
+//! A measurement, as either end does it.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::Messenger;
+use crate::bench::{
+    costs::Spent,
+    result::{Percentiles, Polling, Test},
+};
+
+/// Bytes of a message that says nothing.
+const SIGNAL_BYTES: u64 = 8;
+/// Messages whose time is taken together where many are under way.
+const BATCH: u64 = 16;
+
+/// What is measured. Both ends do it, one of them leads.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(in crate::bench) struct Job {
+    pub(in crate::bench) test: Test,
+    pub(in crate::bench) bytes: u64,
+    pub(in crate::bench) operations: u64,
+    pub(in crate::bench) polling: Polling,
+    pub(in crate::bench) leads: bool,
+    /// The share of time in which an operation is under way; the rest is slept.
+    pub(in crate::bench) load: f64,
+}
+
+/// What an end saw.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(in crate::bench) struct Outcome {
+    pub(in crate::bench) seconds: f64,
+    pub(in crate::bench) time_us: Percentiles,
+    pub(in crate::bench) spent: Spent,
+    pub(in crate::bench) system_calls: Option<u64>,
+    pub(in crate::bench) copied_bytes: Option<u64>,
+}
+
+impl Job {
+    /// Does its part.
+    pub(super) fn run(&self, messenger: &mut dyn Messenger) -> Result<Outcome, String> {
+        messenger.set_polling(self.polling)?;
+        let mut times = Vec::with_capacity(if self.leads { self.operations as usize } else { 0 });
+        self.meet(messenger)?;
+        let (calls, copied) = messenger.counts();
+        let before = Spent::by_this_process();
+        let begun = Instant::now();
+        match (self.test, self.leads) {
+            (Test::Latency | Test::ClientLatency, true) => self.ask(messenger, &mut times)?,
+            (Test::Latency | Test::ClientLatency, false) => self.answer(messenger)?,
+            (Test::Bandwidth | Test::MessageRate, true) => self.pour(messenger, &mut times)?,
+            (Test::Bandwidth | Test::MessageRate, false) => self.drain(messenger)?,
+            _ => self.call(messenger, &mut times)?,
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let spent = Spent::by_this_process().since(before);
+        let (calls_after, copied_after) = messenger.counts();
+        let difference = |after: Option<u64>, before: Option<u64>| Some(after?.saturating_sub(before?));
+        Ok(Outcome {
+            seconds,
+            time_us: Percentiles::of(&mut times),
+            spent,
+            system_calls: difference(calls_after, calls),
+            copied_bytes: difference(copied_after, copied),
+        })
+    }
+
+    /// Both ends are there, and what is needed once is done.
+    fn meet(&self, messenger: &mut dyn Messenger) -> Result<(), String> {
+        match self.test {
+            Test::Latency | Test::ClientLatency | Test::Bandwidth | Test::MessageRate => {
+                let order = if self.leads { [true, false] } else { [false, true] };
+                for sends in order {
+                    exchange(messenger, sends, SIGNAL_BYTES)?;
+                }
+                Ok(())
+            }
+            _ => messenger.call(self.test, self.bytes),
+        }
+    }
+
+    fn ask(&self, messenger: &mut dyn Messenger, times: &mut Vec<f64>) -> Result<(), String> {
+        let mut last = Instant::now();
+        for _ in 0..self.operations {
+            exchange(messenger, true, self.bytes)?;
+            exchange(messenger, false, self.bytes)?;
+            let now = Instant::now();
+            times.push((now - last).as_nanos() as f64 / 2.0);
+            last = now;
+        }
+        Ok(())
+    }
+
+    fn answer(&self, messenger: &mut dyn Messenger) -> Result<(), String> {
+        for _ in 0..self.operations {
+            exchange(messenger, false, self.bytes)?;
+            exchange(messenger, true, self.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Sends all; the other end says when it has them.
+    fn pour(&self, messenger: &mut dyn Messenger, times: &mut Vec<f64>) -> Result<(), String> {
+        let each = self.test == Test::Bandwidth;
+        let mut last = Instant::now();
+        for operation in 1..=self.operations {
+            messenger.send(self.bytes)?;
+            if each || operation % BATCH == 0 {
+                messenger.flush()?;
+            }
+            if operation % BATCH == 0 {
+                let now = Instant::now();
+                times.push((now - last).as_nanos() as f64 / BATCH as f64);
+                last = now;
+            }
+        }
+        messenger.flush()?;
+        messenger.receive(SIGNAL_BYTES)
+    }
+
+    fn drain(&self, messenger: &mut dyn Messenger) -> Result<(), String> {
+        for _ in 0..self.operations {
+            messenger.receive(self.bytes)?;
+        }
+        exchange(messenger, true, SIGNAL_BYTES)
+    }
+
+    /// Calls one after the other, with sleep between them where the load is not full.
+    fn call(&self, messenger: &mut dyn Messenger, times: &mut Vec<f64>) -> Result<(), String> {
+        let rest = 1.0 / self.load.clamp(1e-4, 1.0) - 1.0;
+        for _ in 0..self.operations {
+            let begun = Instant::now();
+            messenger.call(self.test, self.bytes)?;
+            let took = begun.elapsed();
+            if self.leads {
+                times.push(took.as_nanos() as f64);
+            }
+            if rest > 0.0 {
+                thread::sleep(Duration::from_secs_f64(took.as_secs_f64() * rest));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn exchange(messenger: &mut dyn Messenger, sends: bool, bytes: u64) -> Result<(), String> {
+    if !sends {
+        return messenger.receive(bytes);
+    }
+    messenger.send(bytes)?;
+    messenger.flush()
+}

@@ -1,0 +1,171 @@
+//! An end that is a bare TCP socket: what everything else is compared with.
+
+use std::{
+    hint::black_box,
+    io::{ErrorKind, Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    time::Instant,
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Address, MESSAGE_BYTES_MAX, Messenger, Part};
+use crate::bench::result::{Percentiles, Polling};
+
+/// What messages are written from and read into: one after the other, as in memory that a device has.
+const AREA_BYTES: usize = 2 * MESSAGE_BYTES_MAX as usize;
+/// Messages whose parts are timed.
+const PARTS: usize = 2000;
+
+/// One socket.
+pub(super) struct SocketEnd {
+    listener: TcpListener,
+    address: SocketAddr,
+    source: IpAddr,
+    stream: Option<TcpStream>,
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+    next: usize,
+    calls: u64,
+}
+
+fn failed(error: std::io::Error) -> String {
+    format!("a socket failed: {error}")
+}
+
+impl SocketEnd {
+    pub(super) fn open(source: IpAddr) -> Result<Self, String> {
+        let listener = TcpListener::bind((source, 0)).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        // Written once, so that the pages are there.
+        let memory = || vec![1; AREA_BYTES];
+        let (outgoing, incoming) = (memory(), memory());
+        Ok(Self { listener, address, source, stream: None, outgoing, incoming, next: 0, calls: 0 })
+    }
+
+    pub(super) fn address(&self) -> Address {
+        Address { endpoint: self.address.to_string().into_bytes(), key: 0 }
+    }
+
+    /// Where the next message lies.
+    fn place(&mut self, bytes: u64) -> std::ops::Range<usize> {
+        let length = (bytes as usize).clamp(1, AREA_BYTES);
+        let first = self.next % (AREA_BYTES / length) * length;
+        self.next += 1;
+        first..first + length
+    }
+
+    fn stream(&self) -> Result<&TcpStream, String> {
+        self.stream.as_ref().ok_or_else(|| "the socket is not connected".to_owned())
+    }
+
+    /// Nanoseconds of a call.
+    fn timed(mut call: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
+        let begun = Instant::now();
+        call()?;
+        Ok(begun.elapsed().as_nanos() as f64)
+    }
+
+    /// Waits without reading until something can be read.
+    fn wait_readable(&self) -> Result<(), String> {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        while poll(&mut [PollFd::new(self.stream()?, PollFlags::IN)], Some(&now))
+            .map_err(|e| e.to_string())?
+            == 0
+        {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+}
+
+impl Messenger for SocketEnd {
+    fn connect(&mut self, peer: &Address, active: bool) -> Result<(), String> {
+        let text = String::from_utf8_lossy(&peer.endpoint).into_owned();
+        let peer: SocketAddr = text.parse().map_err(|_| format!("`{text}` is not an address"))?;
+        let stream = if active {
+            TcpStream::connect(peer).map_err(|e| format!("cannot connect {} to {peer}: {e}", self.source))?
+        } else {
+            self.listener.accept().map_err(failed)?.0
+        };
+        stream.set_nodelay(true).map_err(failed)?;
+        self.stream = Some(stream);
+        Ok(())
+    }
+
+    fn set_polling(&mut self, polling: Polling) -> Result<(), String> {
+        self.stream()?.set_nonblocking(polling == Polling::Spin).map_err(failed)
+    }
+
+    fn send(&mut self, bytes: u64) -> Result<(), String> {
+        let mut place = self.place(bytes);
+        while !place.is_empty() {
+            let rest = self.outgoing.get(place.clone()).unwrap_or_default();
+            let written = self.stream.as_ref().ok_or("the socket is not connected")?.write(rest);
+            self.calls += 1;
+            match written {
+                Ok(count) => place.start += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn receive(&mut self, bytes: u64) -> Result<(), String> {
+        let mut place = self.place(bytes);
+        while !place.is_empty() {
+            let room = self.incoming.get_mut(place.clone()).unwrap_or_default();
+            let read = self.stream.as_ref().ok_or("the socket is not connected")?.read(room);
+            self.calls += 1;
+            match read {
+                Ok(0) => return Err("the other end has gone".to_owned()),
+                Ok(count) => place.start += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> (Option<u64>, Option<u64>) {
+        (Some(self.calls), Some(0))
+    }
+
+    fn parts(&mut self, leads: bool) -> Result<Vec<Part>, String> {
+        self.set_polling(Polling::Spin)?;
+        let (mut sending, mut reading, mut entering) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..PARTS {
+            if leads {
+                sending.push(Self::timed(|| self.send(8))?);
+            }
+            self.wait_readable()?;
+            reading.push(Self::timed(|| self.receive(8))?);
+            if !leads {
+                sending.push(Self::timed(|| self.send(8))?);
+            }
+            entering.push(Self::timed(|| {
+                black_box(rustix::process::getppid());
+                Ok(())
+            })?);
+        }
+        let part = |name: &str, times: &mut Vec<f64>, how: &str| Part {
+            name: name.to_owned(),
+            us: Percentiles::of(times).p50,
+            how: how.to_owned(),
+        };
+        Ok(vec![
+            part("enter and leave the kernel", &mut entering, "a system call that does nothing"),
+            part(
+                "send",
+                &mut sending,
+                "send(2) of 8 bytes; on a virtual link it carries the packet to the peer's socket",
+            ),
+            part("recv", &mut reading, "recv(2) of 8 bytes that are there"),
+        ])
+    }
+}

@@ -1,0 +1,259 @@
+//! What is measured, in which order, and how rounds become points.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    interrupt::Interrupt,
+    pair::{Measured, Task},
+    paths::OpenPath,
+    progress::Progress,
+    result::{Costs, Percentiles, Point, Polling, Spread, Test},
+    rings,
+    statistics::median_of_known,
+};
+use crate::perf::round;
+
+/// Operations of the first measurement of a point.
+const FIRST_OPERATIONS: u64 = 64;
+/// Measurements that warm up and tell how long an operation takes, each of at most so many times the operations of the one
+/// before: the first operations may take much longer than others.
+const WARM_UPS: u32 = 2;
+const GROWTH_MAX: u64 = 64;
+/// The most operations of one measurement: the time of each is kept.
+const OPERATIONS_MAX: u64 = 1 << 20;
+
+/// How much is measured.
+#[derive(Debug, Clone)]
+pub(super) struct Amount {
+    pub(super) rounds: u32,
+    pub(super) seconds: f64,
+    sizes: fn(Test) -> &'static [u64],
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+impl Amount {
+    /// A picture in less than a minute.
+    pub(super) const QUICK: Self = Self { rounds: 3, seconds: 0.02, sizes: quick_sizes };
+    /// Everything in less than 15 minutes.
+    pub(super) const FULL: Self = Self { rounds: 5, seconds: 0.15, sizes: full_sizes };
+}
+
+fn quick_sizes(test: Test) -> &'static [u64] {
+    match test {
+        Test::Latency => &[8, 4 * KIB, 64 * KIB],
+        Test::Bandwidth => &[16 * KIB, MIB],
+        Test::ClientLatency => &[8, 64 * KIB],
+        Test::Allreduce => &[8, 64 * KIB, MIB],
+        Test::AllGather | Test::AllToAll => &[64 * KIB],
+        Test::Ring | Test::CheckedRing | Test::MessageRate => &[8],
+        Test::DaemonNoop => &[0],
+    }
+}
+
+fn full_sizes(test: Test) -> &'static [u64] {
+    match test {
+        Test::Latency => &[8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB],
+        Test::Bandwidth => &[KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB],
+        Test::ClientLatency => &[8, 512, 4 * KIB, 64 * KIB, 256 * KIB, MIB],
+        Test::Allreduce | Test::AllGather | Test::AllToAll => &[8, KIB, 16 * KIB, 256 * KIB, 4 * MIB],
+        Test::Ring | Test::CheckedRing | Test::MessageRate => &[8],
+        Test::DaemonNoop => &[0],
+    }
+}
+
+/// Tests of two threads, of ends with devices, and of ends that are clients.
+const BETWEEN_THREADS: [Test; 2] = [Test::Ring, Test::CheckedRing];
+const BETWEEN_DEVICES: [Test; 3] = [Test::Latency, Test::Bandwidth, Test::MessageRate];
+const BETWEEN_CLIENTS: [Test; 4] = [Test::ClientLatency, Test::Allreduce, Test::AllGather, Test::AllToAll];
+
+/// Names a point.
+pub(super) type Key = (Test, u64, Polling, &'static str);
+
+/// Everything that can be measured, opened.
+#[derive(Debug)]
+pub(super) struct Ladder {
+    pub(super) devices: Vec<OpenPath>,
+    pub(super) clients: Vec<OpenPath>,
+    pub(super) amount: Amount,
+    found: BTreeMap<Key, Vec<Measured>>,
+    /// How many operations take as long as a measurement is to.
+    operations: BTreeMap<Key, u64>,
+    /// What could not be measured, once each.
+    pub(super) failures: Vec<String>,
+}
+
+impl Ladder {
+    pub(super) const fn new(amount: Amount) -> Self {
+        Self {
+            devices: Vec::new(),
+            clients: Vec::new(),
+            amount,
+            found: BTreeMap::new(),
+            operations: BTreeMap::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    /// Measures every point once for each round; whether nobody interrupted it.
+    pub(super) fn climb(&mut self, interrupt: &Interrupt, progress: &mut Progress) -> bool {
+        let rounds = self.amount.rounds;
+        for round in 0..rounds {
+            for test in BETWEEN_THREADS {
+                self.rung(test, Group::Threads, interrupt, progress);
+            }
+            for (tests, group) in [(&BETWEEN_DEVICES[..], Group::Devices), (&BETWEEN_CLIENTS, Group::Clients)]
+            {
+                for test in tests {
+                    progress.round(round + 1, rounds);
+                    self.rung(*test, group, interrupt, progress);
+                    if interrupt.came() {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// One test: at each size and manner of waiting all paths, one after the other.
+    fn rung(&mut self, test: Test, group: Group, interrupt: &Interrupt, progress: &mut Progress) {
+        let Self { devices, clients, amount, found, operations, failures } = self;
+        let mut own = Vec::new();
+        let paths = match group {
+            Group::Threads => &mut own,
+            Group::Devices => devices,
+            Group::Clients => clients,
+        };
+        for &bytes in (amount.sizes)(test) {
+            for polling in [Polling::Spin, Polling::Adaptive, Polling::Block] {
+                let mut once =
+                    |name: &'static str, run: &mut dyn FnMut(&Task) -> Result<Measured, String>| {
+                        if interrupt.came() {
+                            return;
+                        }
+                        progress.point(test, bytes, polling, name);
+                        let key = (test, bytes, polling, name);
+                        match measure(key, amount.seconds, operations, run) {
+                            Ok(measured) => found.entry(key).or_default().push(measured),
+                            Err(_) if interrupt.came() => {}
+                            Err(why) => {
+                                let text = format!(
+                                    "{} over {name}, {bytes} B, {}: {why}",
+                                    test.name(),
+                                    polling.name()
+                                );
+                                progress.note(&text);
+                                failures.push(text);
+                            }
+                        }
+                    };
+                if matches!(group, Group::Threads) && polling == Polling::Spin {
+                    once("ring", &mut |task| rings::run(task));
+                }
+                for path in
+                    paths.iter_mut().filter(|path| path.pollings.contains(&polling) && path.ends.works())
+                {
+                    once(path.name, &mut |task| path.ends.run(task));
+                }
+            }
+        }
+    }
+
+    /// What was found.
+    pub(super) fn points(&self) -> Vec<Point> {
+        self.found.iter().map(|(key, rounds)| point(key, rounds)).collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Group {
+    Threads,
+    Devices,
+    Clients,
+}
+
+fn measure(
+    key: Key,
+    seconds: f64,
+    known: &mut BTreeMap<Key, u64>,
+    run: &mut dyn FnMut(&Task) -> Result<Measured, String>,
+) -> Result<Measured, String> {
+    let (test, bytes, polling, _) = key;
+    let mut task = Task { test, bytes, operations: FIRST_OPERATIONS, polling, load: 1.0 };
+    // Whoever comes to its processor late makes the whole take long, but not most operations.
+    let wanted = |seen: &Measured| match test {
+        Test::Bandwidth | Test::MessageRate => operations_in(seconds, seen),
+        _ => operations_of(seconds, seen.time_us.p50 * messages(test) as f64 / 1e6),
+    };
+    match known.get(&key) {
+        Some(operations) => task.operations = *operations,
+        None => {
+            for _ in 0..WARM_UPS {
+                task.operations = wanted(&run(&task)?).min(task.operations * GROWTH_MAX);
+            }
+        }
+    }
+    let seen = run(&task)?;
+    known.insert(key, wanted(&seen));
+    Ok(seen)
+}
+
+/// How many operations like those take so long, with all that was between them.
+pub(super) fn operations_in(seconds: f64, seen: &Measured) -> u64 {
+    operations_of(seconds, seen.seconds / seen.operations.max(1) as f64)
+}
+
+/// How many operations that take so long each do it in that time.
+fn operations_of(seconds: f64, each: f64) -> u64 {
+    let fitting = Duration::from_secs_f64((seconds / each.max(1e-9) * 1e-9).min(1e9)).as_nanos() as u64;
+    fitting.clamp(FIRST_OPERATIONS / 2, OPERATIONS_MAX)
+}
+
+/// Messages of one operation: a round trip has two.
+const fn messages(test: Test) -> u64 {
+    match test {
+        Test::Ring | Test::CheckedRing | Test::Latency | Test::ClientLatency => 2,
+        _ => 1,
+    }
+}
+
+/// Puts rounds together.
+pub(super) fn point(&(test, bytes, polling, path): &Key, rounds: &[Measured]) -> Point {
+    let of = |each: &dyn Fn(&Measured) -> f64| Spread::of(rounds.iter().map(each).collect());
+    let per_message = |each: &dyn Fn(&Measured) -> Option<u64>| {
+        let one = |seen: &Measured| Some(each(seen)? as f64 / (seen.operations * messages(test)) as f64);
+        median_of_known(rounds.iter().map(one))
+    };
+    let is_flow = matches!(test, Test::Bandwidth | Test::MessageRate);
+    // Where many messages are under way the time of one is that of all, divided: most are posted at once, and some wait long.
+    let p50 =
+        of(&|seen| if is_flow { seen.seconds * 1e6 / seen.operations as f64 } else { seen.time_us.p50 });
+    let at_least = |time: f64| round(time.max(p50.median), 4);
+    let cpu_us = per_message(&|seen| Some(seen.spent.cpu_ns)).map(|ns| ns / 1e3);
+    let per_byte = |value: Option<f64>| value.filter(|_| bytes > 0).map(|value| value / bytes as f64);
+    let rounded = |value: Option<f64>| value.map(|value| round(value, 5));
+    Point {
+        test,
+        path: path.to_owned(),
+        polling,
+        bytes,
+        operations: rounds.iter().map(|seen| seen.operations * messages(test)).sum(),
+        time_us: Percentiles {
+            p50: round(p50.median, 4),
+            p99: at_least(of(&|seen| seen.time_us.p99).median),
+            p999: at_least(of(&|seen| seen.time_us.p999).median),
+        },
+        p50_spread_us: [p50.least, p50.most].map(|time| round(time, 4)),
+        goodput_gb_s: round(bytes as f64 / 1e3 / p50.median.max(1e-6), 5),
+        costs: Costs {
+            cpu_s_per_million: rounded(cpu_us),
+            cpu_s_per_gb: rounded(per_byte(cpu_us).map(|us| us * 1e3)),
+            system_calls: rounded(per_message(&|seen| seen.system_calls)),
+            context_switches: rounded(per_message(&|seen| Some(seen.spent.context_switches))),
+            interrupts: rounded(per_message(&|seen| Some(seen.spent.interrupts))),
+            copies: rounded(per_byte(per_message(&|seen| seen.copied_bytes))),
+        },
+    }
+}

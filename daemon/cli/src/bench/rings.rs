@@ -1,0 +1,118 @@
+//! The rings alone, between two threads: the least that submitting anything to another process takes.
+
+use std::{
+    hint::spin_loop,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use ringway_abi::descriptor::{BufferHandle, Completion, Submission};
+use ringway_mem::Mapping;
+use ringway_ring::{ClientRings, DaemonRings, Geometry};
+use ringway_types::{DataType, Operation, Reduction};
+
+use super::{
+    costs::Spent,
+    pair::{Measured, Task},
+    result::{Percentiles, Test},
+};
+use crate::perf::place;
+
+/// Entries of a ring.
+const CAPACITY: u32 = 256;
+
+fn submission() -> Submission {
+    let buffer = |offset| Some(BufferHandle { region: 1, offset });
+    Submission {
+        token: 1,
+        operation: Operation::Allreduce,
+        datatype: DataType::F32,
+        reduction: Some(Reduction::Sum),
+        flags: 0,
+        rank: 0,
+        argument: 0,
+        input: buffer(0),
+        output: buffer(64),
+        count: 2,
+    }
+}
+
+/// Answers every entry: unseen, or parsed as a daemon does.
+fn serve(rings: &mut DaemonRings, is_checked: bool, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(Some(words)) = rings.submissions.pop() else {
+            spin_loop();
+            continue;
+        };
+        rings.submissions.release();
+        let status = match is_checked {
+            true => Submission::parse(&words).map_or(1, |submission| u16::from(submission.flags)),
+            false => 0,
+        };
+        let answer =
+            Completion { token: 1, status, held: false, rank: 0, bytes: words.first().copied().unwrap_or(0) };
+        while rings.completions.push(&answer.encode()).is_err() {
+            spin_loop();
+        }
+        rings.completions.publish();
+        if is_checked {
+            rings.wake();
+        }
+    }
+}
+
+/// Half the time of each round trip.
+fn round_trips(rings: &mut ClientRings, count: u64) -> Result<Vec<f64>, String> {
+    let submission = submission().encode();
+    let mut times = Vec::with_capacity(count as usize);
+    let mut last = Instant::now();
+    for _ in 0..count {
+        rings.submissions.send(&submission).map_err(|e| e.to_string())?;
+        while rings.completions.pop().map_err(|e| e.to_string())?.is_none() {
+            spin_loop();
+        }
+        rings.completions.release();
+        let now = Instant::now();
+        times.push((now - last).as_nanos() as f64 / 2.0);
+        last = now;
+    }
+    Ok(times)
+}
+
+/// Measures a ring once, on two processors.
+pub(super) fn run(task: &Task) -> Result<Measured, String> {
+    let geometry = Geometry::new(CAPACITY, 2 * CAPACITY, 0).map_err(|e| e.to_string())?;
+    let memory = |bytes| Mapping::private(bytes).map(Arc::new).map_err(|e| e.to_string());
+    let (c, d) = (memory(geometry.client_bytes())?, memory(geometry.daemon_bytes())?);
+    let mut client = ClientRings::attach(&c, &d, geometry).map_err(|e| e.to_string())?;
+    let mut daemon = DaemonRings::attach(&c, &d, geometry).map_err(|e| e.to_string())?;
+    let (stop, processors) = (AtomicBool::new(false), place::processors());
+    let before = Spent::by_this_process();
+    let begun = Instant::now();
+    let times = thread::scope(|scope| {
+        scope.spawn(|| {
+            place::pin(1, &processors);
+            serve(&mut daemon, task.test == Test::CheckedRing, &stop);
+        });
+        let asking = scope.spawn(|| {
+            place::pin(0, &processors);
+            let times = round_trips(&mut client, task.operations);
+            stop.store(true, Ordering::Relaxed);
+            times
+        });
+        asking.join().map_err(|_| "the thread that measures a ring failed".to_owned())
+    });
+    Ok(Measured {
+        operations: task.operations,
+        seconds: begun.elapsed().as_secs_f64(),
+        time_us: Percentiles::of(&mut times??),
+        spent: Spent::by_this_process().since(before),
+        daemons_cpu_ns: 0,
+        system_calls: Some(0),
+        copied_bytes: None,
+    })
+}

@@ -1,0 +1,85 @@
+//! What a terminal shows at the end.
+
+use super::result::{Costs, Point, Report, Test};
+use crate::{output, perf::significant};
+
+/// The tests, with what their operation is.
+const TESTS: [(Test, &str); 10] = [
+    (Test::Ring, "a bare ring, half round trip"),
+    (Test::CheckedRing, "a ring with a daemon's checks, half round trip"),
+    (Test::DaemonNoop, "a call that asks the daemon for nothing"),
+    (Test::Latency, "device to device, half round trip"),
+    (Test::Bandwidth, "device to device, one way"),
+    (Test::MessageRate, "device to device, small messages one way"),
+    (Test::ClientLatency, "client to client, half round trip"),
+    (Test::Allreduce, "allreduce of two ranks"),
+    (Test::AllGather, "all_gather of two ranks"),
+    (Test::AllToAll, "all_to_all of two ranks"),
+];
+
+/// One line for each point, by test.
+pub(super) fn print(report: &Report) {
+    let title = [
+        "bytes",
+        "path",
+        "waiting",
+        "p50 (us)",
+        "p99 (us)",
+        "p99.9 (us)",
+        "GB/s",
+        "CPU (us)",
+        "calls",
+        "switches",
+    ];
+    for (test, what) in TESTS {
+        let points: Vec<&Point> = report.points.iter().filter(|point| point.test == test).collect();
+        if points.is_empty() {
+            continue;
+        }
+        output::line(&format!("# {what}"));
+        output::line(&format!("# {}", row(title.map(str::to_owned)).trim_start_matches("  ")));
+        for point in points {
+            output::line(&row(cells(point)));
+        }
+    }
+    if let Some(line) = report.hand_over_ns {
+        output::line(&format!(
+            "# a cache line takes {:.0} ns one way ({:.0} to {:.0} during this run)",
+            line.median, line.least, line.most
+        ));
+    }
+    for path in &report.paths {
+        if let Some(why) = &path.missing {
+            output::line(&format!("# not measured: {}: {why}", path.name));
+        }
+    }
+    if !report.complete {
+        output::line("# interrupted: what was measured until then");
+    }
+}
+
+fn cells(point: &Point) -> [String; 10] {
+    let Costs { cpu_s_per_million, system_calls, context_switches, .. } = point.costs;
+    let cost = |value: Option<f64>| value.map_or("-".to_owned(), significant);
+    let times = [point.time_us.p50, point.time_us.p99, point.time_us.p999].map(significant);
+    let [p50, p99, p999] = times;
+    let goodput = if point.bytes > 0 { significant(point.goodput_gb_s) } else { "-".to_owned() };
+    [
+        point.bytes.to_string(),
+        point.path.clone(),
+        point.polling.name().to_owned(),
+        p50,
+        p99,
+        p999,
+        goodput,
+        cost(cpu_s_per_million),
+        cost(system_calls),
+        cost(context_switches),
+    ]
+}
+
+fn row([bytes, path, waiting, p50, p99, p999, goodput, cpu, calls, switches]: [String; 10]) -> String {
+    format!(
+        "  {bytes:>8} {path:<10} {waiting:<8} {p50:>10} {p99:>10} {p999:>10} {goodput:>9} {cpu:>9} {calls:>7} {switches:>8}"
+    )
+}

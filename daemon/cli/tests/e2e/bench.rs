@@ -1,0 +1,118 @@
+//! `ringway bench`: a report of what was really measured, and only of that.
+
+use std::{fs, time::Duration};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{Ended, Folder, Program, assert_mentions, eventually, ringway, run_ringway};
+
+/// Measurements too short to tell anything but that they were made.
+const SHORT: [&str; 7] = ["bench", "--quick", "--rounds", "1", "--seconds", "0.002", "--network"];
+
+fn bench(folder: &Folder, options: &[&str]) -> Ended {
+    let output = folder.join("report").display().to_string();
+    let options = [&SHORT[..], &["loopback", "--output", &output], options].concat();
+    Program::start(&mut ringway(&options)).end_within(Duration::from_secs(300))
+}
+
+fn report(folder: &Folder) -> Value {
+    let text = fs::read(folder.join("report/bench.json")).expect("bench.json");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+fn points<'r>(report: &'r Value, test: &str, path: &str) -> Vec<&'r Value> {
+    let all = report["points"].as_array().expect("points").iter();
+    all.filter(|point| point["test"] == test && point["path"] == path).collect()
+}
+
+#[test]
+fn every_path_is_measured_and_every_file_written() {
+    let folder = Folder::new();
+    let ended = bench(&folder, &["--paths", "cell,shm,roce-udp,tcp,tcp-epoll,sockets"]).success();
+    let found = report(&folder);
+    assert_eq!((&found["complete"], &found["format"]), (&Value::Bool(true), &Value::from(1)));
+    for path in found["paths"].as_array().expect("paths") {
+        assert_eq!(path["missing"], Value::Null, "{path}");
+    }
+    for (test, paths) in [
+        ("ring", &["ring"][..]),
+        ("checked_ring", &["ring"]),
+        ("latency", &["shm", "roce-udp", "tcp", "tcp-epoll", "sockets"]),
+        ("bandwidth", &["shm", "roce-udp", "tcp", "tcp-epoll", "sockets"]),
+        ("message_rate", &["shm", "roce-udp", "tcp", "tcp-epoll", "sockets"]),
+        ("client_latency", &["cell", "shm", "roce-udp", "tcp", "tcp-epoll"]),
+        ("allreduce", &["cell", "shm", "roce-udp", "tcp", "tcp-epoll"]),
+        ("all_gather", &["cell", "shm", "roce-udp", "tcp", "tcp-epoll"]),
+        ("all_to_all", &["cell", "shm", "roce-udp", "tcp", "tcp-epoll"]),
+    ] {
+        for path in paths {
+            let measured = points(&found, test, path);
+            assert!(!measured.is_empty(), "{test} over {path} is missing\n{}", ended.err);
+            for point in measured {
+                let time = |name: &str| point["time_us"][name].as_f64().expect("a number");
+                assert!(
+                    time("p50") > 0.0 && time("p50") <= time("p99") && time("p99") <= time("p999"),
+                    "{point}"
+                );
+                assert!(point["goodput_gb_s"].as_f64() > Some(0.0), "{point}");
+                assert!(point["costs"]["cpu_s_per_million"].as_f64() > Some(0.0), "{point}");
+            }
+        }
+    }
+    for file in ["bench.html", "bench.md", "bench.svg"] {
+        let text = fs::read_to_string(folder.join(&format!("report/{file}"))).expect(file);
+        assert_mentions(&text, &["roce-udp", "sockets"]);
+    }
+    let json = folder.join("report/bench.json").display().to_string();
+    run_ringway(&["bench", "compare", &json, &json]).success();
+}
+
+/// A blocking socket takes one call to send a message and one to receive it. Whoever spins makes more.
+#[test]
+fn system_calls_are_counted() {
+    let folder = Folder::new();
+    bench(&folder, &["--paths", "sockets"]).success();
+    let found = report(&folder);
+    for point in points(&found, "latency", "sockets").iter().filter(|point| point["bytes"] == 8) {
+        let calls = point["costs"]["system_calls"].as_f64().expect("counted");
+        match point["polling"].as_str() {
+            Some("block") => assert!((calls - 2.0).abs() < 0.01, "{point}"),
+            _ => assert!(calls >= 2.0, "{point}"),
+        }
+    }
+}
+
+/// Hundredths of a second that a process has worked for.
+fn ticks(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
+    text.split_whitespace().nth(13).expect("the time in user mode").parse().expect("a number")
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured() {
+    let folder = Folder::new();
+    let output = folder.join("report").display().to_string();
+    let options =
+        ["bench", "--rounds", "1000", "--paths", "sockets", "--network", "loopback", "--output", &output];
+    let program = Program::start(&mut ringway(&options));
+    // The rings come first, and are measured in the program itself, which does not work so long for anything else.
+    eventually("the first measurement", || ticks(program.process.pid()) > 20);
+    program.process.signal(Signal::INT);
+    let ended = program.end_within(Duration::from_secs(60));
+    assert_eq!(ended.status.code(), Some(130), "{}", ended.err);
+    let found = report(&folder);
+    assert_eq!(found["complete"], Value::Bool(false));
+    assert!(!points(&found, "ring", "ring").is_empty());
+    assert_mentions(&ended.out, &["interrupted"]);
+}
+
+#[test]
+fn what_cannot_be_measured_is_named() {
+    let folder = Folder::new();
+    let ended = bench(&folder, &["--paths", "nothing"]).failure();
+    assert_mentions(&ended.err, &["nothing", "shm", "sockets"]);
+    let missing = folder.join("none.json").display().to_string();
+    let ended = run_ringway(&["bench", "compare", &missing, &missing]).failure();
+    assert_mentions(&ended.err, &["none.json"]);
+}
