@@ -11,7 +11,7 @@ use super::{
     rings,
     statistics::median_of_known,
 };
-use crate::perf::round;
+use crate::perf::{place, round, round_trip_ns};
 
 /// Operations of the first measurement of a point.
 const FIRST_OPERATIONS: u64 = 64;
@@ -80,6 +80,9 @@ pub(super) struct Ladder {
     found: BTreeMap<Key, Vec<Measured>>,
     /// How many operations take as long as a measurement is to.
     operations: BTreeMap<Key, u64>,
+    /// What a cache line takes one way, in nanoseconds: measured between tests, as the host of a virtual machine moves its
+    /// processors about meanwhile.
+    pub(super) hand_overs_ns: Vec<f64>,
     /// What could not be measured, once each.
     pub(super) failures: Vec<String>,
 }
@@ -92,6 +95,7 @@ impl Ladder {
             amount,
             found: BTreeMap::new(),
             operations: BTreeMap::new(),
+            hand_overs_ns: Vec::new(),
             failures: Vec::new(),
         }
     }
@@ -107,6 +111,8 @@ impl Ladder {
             {
                 for test in tests {
                     progress.round(round + 1, rounds);
+                    let round_trip_ns = round_trip_ns(&place::processors());
+                    self.hand_overs_ns.extend(round_trip_ns.map(|ns| ns / 2.0));
                     self.rung(*test, group, interrupt, progress);
                     if interrupt.came() {
                         return false;
@@ -119,7 +125,7 @@ impl Ladder {
 
     /// One test: at each size and manner of waiting all paths, one after the other.
     fn rung(&mut self, test: Test, group: Group, interrupt: &Interrupt, progress: &mut Progress) {
-        let Self { devices, clients, amount, found, operations, failures } = self;
+        let Self { devices, clients, amount, found, operations, failures, .. } = self;
         let mut own = Vec::new();
         let paths = match group {
             Group::Threads => &mut own,

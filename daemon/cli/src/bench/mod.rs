@@ -35,16 +35,9 @@ use self::{
     progress::Progress,
     result::{FORMAT, Path, Report, Settings, Spread},
 };
-use crate::{
-    local::cluster::Network,
-    output,
-    perf::{place, round_trip_ns},
-};
+use crate::{local::cluster::Network, output, perf::place};
 
 pub use end::{END, run_end};
-
-/// How often the hand-over of a cache line is measured.
-const HAND_OVERS: usize = 9;
 
 /// Measure what kernel bypass is worth here, against sockets.
 ///
@@ -137,11 +130,11 @@ fn measure(args: &BenchArgs, interrupt: &Interrupt, progress: &mut Progress) -> 
     let (name, mtu_bytes) = paths::describe(network);
     let mut ladder = Ladder::new(amount);
     let paths = open(args, network, &mut ladder, interrupt, progress);
-    let mut hand_overs = hand_overs();
     let mut complete = ladder.climb(interrupt, progress);
     let parts = parts(&mut ladder);
     let mut points = ladder.points();
     let failures = std::mem::take(&mut ladder.failures);
+    let hand_overs = std::mem::take(&mut ladder.hand_overs_ns);
     // Nothing else runs while daemons are measured that poll.
     drop(ladder);
     let mut curve = Curve::default();
@@ -149,7 +142,6 @@ fn measure(args: &BenchArgs, interrupt: &Interrupt, progress: &mut Progress) -> 
         curve = polling::curve(rounds, (seconds * 4.0).max(0.2), interrupt, progress);
     }
     points.extend(curve.full);
-    hand_overs.extend(self::hand_overs());
     complete &= !interrupt.came();
     let hand_over_ns = (!hand_overs.is_empty()).then(|| Spread::of(hand_overs));
     if points.is_empty() {
@@ -205,12 +197,6 @@ fn open(
         described.push(path.describe((!reasons.is_empty()).then(|| reasons.join("; "))));
     }
     described
-}
-
-/// Nanoseconds that a cache line takes one way.
-fn hand_overs() -> Vec<f64> {
-    let processors = place::processors();
-    (0..HAND_OVERS).filter_map(|_| round_trip_ns(&processors)).map(|ns| ns / 2.0).collect()
 }
 
 /// The parts of a message's way through sockets.
