@@ -16,8 +16,21 @@ use rustix::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
         SendAncillaryMessage, SendFlags,
     },
+    process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
 };
 use thiserror::Error;
+
+/// An owned duplicate, which the kernel makes, of a descriptor of this process of which only the number is known.
+///
+/// # Errors
+/// The kernel's reason, which is `EBADF` when there is no such descriptor.
+pub fn duplicate(number: i32) -> Result<OwnedFd, Errno> {
+    // The kernel is asked about numbers that can be descriptors' only.
+    if number < 0 {
+        return Err(Errno::BADF);
+    }
+    pidfd_getfd(pidfd_open(getpid(), PidfdFlags::empty())?, number, PidfdGetfdFlags::empty())
+}
 
 /// The most descriptors one message may carry.
 pub const MAX_DESCRIPTORS: usize = 8;
@@ -157,6 +170,19 @@ mod tests {
     fn pair() -> (OwnedFd, OwnedFd) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("socketpair")
+    }
+
+    #[test]
+    fn a_duplicate_is_the_same_file_and_outlives_it() {
+        let (read, write) = rustix::pipe::pipe().expect("pipe");
+        let number = std::os::fd::AsRawFd::as_raw_fd(&write);
+        let other = duplicate(number).expect("open");
+        drop(write);
+        File::from(other).write_all(b"x").expect("write");
+        let mut bytes = Vec::new();
+        File::from(read).read_to_end(&mut bytes).expect("read");
+        assert_eq!(bytes, b"x");
+        assert_eq!(duplicate(-1).expect_err("no descriptor"), Errno::BADF);
     }
 
     #[test]

@@ -72,9 +72,9 @@ pub(crate) struct Path {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Test {
-    /// An entry through a bare ring to another thread and back: half of that.
+    /// An entry through a client's ring to another thread and back, unread: half of that.
     Ring,
-    /// The same with what a daemon checks.
+    /// The same, and each entry is parsed as a daemon does.
     CheckedRing,
     /// A client's call that asks its daemon for nothing: the whole round trip.
     DaemonNoop,

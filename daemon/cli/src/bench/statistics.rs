@@ -1,16 +1,13 @@
 //! Percentiles and medians.
 
 use super::result::{Percentiles, Spread};
-use crate::perf::round;
+use crate::perf::{percentile, round};
 
 impl Percentiles {
     /// Of nanoseconds, which are left sorted.
     pub(super) fn of(nanoseconds: &mut [f64]) -> Self {
         nanoseconds.sort_by(f64::total_cmp);
-        let at = |of_thousand: usize| {
-            let index = (nanoseconds.len() * of_thousand).div_ceil(1000).saturating_sub(1);
-            nanoseconds.get(index).map_or(0.0, |ns| round(ns / 1e3, 4))
-        };
+        let at = |of_thousand| round(percentile(nanoseconds, of_thousand) / 1e3, 4);
         Self { p50: at(500), p99: at(990), p999: at(999) }
     }
 }

@@ -26,9 +26,8 @@ fn step(path: &str, name: &str, us: Option<f64>, how: &str) -> Step {
 pub(super) fn steps(points: &[Point], sockets: &[Part], hand_over_ns: Option<Spread>) -> Vec<Step> {
     let mut steps = Vec::new();
     if let Some(spinning) = half(points, Test::Latency, "sockets", Polling::Spin) {
-        let parts = sockets.iter().filter(|part| part.name != ENTER);
-        steps.extend(parts.map(|part| step("sockets", &part.name, Some(part.us), &part.how)));
-        let timed: f64 = sockets.iter().filter(|part| part.name != ENTER).map(|part| part.us).sum();
+        steps.extend(sockets.iter().map(|part| step("sockets", &part.name, Some(part.us), &part.how)));
+        let timed: f64 = sockets.iter().map(|part| part.us).sum();
         let rest = "what is left of half a spinning round trip: what the kernel does between the two calls, and calls in vain";
         steps.push(step("sockets", "in between", Some(spinning - timed), rest));
         let wake = half(points, Test::Latency, "sockets", Polling::Block).map(|blocking| blocking - spinning);
@@ -60,14 +59,14 @@ pub(super) fn steps(points: &[Point], sockets: &[Part], hand_over_ns: Option<Spr
             "ring",
             "the ring",
             Some(ring - line),
-            "what is left of half a round trip through a bare ring",
+            "what is left of half a round trip through a client's ring",
         ));
         let checked = half(points, Test::CheckedRing, "ring", Polling::Spin);
         steps.push(step(
             "ring",
-            "checks",
+            "parsing",
             checked.map(|checked| checked - ring),
-            "the same with checks, less that",
+            "the same where each entry is parsed as a daemon does, less that",
         ));
     }
     for path in ["roce-xdp", "roce-udp", "tcp", "tcp-epoll"] {
@@ -83,6 +82,3 @@ pub(super) fn steps(points: &[Point], sockets: &[Part], hand_over_ns: Option<Spr
     }
     steps
 }
-
-/// What entering the kernel alone takes: a part of every call, told beside them.
-pub(super) const ENTER: &str = "enter and leave the kernel";

@@ -5,8 +5,8 @@ use crate::{output, perf::significant};
 
 /// The tests, with what their operation is.
 const TESTS: [(Test, &str); 10] = [
-    (Test::Ring, "a bare ring, half round trip"),
-    (Test::CheckedRing, "a ring with a daemon's checks, half round trip"),
+    (Test::Ring, "a client's ring, entries unread, half round trip"),
+    (Test::CheckedRing, "a client's ring, entries parsed, half round trip"),
     (Test::DaemonNoop, "a call that asks the daemon for nothing"),
     (Test::Latency, "device to device, half round trip"),
     (Test::Bandwidth, "device to device, one way"),

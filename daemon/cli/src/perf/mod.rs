@@ -25,7 +25,7 @@ pub use rank::{RANK, run_rank};
 pub use spec::Measured;
 
 pub(crate) use parent::{Campaign, measure};
-pub(crate) use report::{Columns, Row, header, line, round, significant};
+pub(crate) use report::{Columns, Row, header, line, percentile, round, significant};
 pub(crate) use round_trip::round_trip_ns;
 pub(crate) use spec::{Mode, SECONDS, Spec, sizes};
 

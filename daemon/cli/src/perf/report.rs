@@ -57,17 +57,15 @@ impl Times {
     /// The percentiles of these nanoseconds.
     pub(crate) fn of(mut nanoseconds: Vec<f64>) -> Self {
         nanoseconds.sort_by(f64::total_cmp);
-        let at = |quantile: f64| {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "an index within the list"
-            )]
-            let index = ((nanoseconds.len() as f64 * quantile).ceil() as usize).saturating_sub(1);
-            nanoseconds.get(index).or(nanoseconds.last()).map_or(0.0, |ns| round(ns / 1e3, 3))
-        };
-        Self { min: at(0.0), p50: at(0.5), p99: at(0.99), max: at(1.0) }
+        let at = |of_thousand| round(percentile(&nanoseconds, of_thousand) / 1e3, 3);
+        Self { min: at(0), p50: at(500), p99: at(990), max: at(1000) }
     }
+}
+
+/// The value that so many of a thousand do not exceed, of sorted ones; zero of none.
+pub(crate) fn percentile(sorted: &[f64], of_thousand: usize) -> f64 {
+    let index = (sorted.len() * of_thousand).div_ceil(1000).saturating_sub(1);
+    sorted.get(index).copied().unwrap_or_default()
 }
 
 /// Rounds to `digits` decimals, so that JSON stays readable.

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
+use ringway_mem::passing;
 use ringway_verbs::Device as _;
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 use super::{Command, EngineThread, Lane, NodeDevices, ring::Stall};
 use crate::poller::{Interest, Poller, Ready};
@@ -30,10 +30,8 @@ pub(super) fn watch(
     device: &NodeDevices,
 ) -> rustix::io::Result<Vec<OwnedFd>> {
     poller.add(commands.as_fd(), COMMANDS, Interest::Read)?;
-    // A device gives the number of its descriptor; the kernel makes an owned duplicate of it for us.
-    let this = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let watch = |raw| {
-        let events = pidfd_getfd(&this, raw, PidfdGetfdFlags::empty())?;
+    let watch = |number| {
+        let events = passing::duplicate(number)?;
         poller.add(&events, DEVICE, Interest::Read)?;
         Ok(events)
     };

@@ -6,22 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_mem::MemFd;
+use ringway_mem::{MemFd, passing};
 use ringway_verbs::{
     Access, Completion, CompletionKind, Endpoint, LocalSlice, MemoryKeys, Operation, PostError,
     QueuePairConfig, QueuePairNumber, QueuePairState, ReceiveRequest, RemoteKey, RemoteSlice, Role, Status,
     Time, WorkRequest,
 };
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
-};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{
-    Address, MESSAGE_BYTES_MAX, Messenger,
-    door::Door,
-    make::{AnyDevice, Made},
-};
+use super::{Address, MESSAGE_BYTES_MAX, Messenger, make::AnyDevice};
 use crate::bench::result::Polling;
 
 /// Up to here messages go into posted receives, longer ones are written where the peer's memory is: as a daemon does it.
@@ -43,7 +36,6 @@ const POLLS_PER_LOOK: u32 = 1 << 16;
 /// One queue pair on a device.
 pub(super) struct DeviceEnd {
     device: AnyDevice,
-    door: Option<Door>,
     events: Option<OwnedFd>,
     queue_pair: QueuePairNumber,
     keys: MemoryKeys,
@@ -65,18 +57,17 @@ pub(super) struct DeviceEnd {
 
 impl DeviceEnd {
     /// Makes the queue pair, its memory and its receives.
-    pub(super) fn open(made: Made) -> Result<Self, String> {
-        let Made { mut device, door } = made;
+    pub(super) fn open(mut device: AnyDevice) -> Result<Self, String> {
         let config = QueuePairConfig { send_depth: DEPTH, receive_depth: DEPTH };
         let queue_pair = device.create_queue_pair(config).map_err(|e| e.to_string())?;
         let (file, mapping) = MemFd::region("ringway-bench", REGION_BYTES).map_err(|e| e.to_string())?;
         let file = file.as_fd().try_clone_to_owned().map_err(|e| e.to_string())?;
         let mapping = Arc::new(mapping.keep_file(file));
         let keys = device.register(mapping, Access::ALL).map_err(|e| e.to_string())?;
-        let events = device.event_descriptor().map(duplicate).transpose().map_err(|e| e.to_string())?;
+        let events =
+            device.event_descriptor().map(passing::duplicate).transpose().map_err(|e| e.to_string())?;
         let mut end = Self {
             device,
-            door,
             events,
             queue_pair,
             keys,
@@ -195,11 +186,6 @@ impl DeviceEnd {
     }
 }
 
-/// A device gives the number of its descriptor; the kernel makes an owned duplicate of it.
-fn duplicate(raw: i32) -> rustix::io::Result<OwnedFd> {
-    pidfd_getfd(pidfd_open(getpid(), PidfdFlags::empty())?, raw, PidfdGetfdFlags::empty())
-}
-
 impl Messenger for DeviceEnd {
     fn connect(&mut self, peer: &Address, active: bool) -> Result<(), String> {
         let endpoint = Endpoint::new(&peer.endpoint).ok_or("the other end's address is too long")?;
@@ -208,9 +194,6 @@ impl Messenger for DeviceEnd {
         self.device.connect(self.queue_pair, &endpoint, role).map_err(|e| e.to_string())?;
         let begun = Instant::now();
         while self.device.state(self.queue_pair) != Some(QueuePairState::Ready) {
-            if let Some(door) = &mut self.door {
-                door.turn();
-            }
             self.turn()?;
             self.device.flush();
             self.look(begun)?;

@@ -1,50 +1,51 @@
 //! The devices that an end can have in its own process.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    io::{self, Read as _},
+    net::{IpAddr, TcpListener},
+    sync::Arc,
+    thread,
+};
 
 use ringway_mem::Mapping;
-use ringway_roce::{Link, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink};
+use ringway_roce::{Link, LinkError, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink};
 use ringway_shm::{ShmConfig, ShmDevice};
-use ringway_tcp::{TcpConfig, TcpDevice, TcpDriver};
+use ringway_tcp::{PREFACE_LENGTH, TcpConfig, TcpDevice, TcpDriver, parse_preface};
 use ringway_verbs::Device;
-
-use super::door::Door;
 
 /// A device of any kind.
 pub(super) type AnyDevice = Box<dyn Device<Region = Arc<Mapping>>>;
 
-/// A device, and the door that brings its connections where it has one.
-pub(super) struct Made {
-    pub(super) device: AnyDevice,
-    pub(super) door: Option<Door>,
-}
-
 /// Makes the device of this name at this address.
-pub(super) fn device(name: &str, address: IpAddr) -> Result<Made, String> {
-    let alone = |device: AnyDevice| Ok(Made { device, door: None });
+pub(super) fn device(name: &str, address: IpAddr) -> Result<AnyDevice, String> {
     match name {
-        "shm" => alone(Box::new(ShmDevice::new(ShmConfig::default()).map_err(|e| e.to_string())?)),
-        "roce-udp" => alone(roce(
-            "roce-udp",
-            Box::new(UdpLink::new(UdpConfig::new(address)).map_err(|e| e.to_string())?),
-        )?),
-        "roce-xdp" => alone(roce(
-            "roce-xdp",
-            Box::new(XdpLink::new(XdpConfig::new(address)).map_err(|e| e.to_string())?),
-        )?),
-        "tcp" | "tcp-epoll" => {
-            let (mut door, advertised) = Door::open(address)?;
-            let mut config = TcpConfig::new(advertised);
-            config.source = Some(address);
-            config.driver = if name == "tcp" { TcpDriver::IoUring } else { TcpDriver::Epoll };
-            let (device, acceptor) = TcpDevice::new(config).map_err(|e| e.to_string())?;
-            door.leads_to(acceptor);
-            Ok(Made { device: Box::new(device), door: Some(door) })
-        }
+        "shm" => Ok(Box::new(ShmDevice::new(ShmConfig::default()).map_err(|e| e.to_string())?)),
+        "roce-udp" => roce("roce-udp", UdpLink::new(UdpConfig::new(address)).map(Box::new)),
+        "roce-xdp" => roce("roce-xdp", XdpLink::new(XdpConfig::new(address)).map(Box::new)),
+        "tcp" => tcp(TcpDriver::IoUring, address),
+        "tcp-epoll" => tcp(TcpDriver::Epoll, address),
         _ => Err(format!("there is no device `{name}`")),
     }
 }
 
-fn roce(name: &'static str, link: Box<dyn Link>) -> Result<AnyDevice, String> {
+fn roce<L: Link + 'static>(name: &'static str, link: Result<Box<L>, LinkError>) -> Result<AnyDevice, String> {
+    let link = link.map_err(|e| e.to_string())?;
     Ok(Box::new(RoceDevice::new(link, RoceConfig::new(name)).map_err(|e| e.to_string())?))
+}
+
+/// A device whose only connection, if the other end opens it, a thread accepts.
+fn tcp(driver: TcpDriver, address: IpAddr) -> Result<AnyDevice, String> {
+    let failed = |error: io::Error| format!("cannot listen on {address}: {error}");
+    let listener = TcpListener::bind((address, 0)).map_err(failed)?;
+    let mut config = TcpConfig::new(listener.local_addr().map_err(failed)?);
+    (config.source, config.driver) = (Some(address), driver);
+    let (device, acceptor) = TcpDevice::new(config).map_err(|e| e.to_string())?;
+    thread::spawn(move || -> Option<()> {
+        let (mut stream, _) = listener.accept().ok()?;
+        let mut preface = [0; PREFACE_LENGTH];
+        stream.read_exact(&mut preface).ok()?;
+        // Without the connection the end says that it could not connect.
+        acceptor.offer(parse_preface(&preface)?, stream.into()).ok()
+    });
+    Ok(Box::new(device))
 }

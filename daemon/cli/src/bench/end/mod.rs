@@ -2,7 +2,6 @@
 
 mod client;
 mod device;
-mod door;
 mod job;
 mod make;
 mod sockets;

@@ -1,7 +1,6 @@
 //! An end that is a bare TCP socket: what everything else is compared with.
 
 use std::{
-    hint::black_box,
     io::{ErrorKind, Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     time::Instant,
@@ -138,7 +137,7 @@ impl Messenger for SocketEnd {
 
     fn parts(&mut self, leads: bool) -> Result<Vec<Part>, String> {
         self.set_polling(Polling::Spin)?;
-        let (mut sending, mut reading, mut entering) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sending, mut reading) = (Vec::new(), Vec::new());
         for _ in 0..PARTS {
             if leads {
                 sending.push(Self::timed(|| self.send(8))?);
@@ -148,10 +147,6 @@ impl Messenger for SocketEnd {
             if !leads {
                 sending.push(Self::timed(|| self.send(8))?);
             }
-            entering.push(Self::timed(|| {
-                black_box(rustix::process::getppid());
-                Ok(())
-            })?);
         }
         let part = |name: &str, times: &mut Vec<f64>, how: &str| Part {
             name: name.to_owned(),
@@ -159,7 +154,6 @@ impl Messenger for SocketEnd {
             how: how.to_owned(),
         };
         Ok(vec![
-            part("enter and leave the kernel", &mut entering, "a system call that does nothing"),
             part(
                 "send",
                 &mut sending,

@@ -167,7 +167,7 @@ fn layers(view: &View<'_>) -> Option<Section> {
         let ring = view.points(Test::Ring).find(|ring| ring.polling == noop.polling)?;
         let ratio = unit::ratio(noop.time_us.p50, 2.0 * ring.time_us.p50)?;
         Some(format!(
-            "A daemon that is asked for nothing answers in {} ({}), which is {} times the round trip through a bare ring.",
+            "A daemon that is asked for nothing answers in {} ({}), which is {} times the round trip through its ring alone.",
             unit::time(noop.time_us.p50),
             noop.polling.name(),
             unit::number(ratio)
