@@ -165,6 +165,7 @@ impl CommunicatorBuilder {
         let Joined { communicator: number, geometry: _, node_of, device, cell: offer, board: _ } = joined;
         let own = node_of.get(self.rank as usize);
         let neighbours = node_of.iter().filter(|node| Some(*node) == own).count();
+        let neighbours = u32::try_from(neighbours).unwrap_or(u32::MAX);
         let nodes = node_of.iter().max().map_or(1, |last| last.saturating_add(1));
         let part = Part {
             client: self.client.clone(),

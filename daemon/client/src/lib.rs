@@ -91,6 +91,7 @@ mod error;
 mod group;
 mod helping;
 mod operation;
+mod pace;
 mod pending;
 mod queue;
 #[doc(hidden)]

@@ -1,9 +1,9 @@
 //! Waiting for the daemon: poll, hand the processor over, block, in this order.
 
-use core::time::Duration;
-use std::{hint, num::NonZero, thread, time::Instant};
+use core::{cell::Cell, time::Duration};
+use std::time::Instant;
 
-use crate::queue::Queue;
+use crate::{pace::Pace, queue::Queue};
 
 /// How long to poll without giving the processor away, when there is one for everybody who polls.
 const SPIN: Duration = Duration::from_micros(4);
@@ -30,36 +30,42 @@ pub(crate) enum Interrupted {
     Lost,
 }
 
-/// How to wait: depends on how many threads poll on this node and how many may run.
-#[derive(Debug, Clone, Copy)]
+/// How to wait: depends on how many threads poll on this node, how many may run, and what was noticed of others.
+#[derive(Debug)]
 pub(crate) struct Waiting {
-    spin: Duration,
+    pace: Cell<Pace>,
 }
 
 impl Waiting {
     /// For a node where `pollers` threads, the daemon's among them, poll at once.
-    pub(crate) fn among(pollers: usize) -> Self {
-        let runnable = thread::available_parallelism().map_or(1, NonZero::get);
-        Self { spin: if pollers > runnable { Duration::ZERO } else { SPIN } }
+    pub(crate) fn among(pollers: u32) -> Self {
+        Self { pace: Cell::new(Pace::among(pollers)) }
+    }
+
+    fn hand_over(&self) {
+        let mut pace = self.pace.get();
+        pace.hand_over();
+        self.pace.set(pace);
     }
 
     /// Polls for a while, doing work of the daemon's where there is some; whether what is waited for came.
     fn poll(
-        self,
+        &self,
         queue: &mut Queue,
         deadline: Option<Instant>,
         look: &mut impl FnMut(&mut Queue) -> bool,
     ) -> bool {
-        let mut since = Instant::now();
+        // The clock is looked at later: most waits are over before.
+        let mut since = None;
         let mut polls: u32 = 0;
         let mut waited = Duration::ZERO;
         let mut helped = false;
         while waited < POLL || polls < POLLS_LEAST {
             helped |= queue.help();
-            if waited < self.spin {
-                hint::spin_loop();
+            if waited < SPIN && self.pace.get().may_spin() {
+                Pace::relax();
             } else {
-                thread::yield_now();
+                self.hand_over();
             }
             if look(queue) {
                 return true;
@@ -72,9 +78,9 @@ impl Waiting {
                 let now = Instant::now();
                 if core::mem::take(&mut helped) {
                     // Where there was work, there will be more.
-                    since = now;
+                    since = Some(now);
                 }
-                waited = now.saturating_duration_since(since);
+                waited = now.saturating_duration_since(*since.get_or_insert(now));
                 if deadline.is_some_and(|deadline| now >= deadline) {
                     break;
                 }
@@ -86,7 +92,7 @@ impl Waiting {
     /// Waits until `ready` says so, taking completions meanwhile. Without a deadline it waits for as long as the daemon
     /// lives.
     pub(crate) fn until(
-        self,
+        &self,
         queue: &mut Queue,
         deadline: Option<Instant>,
         mut ready: impl FnMut(&mut Queue) -> bool,

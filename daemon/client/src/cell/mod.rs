@@ -5,7 +5,6 @@ mod group;
 mod handing_over;
 mod known;
 mod memory;
-mod pace;
 mod slices;
 mod waiting;
 
@@ -13,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 
 use ringway_cell::{Call, CallMemory, Exchange, Member, Place, Poll, SLOTS, Signature};
 
-use crate::{Client, arena::Registered, queue};
+use crate::{Client, arena::Registered, pace::Pace, queue};
 
 use group::Group;
 pub(crate) use group::{Fate, Ticket};
@@ -21,7 +20,6 @@ use handing_over::Handed;
 pub(crate) use known::Known;
 use memory::{Kept, Reach, own_of};
 pub(crate) use memory::{Own, Peers};
-use pace::Pace;
 use waiting::Attention;
 pub(crate) use waiting::Stopped;
 

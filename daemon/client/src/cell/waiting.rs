@@ -13,9 +13,8 @@ use ringway_cell::{Call, Poll, SLOTS, Verdict};
 use super::{
     Calls, NEVER,
     memory::{Own, own_of},
-    pace::Pace,
 };
-use crate::{CallError, OperationError, RequestError, queue};
+use crate::{CallError, OperationError, RequestError, pace::Pace, queue};
 
 /// How long to poll before sleeping. Handing over costs 1 to 2 us, waking a sleeping thread on another core about 80 us,
 /// so that sleeping only pays for waits that are longer than that.

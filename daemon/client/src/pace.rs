@@ -15,10 +15,10 @@ const TAKEN_NS: u64 = 1_000;
 /// Fruitless hand-overs after which the processor counts as ours again.
 const CROWDED: u8 = 16;
 
-/// How one rank polls.
+/// How one thread polls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// There is a processor for every rank.
+    /// There is a processor for everybody who polls.
     roomy: bool,
     processors: usize,
     /// More than zero while other threads want this one's processor.
@@ -27,11 +27,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// For a node where so many ranks poll at a time. The daemon sleeps meanwhile.
-    pub(crate) fn among(ranks: u32) -> Self {
+    /// For a node where so many threads poll at a time.
+    pub(crate) fn among(pollers: u32) -> Self {
         let processors = processors();
         Self {
-            roomy: ranks as usize <= processors,
+            roomy: pollers as usize <= processors,
             processors,
             crowded: 0,
             courtesy: Courtesy::new(monotonic_ns),
@@ -41,7 +41,13 @@ impl Pace {
     /// Polls in a row at the beginning of a wait: one at least.
     #[inline]
     pub(crate) const fn polls(self) -> u32 {
-        if self.roomy && self.crowded == 0 { SPIN_POLLS } else { 1 }
+        if self.may_spin() { SPIN_POLLS } else { 1 }
+    }
+
+    /// Whether nobody else seems to want this thread's processor.
+    #[inline]
+    pub(crate) const fn may_spin(self) -> bool {
+        self.roomy && self.crowded == 0
     }
 
     /// Polls in a row before a hand-over; `missing` says how many ranks have not come to a call that needs all. With fewer
@@ -49,7 +55,7 @@ impl Pace {
     /// else have a turn on this one takes longer.
     pub(crate) fn polls_between(self, missing: Option<usize>) -> u32 {
         let may_all_run = missing.is_some_and(|missing| missing < self.processors);
-        if (self.roomy || may_all_run) && self.crowded == 0 { POLLS_BETWEEN } else { 1 }
+        if self.may_spin() || may_all_run && self.crowded == 0 { POLLS_BETWEEN } else { 1 }
     }
 
     /// Between two polls in a row.
