@@ -62,6 +62,9 @@ use crate::{
 /// Device completions taken in one turn.
 const COMPLETIONS_PER_TURN: usize = 64;
 
+/// Turns that found nothing between two looks at the clock, which take a third of such a turn.
+const TURNS_PER_CLOCK: u32 = 4;
+
 /// Commands handled in one turn.
 const COMMANDS_PER_TURN: usize = 16;
 
@@ -251,8 +254,8 @@ impl EngineThread {
 
     fn run(mut self) {
         let mut ready = Ready::new(64);
+        let (mut now, mut fruitless) = (self.now(), 0_u32);
         loop {
-            let now = self.now();
             let worked = self.turn(now);
             if self.is_done(now) {
                 return;
@@ -262,12 +265,14 @@ impl EngineThread {
                 || self.cells.is_outstanding()
                 || self.standins.is_pressing(now);
             let pollers = self.rings.runnable().saturating_add(1);
+            fruitless = if worked { 0 } else { fruitless.wrapping_add(1) };
             match self.polling.after_turn(now.0, (worked, self.published), outstanding, pollers) {
+                Next::Turn if !fruitless.is_multiple_of(TURNS_PER_CLOCK) => continue,
                 Next::Turn => {}
-                Next::Spin => core::hint::spin_loop(),
                 Next::HandOver => rustix::thread::sched_yield(),
                 Next::Sleep => self.sleep(&mut ready),
             }
+            now = self.now();
         }
     }
 

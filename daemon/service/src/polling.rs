@@ -37,8 +37,6 @@ const SHARE_AFTER: Duration = Duration::from_micros(20);
 pub(crate) enum Next {
     /// Take another turn at once.
     Turn,
-    /// Pause the CPU for a moment, then take another turn.
-    Spin,
     /// Let another thread run, then take another turn.
     HandOver,
     /// Sleep until something happens.
@@ -109,7 +107,8 @@ impl Polling {
         }
         let waited_ns = now_ns.saturating_sub(self.last_work_ns);
         let alone = !self.crowded(pollers) && u128::from(waited_ns) < SPIN_ALONE.as_nanos();
-        let wait = if alone { Next::Spin } else { Next::HandOver };
+        // A turn that finds nothing takes as long as pausing would.
+        let wait = if alone { Next::Turn } else { Next::HandOver };
         let budget = if outstanding { self.outstanding_budget_ns } else { self.idle_budget_ns };
         match self.mode {
             PollingMode::Spin => wait,
@@ -138,7 +137,7 @@ mod tests {
         let spin = Duration::from_micros(10);
         let mut adaptive = Polling::new(PollingMode::Adaptive, spin, 2);
         assert_eq!(adaptive.after_turn(1_000, (true, true), true, 2), Next::Turn);
-        assert_eq!(adaptive.after_turn(4_999, (false, false), false, 2), Next::Spin);
+        assert_eq!(adaptive.after_turn(4_999, (false, false), false, 2), Next::Turn);
         assert_eq!(
             adaptive.after_turn(10_000, (false, false), false, 2),
             Next::HandOver,
@@ -152,7 +151,7 @@ mod tests {
         );
         assert_eq!(adaptive.after_turn(10_000_000, (false, false), true, 2), Next::Sleep, "but not for ever");
         let mut spinning = Polling::new(PollingMode::Spin, spin, 2);
-        assert_eq!(spinning.after_turn(3_999, (false, false), false, 1), Next::Spin);
+        assert_eq!(spinning.after_turn(3_999, (false, false), false, 1), Next::Turn);
         assert_eq!(spinning.after_turn(u64::MAX, (false, false), false, 1), Next::HandOver);
         let mut blocking = Polling::new(PollingMode::Block, spin, 2);
         assert_eq!(blocking.after_turn(5, (false, false), true, 1), Next::Sleep);
