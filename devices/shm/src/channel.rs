@@ -24,6 +24,8 @@ const RESPONSES: u32 = 64;
 const STAGING: u64 = 128 << 10;
 /// The most of them that one entry uses.
 pub(crate) const PIECE: u64 = 16 << 10;
+/// Requests that may be executed without the peer being told, while more of them come.
+const UNTOLD_MAX: u64 = 16;
 
 const EXECUTED: usize = 0;
 const PULLED: usize = 8;
@@ -103,7 +105,8 @@ impl Outgoing {
     }
 
     /// Adds an entry; [`Outgoing::publish`] makes it visible.
-    pub(crate) fn push(&mut self, entry: &Entry) -> Result<(), PushError> {
+    #[inline]
+    fn push(&mut self, entry: &Entry) -> Result<(), PushError> {
         let position = self.ring.position();
         self.ring.push(&entry.emit())?;
         if matches!(entry.source, crate::entry::Source::Staged { .. }) {
@@ -112,6 +115,7 @@ impl Outgoing {
         Ok(())
     }
 
+    #[inline]
     fn publish(&mut self) -> bool {
         let any = self.ring.staged() > 0;
         self.ring.publish();
@@ -134,6 +138,8 @@ pub(crate) struct Channel {
     /// The peer was told of something since its doorbell was last looked at.
     news: bool,
     told: (u64, u64),
+    /// How many of its requests the peer is told were executed, by entries that it cannot see yet.
+    carried: u64,
 }
 
 #[derive(Debug)]
@@ -204,6 +210,7 @@ impl Channel {
             doorbell,
             news: false,
             told: (0, 0),
+            carried: 0,
         })
     }
 
@@ -291,6 +298,13 @@ impl Channel {
         self.words.closed[1].word().load_acquire() != 0
     }
 
+    /// Adds an entry, which says how many of the peer's requests were executed; [`Channel::publish`] makes it visible.
+    #[inline]
+    pub(crate) fn push(&mut self, lane: Lane, entry: &Entry, executed: u64) -> Result<(), PushError> {
+        self.carried = executed;
+        self.outgoing(lane).push(&Entry { executed: executed as u32, ..*entry })
+    }
+
     /// Tells the peer how many of its requests were executed, and how many pieces fetched.
     #[inline]
     pub(crate) fn tell(&mut self, executed: u64, pulled: u64) {
@@ -301,18 +315,29 @@ impl Channel {
         }
     }
 
-    /// Makes what was pushed visible, tells the peer of what was executed, and wakes it if it sleeps; whether it did. In this
-    /// order: the peer looks at the counts all the time, so that writing them waits for their line, and whatever is written
-    /// after them waits as well.
+    /// Makes what was pushed visible, tells the peer of what was executed, and wakes it if it sleeps; whether it did.
+    ///
+    /// Entries tell the peer as well, without another line of memory to be moved between the processors. So counts are
+    /// written when nothing more is expected to go out soon (`quiet`), or the peer would wait for them.
     #[inline]
-    pub(crate) fn publish(&mut self, executed: u64, pulled: u64) -> bool {
-        self.news |= self.responses_out.publish() | self.requests_out.publish();
-        self.tell(executed, pulled);
+    pub(crate) fn publish(&mut self, executed: u64, pulled: u64, quiet: bool) -> bool {
+        if self.responses_out.publish() | self.requests_out.publish() {
+            (self.told.0, self.news) = (self.carried, true);
+        }
+        if quiet || pulled != self.told.1 || executed - self.told.0 >= UNTOLD_MAX {
+            self.tell(executed, pulled);
+        }
         let sleeps = std::mem::take(&mut self.news) && wake::armed(&self.words.armed[1].word()) != 0;
         if sleeps {
             ring_bell(self.doorbell.as_fd());
         }
         sleeps
+    }
+
+    /// Whether entries were pushed that are not visible.
+    #[inline]
+    pub(crate) const fn has_unpublished(&self) -> bool {
+        self.requests_out.ring.staged() > 0
     }
 
     /// Has the peer ring this side's bell from now on, or not any more.
@@ -375,7 +400,7 @@ mod tests {
                 pieces += 1;
             }
             assert_eq!(pieces, STAGING / PIECE, "round {round}");
-            one.publish(0, 0);
+            one.publish(0, 0, true);
             while let Some(raw) = other.pop(Lane::Requests).expect("no fault") {
                 let Some(Entry { source: Source::Staged { offset, length }, .. }) = Entry::parse(&raw) else {
                     panic!("{raw:?}")

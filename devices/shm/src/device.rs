@@ -24,7 +24,7 @@ use crate::entry::MAX_MESSAGE;
 use crate::queue_pair::{Phase, QueuePair, SendEntry, Shared};
 use crate::receive::{receive, take_responses};
 use crate::regions::Exports;
-use crate::transmit::transmit;
+use crate::transmit::{send_short, transmit};
 use crate::{ShmError, ShmFailure};
 
 /// The deepest queue.
@@ -148,15 +148,15 @@ impl ShmDevice {
         Some((find(&mut self.slots, number)?, &mut self.shared))
     }
 
-    /// Does for every connected queue pair what can be done now.
+    /// Does for every connected queue pair what can be done now; with `all` nothing that peers wait for is put off.
     #[inline]
-    fn run(&mut self) {
+    fn run(&mut self, all: bool) {
         let mut index = 0;
         while let Some(slot) = self.ready.get(index).copied() {
             let pair = self.slots.get_mut(usize::from(slot)).and_then(|slot| slot.pair.as_deref_mut());
             match pair {
                 Some(pair) if pair.phase == Phase::Ready => {
-                    turn(pair, &mut self.shared);
+                    turn(pair, &mut self.shared, all);
                     index += 1;
                 }
                 _ => drop(self.ready.swap_remove(index)),
@@ -198,15 +198,18 @@ const fn status_of(failure: ShmFailure) -> Status {
     }
 }
 
-/// Does for a connected queue pair what can be done now.
+/// Does for a connected queue pair what can be done now. What was executed is told the peer by the next entry, or when
+/// nothing more comes; with `all` at once.
 #[inline]
-fn turn(pair: &mut QueuePair, shared: &mut Shared) {
+fn turn(pair: &mut QueuePair, shared: &mut Shared, all: bool) {
     if pair.phase != Phase::Ready {
         return;
     }
     let came = take_responses(pair, shared).and_then(|()| {
-        let rest =
-            pair.catch_up(shared).and_then(|()| receive(pair, shared)).and_then(|()| transmit(pair, shared));
+        let rest = receive(pair, shared).and_then(|came| {
+            pair.catch_up(shared)?;
+            transmit(pair, shared, all || !came)
+        });
         rest.map_err(|failure| (failure, status_of(failure)))
     });
     if let Err((failure, status)) = came {
@@ -361,6 +364,9 @@ impl Device for ShmDevice {
         if pair.phase == Phase::Failed {
             pair.complete_send(shared, request, Status::Flushed);
         } else {
+            if pair.phase == Phase::Ready {
+                send_short(pair, shared, request);
+            }
             pair.sends.push_back(SendEntry { request: *request, answered: false });
         }
         Ok(())
@@ -393,7 +399,7 @@ impl Device for ShmDevice {
             if let Some(pair) = pair
                 && pair.phase == Phase::Ready
                 && pair.has_more()
-                && let Err(failure) = transmit(pair, &mut self.shared)
+                && let Err(failure) = transmit(pair, &mut self.shared, false)
             {
                 pair.fail(&mut self.shared, failure, status_of(failure));
             }
@@ -409,7 +415,7 @@ impl Device for ShmDevice {
         } else if self.connecting > 0 || self.shared.now >= self.next_look {
             self.look_at_sockets();
         }
-        self.run();
+        self.run(false);
         self.take_completions(completions)
     }
 
@@ -430,7 +436,7 @@ impl Device for ShmDevice {
             self.set_armed(true);
         }
         // Once more after that: what came before is seen here, what comes later rings.
-        self.run();
+        self.run(true);
         let waits = |pair: &QueuePair| {
             pair.channel.as_ref().is_some_and(|channel| {
                 pair.piece.is_some()

@@ -1,7 +1,8 @@
 //! What stands in the rings: a cache line for a request, a response, or a further piece of either's bytes.
 //!
-//! Words: 0 = the message's length, and its immediate above; 1 and 2 = the remote key and offset; 3 to 6 = bytes, or where
-//! they are; 7 = the ring's phase, and above it kind, flags, how many bytes stand in words 3 to 6, and what those words are.
+//! Words: 0 = the message's length, and its immediate above; 1 = the remote key, and above it how many of the reader's requests
+//! were executed; 2 = the remote offset; 3 to 6 = bytes, or where they are; 7 = the ring's phase, and above it kind, flags,
+//! how many bytes stand in words 3 to 6, and what those words are.
 
 use ringway_verbs::{RemoteKey, RemoteSlice, Status};
 
@@ -19,6 +20,7 @@ pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
 
 const LAST: u8 = 1;
 const IMMEDIATE: u8 = 2;
+const ASKS: u8 = 4;
 
 const INLINE: u8 = 1;
 const STAGED: u8 = 2;
@@ -79,16 +81,15 @@ impl Source {
     /// No bytes.
     pub(crate) const EMPTY: Self = Self::Inline { words: [0; INLINE_WORDS], length: 0 };
 
-    pub(crate) fn inline(bytes: &[u8]) -> Self {
+    /// The first bytes of these, so many.
+    #[inline]
+    pub(crate) fn inline(bytes: &[u8; INLINE_BYTES], length: usize) -> Self {
+        let (eights, _) = bytes.as_chunks();
         let mut words = [0; INLINE_WORDS];
-        for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
-            let mut eight = [0; 8];
-            for (to, from) in eight.iter_mut().zip(chunk) {
-                *to = *from;
-            }
-            *word = u64::from_le_bytes(eight);
+        for (word, eight) in words.iter_mut().zip(eights) {
+            *word = u64::from_le_bytes(*eight);
         }
-        Self::Inline { words, length: bytes.len().min(INLINE_BYTES) as u8 }
+        Self::Inline { words, length: length.min(INLINE_BYTES) as u8 }
     }
 
     pub(crate) fn length(&self) -> u64 {
@@ -101,6 +102,7 @@ impl Source {
 }
 
 /// The bytes of inline words.
+#[inline]
 pub(crate) fn bytes_of(words: &[u64; INLINE_WORDS]) -> [u8; INLINE_BYTES] {
     let mut bytes = [0; INLINE_BYTES];
     for (chunk, word) in bytes.chunks_mut(8).zip(words) {
@@ -120,13 +122,18 @@ pub(crate) struct Entry {
     pub(crate) source: Source,
     /// No further piece follows.
     pub(crate) last: bool,
+    /// The writer wants to know soon that it was executed.
+    pub(crate) asks: bool,
+    /// How many of the reader's requests the writer had executed: the lower half of that number.
+    pub(crate) executed: u32,
 }
 
 impl Entry {
     /// An entry of a kind, with nothing else said.
     pub(crate) const fn new(kind: Kind) -> Self {
         let remote = RemoteSlice { key: RemoteKey(0), offset: 0 };
-        Self { kind, total: 0, immediate: None, remote, source: Source::EMPTY, last: true }
+        let source = Source::EMPTY;
+        Self { kind, total: 0, immediate: None, remote, source, last: true, asks: false, executed: 0 }
     }
 
     pub(crate) fn refused(status: Status) -> Self {
@@ -140,22 +147,26 @@ impl Entry {
     }
 
     /// The entry, all but the phase.
+    #[inline]
     pub(crate) fn emit(&self) -> Raw {
         let (tag, inline, places) = match self.source {
             Source::Inline { words, length } => (INLINE, length, words),
             Source::Staged { offset, length } => (STAGED, 0, [offset.into(), length.into(), 0, 0]),
             Source::Shared { key, offset, length } => (SHARED, 0, [key.into(), offset, length, 0]),
         };
-        let flags = if self.last { LAST } else { 0 } | if self.immediate.is_some() { IMMEDIATE } else { 0 };
+        let said = [(self.last, LAST), (self.immediate.is_some(), IMMEDIATE), (self.asks, ASKS)];
+        let flags = said.iter().fold(0, |flags, (is, flag)| if *is { flags | flag } else { flags });
         let tail = u32::from_le_bytes([self.kind.code(), flags, inline, tag]);
         let [a, b, c, d] = places;
         let first = u64::from(self.total) | u64::from(self.immediate.unwrap_or(0)) << 32;
-        [first, self.remote.key.0.into(), self.remote.offset, a, b, c, d, u64::from(tail) << 32]
+        let second = u64::from(self.remote.key.0) | u64::from(self.executed) << 32;
+        [first, second, self.remote.offset, a, b, c, d, u64::from(tail) << 32]
     }
 
     /// Reads an entry; `None` when it means nothing. Where bytes are is not checked against any memory.
+    #[inline]
     pub(crate) fn parse(raw: &Raw) -> Option<Self> {
-        let [first, key, offset, a, b, c, d, tail] = *raw;
+        let [first, second, offset, a, b, c, d, tail] = *raw;
         let [kind, flags, inline, tag] = ((tail >> 32) as u32).to_le_bytes();
         let source = match tag {
             INLINE if usize::from(inline) <= INLINE_BYTES => {
@@ -172,9 +183,11 @@ impl Entry {
             kind: Kind::of(kind)?,
             total,
             immediate: (flags & IMMEDIATE != 0).then_some((first >> 32) as u32),
-            remote: RemoteSlice { key: RemoteKey(u32::try_from(key).ok()?), offset },
+            remote: RemoteSlice { key: RemoteKey(second as u32), offset },
             source,
             last: flags & LAST != 0,
+            asks: flags & ASKS != 0,
+            executed: (second >> 32) as u32,
         })
     }
 }
@@ -187,7 +200,8 @@ mod tests {
 
     fn source() -> impl Strategy<Value = Source> {
         prop_oneof![
-            prop::collection::vec(any::<u8>(), 0..=INLINE_BYTES).prop_map(|bytes| Source::inline(&bytes)),
+            (any::<[u8; INLINE_BYTES]>(), 0..=INLINE_BYTES)
+                .prop_map(|(bytes, length)| Source::inline(&bytes, length)),
             (any::<u32>(), any::<u32>()).prop_map(|(offset, length)| Source::Staged { offset, length }),
             (any::<u32>(), any::<u64>(), 0..=MAX_MESSAGE).prop_map(|(key, offset, length)| Source::Shared {
                 key,
@@ -205,10 +219,10 @@ mod tests {
             immediate in any::<Option<u32>>(),
             (key, offset) in any::<(u32, u64)>(),
             source in source(),
-            last in any::<bool>(),
+            (last, asks, executed) in any::<(bool, bool, u32)>(),
         ) {
             let remote = RemoteSlice { key: RemoteKey(key), offset };
-            let entry = Entry { kind, total, immediate, remote, source, last };
+            let entry = Entry { kind, total, immediate, remote, source, last, asks, executed };
             prop_assert_eq!(Entry::parse(&entry.emit()), Some(entry));
         }
 

@@ -113,7 +113,7 @@ impl Victim {
 
 fn source() -> impl Strategy<Value = Source> {
     prop_oneof![
-        prop::collection::vec(any::<u8>(), 0..=32).prop_map(|bytes| Source::inline(&bytes)),
+        (any::<[u8; 32]>(), 0..=32_usize).prop_map(|(bytes, length)| Source::inline(&bytes, length)),
         (0..300_000_u32, 0..20_000_u32).prop_map(|(offset, length)| Source::Staged { offset, length }),
         (0..3_u32, prop_oneof![0..10_000_u64, any::<u64>()], 0..10_000_u64)
             .prop_map(|(key, offset, length)| Source::Shared { key, offset, length }),
@@ -140,11 +140,11 @@ fn entry() -> impl Strategy<Value = Raw> {
         any::<Option<u32>>(),
         (key, prop_oneof![0..LENGTH, any::<u64>()]),
         source(),
-        any::<bool>(),
+        (any::<(bool, bool)>(), prop_oneof![0..8_u32, any::<u32>()]),
     )
-        .prop_map(|(kind, total, immediate, (key, offset), source, last)| {
+        .prop_map(|(kind, total, immediate, (key, offset), source, ((last, asks), executed))| {
             let remote = RemoteSlice { key: RemoteKey(key), offset };
-            Entry { kind, total, immediate, remote, source, last }.emit()
+            Entry { kind, total, immediate, remote, source, last, asks, executed }.emit()
         });
     prop_oneof![9 => meant, 1 => any::<Raw>()]
 }

@@ -3,7 +3,9 @@
 //! # How it works
 //! Either end of a connection has a file of its own that only it can write (a sealed memory file) and the other maps
 //! for reading: two rings of cache lines, one for its requests and one for its responses, counts of what it has executed,
-//! and staging memory. A message of up to 32 bytes travels in its entry. The bytes of a longer one stay where they are
+//! and staging memory. Every entry says as well how much was executed, so that an answer acknowledges what it answers and a
+//! small message moves one line of memory; the counts are written when no entry goes out, and soon for a request that is to be
+//! told when it is done. A message of up to 32 bytes travels in its entry. The bytes of a longer one stay where they are
 //! when their region has a file ([`ringway_mem::Mapping::file`]): whoever gets them has mapped that file for reading and
 //! copies them from there to where they belong, once. Bytes of other memory go through staging memory.
 //!

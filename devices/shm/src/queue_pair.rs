@@ -66,6 +66,15 @@ pub(crate) struct Piece {
     pub(crate) source: Source,
     pub(crate) taken: u64,
     pub(crate) last: bool,
+    /// Whoever wrote it wants to know soon that it was executed.
+    pub(crate) asks: bool,
+}
+
+impl Piece {
+    /// What an entry brings.
+    pub(crate) const fn of(entry: &Entry) -> Self {
+        Self { source: entry.source, taken: 0, last: entry.last, asks: entry.asks }
+    }
 }
 
 /// What a peer that connected brought along.
@@ -130,6 +139,8 @@ pub(crate) struct QueuePair {
     /// A request that cannot be executed yet.
     pub(crate) held: Option<Entry>,
     pub(crate) executed: u64,
+    /// The peer wants to know soon how many were executed.
+    pub(crate) asked: bool,
     pub(crate) responses: VecDeque<Response>,
     /// What the peer fetches straight from this side's memory, oldest first, and how much it ever has.
     pub(crate) granted: VecDeque<LocalSlice>,
@@ -170,6 +181,7 @@ impl QueuePair {
             piece: None,
             held: None,
             executed: 0,
+            asked: false,
             responses: VecDeque::with_capacity(MAX_READS),
             granted: VecDeque::with_capacity(MAX_READS),
             pulled_there: 0,
@@ -187,9 +199,11 @@ impl QueuePair {
         }
     }
 
-    /// Whether requests were posted that are not in the ring.
+    /// Whether requests were posted that the peer cannot see.
+    #[inline]
     pub(crate) fn has_more(&self) -> bool {
         self.built - self.done < self.sends.len() as u64
+            || self.channel.as_ref().is_some_and(Channel::has_unpublished)
     }
 
     /// The request with this number.
@@ -249,10 +263,11 @@ impl QueuePair {
         let Some(channel) = &self.channel else { return Ok(()) };
         if self.done < self.built {
             let executed = channel.executed_there();
-            if executed < self.executed_there || executed > self.built {
+            if executed > self.built {
                 return Err(ShmFailure::Protocol);
             }
-            self.executed_there = executed;
+            // Entries may have said more already.
+            self.executed_there = self.executed_there.max(executed);
         }
         if !self.granted.is_empty() {
             let pulled = channel.pulled_there();
@@ -267,6 +282,16 @@ impl QueuePair {
         }
         self.complete_done(shared);
         Ok(())
+    }
+
+    /// An entry of the peer's says how many requests it had executed, in the lower half of their number. What is no further
+    /// than what is known is older, or of a peer that harms itself.
+    #[inline]
+    pub(crate) fn acknowledge(&mut self, executed: u32) {
+        let fresh = u64::from(executed.wrapping_sub(self.executed_there as u32));
+        if fresh <= self.built - self.executed_there {
+            self.executed_there += fresh;
+        }
     }
 
     fn complete_done(&mut self, shared: &mut Shared) {
@@ -337,7 +362,8 @@ impl QueuePair {
         (self.phase, self.failure, self.deadline, shared.changed) =
             (Phase::Failed, Some(failure), None, true);
         shared.counters.failures += u64::from(failure != ShmFailure::Local);
-        if let Some(channel) = self.channel.take() {
+        if let Some(mut channel) = self.channel.take() {
+            channel.tell(self.executed, self.pulled);
             channel.close();
             channel.ring();
             shared.counters.rang(true);

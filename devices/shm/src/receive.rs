@@ -1,6 +1,6 @@
 //! What comes in: the peer's requests, executed in order, and its responses. Everything is checked on a private copy.
 
-use ringway_mem::RegionTable;
+use ringway_mem::{RegionTable, Window};
 use ringway_verbs::{Access, LocalSlice, Operation, Status};
 
 use crate::ShmFailure;
@@ -22,14 +22,18 @@ enum Begun {
     Refused(Status),
 }
 
-/// Executes what has come.
-pub(crate) fn receive(pair: &mut QueuePair, shared: &mut Shared) -> Result<(), ShmFailure> {
+/// Executes what has come; whether that was anything.
+pub(crate) fn receive(pair: &mut QueuePair, shared: &mut Shared) -> Result<bool, ShmFailure> {
+    let before = pair.executed;
     let mut budget = BYTES_PER_TURN;
     for _ in 0..ENTRIES_PER_TURN {
         if pair.piece.is_some() && !copy_request(pair, shared, &mut budget)? {
             break;
         }
         let Some(entry) = next_request(pair)? else { break };
+        if take_short(pair, shared, &entry)? {
+            continue;
+        }
         match begin(pair, shared, &entry)? {
             Begun::Yes => {}
             Begun::Held => {
@@ -47,7 +51,36 @@ pub(crate) fn receive(pair: &mut QueuePair, shared: &mut Shared) -> Result<(), S
             }
         }
     }
-    Ok(())
+    Ok(pair.executed != before)
+}
+
+/// Executes a SEND that is all in its entry and has a receive with room for it, as most short messages are; whether it was
+/// one.
+#[inline]
+fn take_short(pair: &mut QueuePair, shared: &mut Shared, entry: &Entry) -> Result<bool, ShmFailure> {
+    let Source::Inline { words, length } = entry.source else { return Ok(false) };
+    let is_whole = entry.kind == Kind::Send && entry.last && entry.total == u32::from(length);
+    let (true, None, Some(receive)) = (is_whole, &pair.incoming, pair.receives.front()) else {
+        return Ok(false);
+    };
+    let total = u64::from(length);
+    if total > receive.local.length {
+        return Ok(false);
+    }
+    if total > 0 {
+        let to = shared.memory.writable(&LocalSlice { length: total, ..receive.local });
+        let bytes = bytes_of(&words);
+        let from = Window::of(bytes.get(..usize::from(length)).ok_or(ShmFailure::Protocol)?);
+        from.copy_to(&to.ok_or(ShmFailure::Local)?);
+        shared.counters.copied(entry.source, total);
+    }
+    release(pair, Lane::Requests, false);
+    let message = Incoming { target: None, total, done: total, immediate: entry.immediate };
+    pair.complete_receive(shared, Status::Success, &message);
+    pair.asked |= entry.asks;
+    pair.executed += 1;
+    shared.counters.messages_received += 1;
+    Ok(true)
 }
 
 fn next_request(pair: &mut QueuePair) -> Result<Option<Entry>, ShmFailure> {
@@ -61,7 +94,11 @@ fn next(pair: &mut QueuePair, lane: Lane) -> Result<Option<Entry>, ShmFailure> {
     let Some(channel) = &mut pair.channel else { return Ok(None) };
     match channel.pop(lane)? {
         None => Ok(None),
-        Some(raw) => Entry::parse(&raw).map(Some).ok_or(ShmFailure::Protocol),
+        Some(raw) => {
+            let entry = Entry::parse(&raw).ok_or(ShmFailure::Protocol)?;
+            pair.acknowledge(entry.executed);
+            Ok(Some(entry))
+        }
     }
 }
 
@@ -74,7 +111,7 @@ fn begin(pair: &mut QueuePair, shared: &mut Shared, entry: &Entry) -> Result<Beg
     let total = u64::from(entry.total);
     match entry.kind {
         Kind::More if pair.incoming.is_some() => {
-            pair.piece = Some(Piece { source: entry.source, taken: 0, last: entry.last });
+            pair.piece = Some(Piece::of(entry));
             return Ok(Begun::Yes);
         }
         Kind::Send | Kind::Write | Kind::Read | Kind::FetchAdd | Kind::CompareSwap
@@ -108,7 +145,7 @@ fn begin(pair: &mut QueuePair, shared: &mut Shared, entry: &Entry) -> Result<Beg
         _ => return answer(pair, shared, entry),
     };
     pair.incoming = Some(message);
-    pair.piece = Some(Piece { source: entry.source, taken: 0, last: entry.last });
+    pair.piece = Some(Piece::of(entry));
     Ok(Begun::Yes)
 }
 
@@ -180,8 +217,8 @@ fn refuse(pair: &mut QueuePair, shared: &mut Shared, status: Status) {
         // Whoever reads the refusal has to know what was executed before.
         channel.tell(executed, pulled);
         // A peer that keeps to the rules has left room; another one hears that the connection is closed.
-        let _ = channel.responses_out.push(&Entry::refused(status));
-        shared.counters.rang(channel.publish(executed, pulled));
+        let _ = channel.push(Lane::Responses, &Entry::refused(status), executed);
+        shared.counters.rang(channel.publish(executed, pulled, true));
     }
 }
 
@@ -226,6 +263,7 @@ fn copy_request(pair: &mut QueuePair, shared: &mut Shared, budget: &mut u64) -> 
     if message.target.is_none() || message.immediate.is_some() {
         pair.complete_receive(shared, Status::Success, &message);
     }
+    pair.asked |= piece.asks;
     pair.executed += 1;
     shared.counters.messages_received += 1;
     Ok(true)
@@ -304,7 +342,7 @@ pub(crate) fn take_responses(pair: &mut QueuePair, shared: &mut Shared) -> Resul
         if !fits {
             return Err(lost(ShmFailure::Protocol));
         }
-        pair.answer = Some(Piece { source: entry.source, taken: 0, last: entry.last });
+        pair.answer = Some(Piece::of(&entry));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use ringway_mem::RegionTable;
+use ringway_mem::{RegionTable, Window};
 use ringway_ring::{PeerFault, PushError};
 use ringway_verbs::{LocalSlice, Operation, WorkRequest};
 
@@ -20,8 +20,9 @@ impl From<PeerFault> for ShmFailure {
     }
 }
 
-/// Puts into the rings what there is room for, and makes it visible.
-pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared) -> Result<(), ShmFailure> {
+/// Puts into the rings what there is room for, and makes it visible. `quiet`: nothing has come that is likely to be answered
+/// soon.
+pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared, quiet: bool) -> Result<(), ShmFailure> {
     while let Some(response) = pair.responses.front().copied() {
         if !respond(pair, shared, response)? {
             break;
@@ -39,10 +40,41 @@ pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared) -> Result<(), 
         pair.partial = 0;
     }
     let (executed, pulled) = (pair.executed, pair.pulled);
+    let tells = quiet || std::mem::take(&mut pair.asked);
     if let Some(channel) = &mut pair.channel {
-        shared.counters.rang(channel.publish(executed, pulled));
+        shared.counters.rang(channel.publish(executed, pulled, tells));
     }
     Ok(())
+}
+
+/// Puts a SEND into the ring at once when all of it fits into an entry and nothing is before it; whether it did. It is made
+/// visible later.
+#[inline]
+pub(crate) fn send_short(pair: &mut QueuePair, shared: &mut Shared, request: &WorkRequest) -> bool {
+    let (Operation::Send { immediate }, [slice, LocalSlice { length: 0, .. }]) =
+        (request.operation, request.local)
+    else {
+        return false;
+    };
+    let Some(channel) = &mut pair.channel else { return false };
+    let waits = request.fence || pair.partial > 0 || pair.built - pair.done < pair.sends.len() as u64;
+    if slice.length > INLINE_BYTES as u64 || waits || channel.requests_out.has_room() != Ok(true) {
+        return false;
+    }
+    let mut bytes = [0; INLINE_BYTES];
+    if slice.length > 0 {
+        let Some(window) = shared.memory.window(&slice) else { return false };
+        window.copy_to(&Window::of_mut(&mut bytes));
+    }
+    let source = Source::inline(&bytes, slice.length as usize);
+    let (total, asks) = (slice.length as u32, request.signalled);
+    let entry = Entry { total, immediate, source, asks, ..Entry::new(Kind::Send) };
+    if channel.push(Lane::Requests, &entry, pair.executed).is_err() {
+        return false;
+    }
+    pair.built += 1;
+    shared.counters.messages_sent += 1;
+    true
 }
 
 /// Puts the rest of a request into the ring; whether all of it is there now.
@@ -61,7 +93,7 @@ fn request(pair: &mut QueuePair, shared: &mut Shared, request: &WorkRequest) -> 
         return ask(pair, request, first);
     }
     loop {
-        let QueuePair { channel, socket, announced, partial, .. } = &mut *pair;
+        let QueuePair { channel, socket, announced, partial, executed, .. } = &mut *pair;
         let (Some(channel), Some(socket)) = (channel, socket) else { return Ok(false) };
         if !channel.requests_out.has_room()? {
             return Ok(false);
@@ -81,7 +113,7 @@ fn request(pair: &mut QueuePair, shared: &mut Shared, request: &WorkRequest) -> 
         let begins = *partial == 0;
         *partial += source.length();
         let entry = if begins { first } else { Entry::new(Kind::More) };
-        push(channel, Lane::Requests, &Entry { source, last, ..entry })?;
+        push(channel, Lane::Requests, &Entry { source, last, asks: request.signalled, ..entry }, *executed)?;
         if last {
             return Ok(true);
         }
@@ -100,14 +132,14 @@ fn ask(pair: &mut QueuePair, request: &WorkRequest, entry: Entry) -> Result<bool
         _ => [0, 0],
     };
     let source = Source::Inline { words: [operands[0], operands[1], 0, 0], length: 16 };
-    push(channel, Lane::Requests, &Entry { source, ..entry })?;
+    push(channel, Lane::Requests, &Entry { source, ..entry }, pair.executed)?;
     pair.reads.push_back(pair.built);
     Ok(true)
 }
 
 /// Gives what there is room for of the response that is next; whether all of it is given.
 fn respond(pair: &mut QueuePair, shared: &mut Shared, response: Response) -> Result<bool, ShmFailure> {
-    let QueuePair { channel, socket, announced, granted, responses, .. } = &mut *pair;
+    let QueuePair { channel, socket, announced, granted, responses, executed, .. } = &mut *pair;
     let (Some(channel), Some(socket)) = (channel, socket) else { return Ok(false) };
     if !channel.responses_out.has_room()? || granted.len() >= MAX_READS {
         return Ok(false);
@@ -116,7 +148,7 @@ fn respond(pair: &mut QueuePair, shared: &mut Shared, response: Response) -> Res
         Response::Read { from, given } => (from, given),
         Response::Word(word) => {
             let source = Source::Inline { words: [word, 0, 0, 0], length: 8 };
-            push(channel, Lane::Responses, &Entry { source, ..Entry::new(Kind::Word) })?;
+            push(channel, Lane::Responses, &Entry { source, ..Entry::new(Kind::Word) }, *executed)?;
             responses.pop_front();
             return Ok(true);
         }
@@ -125,7 +157,7 @@ fn respond(pair: &mut QueuePair, shared: &mut Shared, response: Response) -> Res
     let source = if rest.length <= INLINE_BYTES as u64 {
         let mut bytes = [0; INLINE_BYTES];
         let count = shared.memory.window(&rest).map_or(0, |window| window.read(&mut bytes));
-        Source::inline(bytes.get(..count).unwrap_or_default())
+        Source::inline(&bytes, count)
     } else {
         let straight = Straight::new(&shared.exports, &mut shared.counters, announced, socket);
         match place(channel, Lane::Responses, &shared.memory, rest, straight)? {
@@ -134,7 +166,7 @@ fn respond(pair: &mut QueuePair, shared: &mut Shared, response: Response) -> Res
         }
     };
     let last = source.length() >= rest.length;
-    push(channel, Lane::Responses, &Entry { source, last, ..Entry::new(Kind::Data) })?;
+    push(channel, Lane::Responses, &Entry { source, last, ..Entry::new(Kind::Data) }, *executed)?;
     if matches!(source, Source::Shared { .. }) {
         // The peer says when it has fetched them; until then they count as in use.
         shared.memory.hold(&rest);
@@ -162,7 +194,7 @@ fn inline(memory: &RegionTable, request: &WorkRequest, from: u64) -> Source {
             filled += window.read(into);
         }
     }
-    Source::inline(bytes.get(..filled).unwrap_or_default())
+    Source::inline(&bytes, filled)
 }
 
 /// What it takes for a peer to read straight from a region.
@@ -223,8 +255,8 @@ fn place(
 }
 
 /// Adds an entry to a ring that has room.
-fn push(channel: &mut Channel, lane: Lane, entry: &Entry) -> Result<(), ShmFailure> {
-    channel.outgoing(lane).push(entry).map_err(|error| match error {
+fn push(channel: &mut Channel, lane: Lane, entry: &Entry, executed: u64) -> Result<(), ShmFailure> {
+    channel.push(lane, entry, executed).map_err(|error| match error {
         PushError::Full => ShmFailure::Memory,
         PushError::Peer(_) => ShmFailure::Protocol,
     })

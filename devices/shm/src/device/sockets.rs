@@ -121,7 +121,7 @@ impl ShmDevice {
         let was = pair.phase;
         if let Err(failure) = pair.listen(shared) {
             // What it said before it went counts.
-            turn(pair, shared);
+            turn(pair, shared, true);
             pair.fail(shared, failure, Status::TransportLost);
         }
         if was == Phase::Connecting {
