@@ -64,6 +64,10 @@ pub struct DaemonArgs {
     /// those that can be expected not to be slower than what comes after them here, and says why
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
+    /// UDP port of RoCE packets, the same on all nodes (other RoCE devices know 4791 alone), so that daemons can share an
+    /// address
+    #[arg(long, value_name = "PORT", allow_negative_numbers = true)]
+    roce_port: Option<i64>,
     /// Lose, spoil, repeat, delay or mark packets that come in over a roce device, for tests: loss=0.01,seed=7
     #[arg(long, value_name = "SPEC")]
     fault: Option<String>,
@@ -164,6 +168,7 @@ impl DaemonArgs {
             advertise: self.advertise,
             cluster_key_file: self.cluster_key_file,
             device: self.device,
+            roce_port: self.roce_port,
             fault: self.fault,
             pcap: self.pcap,
             peer_timeout_ms: self.peer_timeout_ms,

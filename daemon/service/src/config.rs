@@ -187,6 +187,8 @@ pub struct NetworkConfig {
     pub advertise: SocketAddr,
     /// Proves that daemons belong together.
     pub cluster_key: ClusterKey,
+    /// Where RoCE packets go, at all nodes.
+    pub roce_port: u16,
     /// How long a peer may be silent before it counts as lost.
     pub peer_timeout: Duration,
 }

@@ -16,6 +16,8 @@ use super::{
 };
 
 const MIB: u64 = 1 << 20;
+/// Where RoCE packets go everywhere else.
+const ROCE_PORT: u16 = 4791;
 
 impl Settings {
     /// Fills in the defaults, so that what is printed is what holds.
@@ -37,6 +39,7 @@ impl Settings {
             advertise: None,
             cluster_key_file: None,
             device: text("auto"),
+            roce_port: Some(i64::from(ROCE_PORT)),
             fault: None,
             pcap: None,
             peer_timeout_ms: Some(1000),
@@ -224,6 +227,8 @@ fn engine_cpu(value: Option<i64>) -> Result<Option<usize>, ConfigError> {
 
 fn network(s: &Settings) -> Result<Option<NetworkConfig>, ConfigError> {
     let peer_timeout = number("peer_timeout_ms", s.peer_timeout_ms, 100..=600_000, "milliseconds")?;
+    let roce_port =
+        u16::try_from(number("roce_port", s.roce_port, 1..=65_535, "a UDP port")?).unwrap_or(ROCE_PORT);
     let Some(key_file) = &s.cluster_key_file else {
         return match (&s.listen, &s.advertise) {
             (None, None) => Ok(None),
@@ -249,7 +254,7 @@ fn network(s: &Settings) -> Result<Option<NetworkConfig>, ConfigError> {
     }
     let cluster_key = ClusterKey::read(Path::new(key_file))?;
     let peer_timeout = Duration::from_millis(peer_timeout);
-    Ok(Some(NetworkConfig { listen, advertise, cluster_key, peer_timeout }))
+    Ok(Some(NetworkConfig { listen, advertise, cluster_key, roce_port, peer_timeout }))
 }
 
 /// `address`, or `address:port`, without names to look up.

@@ -39,6 +39,7 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("`socket`", "107", message(|s| s.socket = Some(format!("/{}", "x".repeat(200))))),
         ("`spin_us`", "1000000", message(|s| s.spin_us = Some(-1))),
         ("`engine_cpu`", "may use", message(|s| s.engine_cpu = Some(100_000))),
+        ("`roce_port`", "65535", message(|s| s.roce_port = Some(0))),
         ("`peer_timeout_ms`", "100", message(|s| s.peer_timeout_ms = Some(1))),
         ("`workspace_mib`", "65536", message(|s| s.workspace_mib = Some(0))),
         ("`late_after_s`", "seconds", message(|s| s.late_after_s = Some(0))),
