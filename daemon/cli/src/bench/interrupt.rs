@@ -24,6 +24,11 @@ impl Interrupt {
         Ok(this)
     }
 
+    /// Has it end: nothing more can be measured.
+    pub(super) fn raise(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn came(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

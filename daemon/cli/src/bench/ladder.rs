@@ -20,7 +20,7 @@ const FIRST_OPERATIONS: u64 = 64;
 const WARM_UPS: u32 = 2;
 const GROWTH_MAX: u64 = 64;
 /// The most operations of one measurement: the time of each is kept.
-const OPERATIONS_MAX: u64 = 1 << 20;
+pub(super) const OPERATIONS_MAX: u64 = 1 << 20;
 
 /// How much is measured.
 #[derive(Debug, Clone)]
@@ -63,10 +63,27 @@ fn full_sizes(test: Test) -> &'static [u64] {
     }
 }
 
-/// Tests of two threads, of ends with devices, and of ends that are clients.
-const BETWEEN_THREADS: [Test; 2] = [Test::Ring, Test::CheckedRing];
-const BETWEEN_DEVICES: [Test; 3] = [Test::Latency, Test::Bandwidth, Test::MessageRate];
-const BETWEEN_CLIENTS: [Test; 4] = [Test::ClientLatency, Test::Allreduce, Test::AllGather, Test::AllToAll];
+/// Tests that are done together: with one group's ends open, those of the other are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Group {
+    /// Of two threads, and of ends with devices.
+    Devices,
+    /// Of ends that are clients.
+    Clients,
+}
+
+impl Group {
+    pub(super) const ALL: [Self; 2] = [Self::Devices, Self::Clients];
+
+    const fn tests(self) -> &'static [Test] {
+        match self {
+            Self::Devices => {
+                &[Test::Ring, Test::CheckedRing, Test::Latency, Test::Bandwidth, Test::MessageRate]
+            }
+            Self::Clients => &[Test::ClientLatency, Test::Allreduce, Test::AllGather, Test::AllToAll],
+        }
+    }
+}
 
 /// Names a point.
 pub(super) type Key = (Test, u64, Polling, &'static str);
@@ -74,8 +91,7 @@ pub(super) type Key = (Test, u64, Polling, &'static str);
 /// Everything that can be measured, opened.
 #[derive(Debug)]
 pub(super) struct Ladder {
-    pub(super) devices: Vec<OpenPath>,
-    pub(super) clients: Vec<OpenPath>,
+    pub(super) paths: Vec<OpenPath>,
     pub(super) amount: Amount,
     found: BTreeMap<Key, Vec<Measured>>,
     /// How many operations take as long as a measurement is to.
@@ -90,8 +106,7 @@ pub(super) struct Ladder {
 impl Ladder {
     pub(super) const fn new(amount: Amount) -> Self {
         Self {
-            devices: Vec::new(),
-            clients: Vec::new(),
+            paths: Vec::new(),
             amount,
             found: BTreeMap::new(),
             operations: BTreeMap::new(),
@@ -100,23 +115,17 @@ impl Ladder {
         }
     }
 
-    /// Measures every point once for each round; whether nobody interrupted it.
-    pub(super) fn climb(&mut self, interrupt: &Interrupt, progress: &mut Progress) -> bool {
+    /// Measures every point of these tests once for each round; whether nobody interrupted it.
+    pub(super) fn climb(&mut self, group: Group, interrupt: &Interrupt, progress: &mut Progress) -> bool {
         let rounds = self.amount.rounds;
         for round in 0..rounds {
-            for test in BETWEEN_THREADS {
-                self.rung(test, Group::Threads, interrupt, progress);
-            }
-            for (tests, group) in [(&BETWEEN_DEVICES[..], Group::Devices), (&BETWEEN_CLIENTS, Group::Clients)]
-            {
-                for test in tests {
-                    progress.round(round + 1, rounds);
-                    let round_trip_ns = round_trip_ns(&place::processors());
-                    self.hand_overs_ns.extend(round_trip_ns.map(|ns| ns / 2.0));
-                    self.rung(*test, group, interrupt, progress);
-                    if interrupt.came() {
-                        return false;
-                    }
+            for test in group.tests() {
+                progress.round(round + 1, rounds);
+                let round_trip_ns = round_trip_ns(&place::processors());
+                self.hand_overs_ns.extend(round_trip_ns.map(|ns| ns / 2.0));
+                self.rung(*test, interrupt, progress);
+                if interrupt.came() {
+                    return false;
                 }
             }
         }
@@ -124,14 +133,8 @@ impl Ladder {
     }
 
     /// One test: at each size and manner of waiting all paths, one after the other.
-    fn rung(&mut self, test: Test, group: Group, interrupt: &Interrupt, progress: &mut Progress) {
-        let Self { devices, clients, amount, found, operations, failures, .. } = self;
-        let mut own = Vec::new();
-        let paths = match group {
-            Group::Threads => &mut own,
-            Group::Devices => devices,
-            Group::Clients => clients,
-        };
+    fn rung(&mut self, test: Test, interrupt: &Interrupt, progress: &Progress) {
+        let Self { paths, amount, found, operations, failures, .. } = self;
         for &bytes in (amount.sizes)(test) {
             for polling in [Polling::Spin, Polling::Adaptive, Polling::Block] {
                 let mut once =
@@ -155,8 +158,11 @@ impl Ladder {
                             }
                         }
                     };
-                if matches!(group, Group::Threads) && polling == Polling::Spin {
-                    once("ring", &mut |task| rings::run(task));
+                if rings::TESTS.contains(&test) {
+                    if polling == Polling::Spin && place::processors().len() > 1 {
+                        once("ring", &mut |task| rings::run(task));
+                    }
+                    continue;
                 }
                 for path in
                     paths.iter_mut().filter(|path| path.pollings.contains(&polling) && path.ends.works())
@@ -171,13 +177,6 @@ impl Ladder {
     pub(super) fn points(&self) -> Vec<Point> {
         self.found.iter().map(|(key, rounds)| point(key, rounds)).collect()
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Group {
-    Threads,
-    Devices,
-    Clients,
 }
 
 fn measure(

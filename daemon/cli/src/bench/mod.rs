@@ -3,7 +3,10 @@
 
 mod compare;
 mod costs;
+mod daemons;
 mod end;
+mod end_process;
+mod far;
 mod interrupt;
 mod ladder;
 mod machine;
@@ -19,6 +22,8 @@ mod steps;
 mod summary;
 
 use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     process::ExitCode,
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -28,12 +33,13 @@ use clap::{Args, Subcommand};
 
 use self::{
     end::Part,
+    far::Far,
     interrupt::Interrupt,
-    ladder::{Amount, Ladder},
-    paths::PATHS,
+    ladder::{Amount, Group, Ladder},
+    paths::{Between, Definition, OpenPath, PATHS},
     polling::Curve,
     progress::Progress,
-    result::{FORMAT, Path, Report, Settings, Spread},
+    result::{FORMAT, Report, Settings, Spread},
 };
 use crate::{local::cluster::Network, output, perf::place};
 
@@ -43,16 +49,22 @@ pub use end::{END, run_end};
 ///
 /// Starts pairs of processes, and daemons with clients, on this machine; measures the same operations over every path that
 /// works here, all by turns, spinning and blocking; and writes a report. What cannot be measured here is named with the
-/// reason.
+/// reason. With --server on another machine and --client here, one of each pair is there.
 #[derive(Debug, Clone, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  ringway bench --quick                          a first picture, in less than a minute\n  \
     ringway bench --output report                  everything, in less than 15 minutes: report/bench.html\n  \
     ringway bench --paths shm,tcp,sockets --network loopback\n  \
+    ringway bench --server --listen 10.0.0.2       on one machine, and on the other:\n  \
+    ringway bench --client 10.0.0.2 --output report\n  \
     ringway bench compare before/bench.json after/bench.json\n\n\
     As root the two ends are in network namespaces of their own, joined by a virtual link, where AF_XDP works too; otherwise\n\
-    they are on loopback. Ctrl-C keeps what was measured."
+    they are on loopback. Ctrl-C keeps what was measured.\n\n\
+    A server takes whoever connects for a client: the connection is plain TCP, without any proof of who it is. Such a client\n\
+    can have the machine measured, with the processor time and the traffic that this takes, and nothing else. So have it\n\
+    listen on an address that only trusted machines reach, and end it afterwards. The key that the two daemons of a\n\
+    measurement prove themselves with is made for it by the client, and sent over that connection."
 )]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -69,6 +81,15 @@ pub struct BenchArgs {
     /// What is between the two ends.
     #[arg(long, value_enum, default_value_t = Network::Auto)]
     network: Network,
+    /// Be the other machine's end: serve one client after the other, until Ctrl-C.
+    #[arg(long, conflicts_with_all = ["client", "quick", "output", "paths", "network", "rounds", "seconds", "json"])]
+    server: bool,
+    /// Where the server listens: an address of this machine, or address:port [default: 127.0.0.1:7412].
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen, requires = "server")]
+    listen: Option<SocketAddr>,
+    /// Measure between this machine and the one of this name or address, with or without a port, where a server is.
+    #[arg(long, value_name = "HOST", conflicts_with = "network")]
+    client: Option<String>,
     /// How often everything is measured, by turns [default: 5, with --quick 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
@@ -92,6 +113,13 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let bare = || text.parse::<IpAddr>().map(|ip| (ip, far::PORT).into());
+    text.parse().or_else(|_| bare()).map_err(|_| {
+        format!("`{text}` is no address, such as 10.0.0.2, 10.0.0.2:{} or [fd00::2]:{0}", far::PORT)
+    })
+}
+
 /// Measures and writes the report.
 ///
 /// # Errors
@@ -100,12 +128,20 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode, String> {
     if let Some(BenchCommand::Compare(args)) = &args.command {
         return compare::run(args);
     }
-    if place::processors().len() < 2 {
-        return Err("the two ends need a processor each, and this process may use one only".to_owned());
-    }
     let interrupt = Interrupt::listen()?;
+    if args.server {
+        let listen = args.listen.unwrap_or_else(|| (Ipv4Addr::LOCALHOST, far::PORT).into());
+        return far::serve(listen, &interrupt);
+    }
+    let between = match &args.client {
+        Some(host) => Between::Machines(Box::new(Far::connect(host, &interrupt)?)),
+        None if place::processors().len() < 2 => {
+            return Err("the two ends need a processor each, and this process may use one only".to_owned());
+        }
+        None => Between::Here(paths::resolve(args.network)),
+    };
     let mut progress = Progress::new();
-    let report = measure(args, &interrupt, &mut progress)?;
+    let report = measure(args, &between, &interrupt, &mut progress)?;
     progress.line("");
     let files = report::write(&report, &args.output)?;
     if args.json {
@@ -116,91 +152,106 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode, String> {
             output::line(&format!("# {}", file.display()));
         }
     }
-    Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::from(130) })
+    match between.lost() {
+        Some(why) => Err(format!("{why}; the report has what was measured until then")),
+        None if report.complete => Ok(ExitCode::SUCCESS),
+        None => Ok(ExitCode::from(130)),
+    }
 }
 
-fn measure(args: &BenchArgs, interrupt: &Interrupt, progress: &mut Progress) -> Result<Report, String> {
+fn measure(
+    args: &BenchArgs,
+    between: &Between,
+    interrupt: &Interrupt,
+    progress: &mut Progress,
+) -> Result<Report, String> {
     let begun = Instant::now();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut amount = if args.quick { Amount::QUICK } else { Amount::FULL };
     amount.rounds = args.rounds.unwrap_or(amount.rounds);
     amount.seconds = args.seconds.unwrap_or(amount.seconds);
     let (rounds, seconds) = (amount.rounds, amount.seconds);
-    let network = paths::resolve(args.network);
-    let (name, mtu_bytes) = paths::describe(network);
+    let (name, mtu_bytes) = between.describe();
     let mut ladder = Ladder::new(amount);
-    let paths = open(args, network, &mut ladder, interrupt, progress);
-    let mut complete = ladder.climb(interrupt, progress);
-    let parts = parts(&mut ladder);
-    let mut points = ladder.points();
-    let failures = std::mem::take(&mut ladder.failures);
-    let hand_overs = std::mem::take(&mut ladder.hand_overs_ns);
-    // Nothing else runs while daemons are measured that poll.
-    drop(ladder);
+    let (mut missing, mut parts) = (BTreeMap::new(), Vec::new());
+    for group in Group::ALL {
+        ladder.paths = open(args, group, between, &mut missing, interrupt, progress);
+        ladder.climb(group, interrupt, progress);
+        if group == Group::Devices {
+            parts = self::parts(&mut ladder);
+        }
+        // The other group's ends have the same addresses, and nothing else runs while daemons are measured that poll.
+        ladder.paths.clear();
+    }
     let mut curve = Curve::default();
     if args.paths.is_empty() && !interrupt.came() {
         curve = polling::curve(rounds, (seconds * 4.0).max(0.2), interrupt, progress);
     }
+    let mut points = ladder.points();
     points.extend(curve.full);
-    complete &= !interrupt.came();
+    let hand_overs = ladder.hand_overs_ns;
     let hand_over_ns = (!hand_overs.is_empty()).then(|| Spread::of(hand_overs));
     if points.is_empty() {
-        return Err(format!("nothing was measured\n{}", failures.join("\n")));
+        return Err([&["nothing was measured".to_owned()], ladder.failures.as_slice()].concat().join("\n"));
     }
     Ok(Report {
         format: FORMAT,
         ringway: env!("CARGO_PKG_VERSION").to_owned(),
         started_unix_s: started.as_secs(),
         took_s: begun.elapsed().as_secs_f64(),
-        complete,
+        complete: !interrupt.came(),
         machine: machine::describe(&name, mtu_bytes),
+        server: between.far().map(|far| far.welcome.machine.clone()),
         settings: Settings { quick: args.quick, rounds, seconds },
         hand_over_ns,
-        paths,
+        paths: wanted(args).map(|path| path.describe(missing.remove(path.name))).collect(),
         steps: steps::steps(&points, &parts, hand_over_ns),
         points,
         polling: curve.points,
     })
 }
 
-/// Opens every path that was asked for and works; says of the others why not.
+/// The paths that were asked for.
+fn wanted(args: &BenchArgs) -> impl Iterator<Item = &'static Definition> {
+    let is_named = |name: &str| args.paths.is_empty() || args.paths.iter().any(|path| path == name);
+    PATHS.iter().filter(move |path| is_named(path.name))
+}
+
+/// Opens the ends of a group on every path that was asked for and works; says of the others why not.
 fn open(
     args: &BenchArgs,
-    network: Network,
-    ladder: &mut Ladder,
+    group: Group,
+    between: &Between,
+    missing: &mut BTreeMap<&'static str, String>,
     interrupt: &Interrupt,
     progress: &Progress,
-) -> Vec<Path> {
-    let mut described = Vec::new();
-    let wanted = |name: &str| args.paths.is_empty() || args.paths.iter().any(|path| path == name);
-    for path in PATHS.iter().filter(|path| wanted(path.name)) {
+) -> Vec<OpenPath> {
+    let mut open = Vec::new();
+    for path in wanted(args).filter(|path| path.has(group)) {
         if interrupt.came() {
             break;
         }
         progress.line(&format!("opening {}", path.name));
-        let mut reasons = Vec::new();
-        if path.is_between_devices {
-            match paths::between_devices(path, network, interrupt) {
-                Ok(open) => ladder.devices.push(open),
-                Err(why) => reasons.push(why),
+        let opened = match group {
+            Group::Devices => paths::between_devices(path, between, interrupt),
+            Group::Clients => paths::between_clients(path, between, interrupt)
+                .map_err(|why| format!("between daemons: {why}")),
+        };
+        match opened {
+            Ok(path) => open.push(path),
+            Err(_) if interrupt.came() => {}
+            Err(why) => {
+                progress.note(&format!("{} is not measured: {why}", path.name));
+                let told = missing.entry(path.name).or_default();
+                *told = if told.is_empty() { why } else { format!("{told}; {why}") };
             }
         }
-        if path.is_between_clients {
-            match paths::between_clients(path, network, interrupt) {
-                Ok(open) => ladder.clients.push(open),
-                Err(why) => reasons.push(format!("between daemons: {why}")),
-            }
-        }
-        for why in &reasons {
-            progress.note(&format!("{} is not measured: {why}", path.name));
-        }
-        described.push(path.describe((!reasons.is_empty()).then(|| reasons.join("; "))));
     }
-    described
+    open
 }
 
 /// The parts of a message's way through sockets.
 fn parts(ladder: &mut Ladder) -> Vec<Part> {
-    let sockets = ladder.devices.iter_mut().find(|path| path.name == "sockets");
+    let sockets = ladder.paths.iter_mut().find(|path| path.name == "sockets");
     sockets.and_then(|path| path.ends.parts().ok()).unwrap_or_default()
 }

@@ -1,90 +1,46 @@
-//! The parent's side of two ends: starts them, tells them what to do, puts together what they say.
+//! Two ends as whoever measures has them: tells them what to do, puts together what they say.
 
-use std::{
-    io::{BufRead as _, BufReader, Write as _},
-    os::unix::process::CommandExt as _,
-    process::{Child, ChildStdin, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use super::{
     costs::Spent,
-    end::{Address, Answer, Command, END, EndOutcome, Job, Kind, Part},
+    daemons::Daemons,
+    end::{Address, Answer, Command, EndOutcome, Job, Kind, Part},
+    end_process::EndProcess,
+    far::FarEnd,
     interrupt::Interrupt,
     result::{Percentiles, Polling, Test},
 };
-use crate::local::{
-    namespace::Namespace,
-    process::{helper_command, signal_group},
-};
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(40);
-/// How often an interrupt is looked for meanwhile.
-const LOOK: Duration = Duration::from_millis(200);
-
-/// A process that is told what to do.
+/// One end, and what it is made of.
 #[derive(Debug)]
-struct End {
-    process: Child,
-    commands: ChildStdin,
-    answers: Receiver<String>,
+pub(super) enum End {
+    /// A process of this machine.
+    Here(EndProcess, Kind),
+    /// A process that the server has.
+    There(FarEnd),
 }
 
 impl End {
-    fn start(place: usize, namespace: Option<&Namespace>) -> Result<Self, String> {
-        let program = std::env::current_exe().map_err(|e| e.to_string())?;
-        let arguments = [END.into(), place.to_string().into()];
-        let mut command = helper_command(namespace, program, arguments).map_err(|e| e.to_string())?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-        let mut process = command.spawn().map_err(|e| format!("cannot start an end: {e}"))?;
-        let (Some(commands), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err("an end without pipes".to_owned());
-        };
-        let (tell, told) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(answers).lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Self { process, commands, answers: told })
+    fn open(&mut self) -> Result<(), String> {
+        match self {
+            Self::Here(process, kind) => process.tell(&Command::Open(kind.clone())),
+            Self::There(far) => far.open(),
+        }
     }
 
     fn tell(&mut self, command: &Command) -> Result<(), String> {
-        let text = serde_json::to_string(command).map_err(|e| e.to_string())?;
-        let written = writeln!(self.commands, "{text}").and_then(|()| self.commands.flush());
-        written.map_err(|e| format!("an end has gone: {e}"))
+        match self {
+            Self::Here(process, _) => process.tell(command),
+            Self::There(far) => far.tell(command),
+        }
     }
 
     fn answer(&self, interrupt: &Interrupt) -> Result<Answer, String> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match self.answers.recv_timeout(LOOK) {
-                Ok(line) => {
-                    return match serde_json::from_str(&line) {
-                        Ok(Answer::Failed(why)) => Err(why),
-                        Ok(answer) => Ok(answer),
-                        Err(_) => Err(format!("an end said `{line}`")),
-                    };
-                }
-                Err(RecvTimeoutError::Disconnected) => return Err("an end has gone".to_owned()),
-                Err(RecvTimeoutError::Timeout) if interrupt.came() => return Err("interrupted".to_owned()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() > until => {
-                    return Err(format!("an end said nothing for {} s", PATIENCE.as_secs()));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
+        match self {
+            Self::Here(process, _) => process.answer(interrupt),
+            Self::There(far) => far.answer(),
         }
-    }
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        signal_group(self.process.id(), rustix::process::Signal::KILL);
-        let _ = self.process.wait();
     }
 }
 
@@ -92,8 +48,8 @@ impl Drop for End {
 #[derive(Debug)]
 pub(super) struct Ends {
     ends: Vec<End>,
-    /// Daemons whose costs count.
-    daemons: Vec<u32>,
+    /// Daemons of this machine whose costs count.
+    daemons: Daemons,
     interrupt: Interrupt,
     /// Something failed: nothing more can be measured here.
     broken: bool,
@@ -123,25 +79,17 @@ pub(super) struct Task {
 }
 
 impl Ends {
-    /// Starts and connects them. The first opens the connection.
-    pub(super) fn start(
-        kinds: &[(Kind, Option<&Namespace>)],
-        daemons: Vec<u32>,
-        interrupt: &Interrupt,
-    ) -> Result<Self, String> {
-        let mut ends = Vec::new();
-        for (place, (_, namespace)) in kinds.iter().enumerate() {
-            ends.push(End::start(place, *namespace)?);
-        }
+    /// Opens and connects them. The first opens the connection.
+    pub(super) fn start(ends: Vec<End>, daemons: Daemons, interrupt: &Interrupt) -> Result<Self, String> {
         let mut all = Self { ends, daemons, interrupt: interrupt.clone(), broken: false };
-        let opened = all.ask_all(|at| kinds.get(at).map(|(kind, _)| Command::Open(kind.clone())))?;
+        let opened = all.ask_all(|_, end| end.open())?;
         let addresses: Vec<Address> = opened
             .into_iter()
             .map(|answer| if let Answer::Opened(at) = answer { at } else { Address::default() })
             .collect();
-        all.ask_all(|at| {
-            let peer = addresses.get(1 - at.min(1)).or(addresses.first())?.clone();
-            Some(Command::Connect { peer, active: at == 0 })
+        all.ask_all(|at, end| {
+            let peer = addresses.get(1 - at.min(1)).or(addresses.first()).cloned().unwrap_or_default();
+            end.tell(&Command::Connect { peer, active: at == 0 })
         })?;
         all.rest()?;
         Ok(all)
@@ -153,13 +101,11 @@ impl Ends {
     }
 
     /// Tells every end something, and waits for all answers. The ends that do not lead are told first.
-    fn ask_all(&mut self, command: impl Fn(usize) -> Option<Command>) -> Result<Vec<Answer>, String> {
-        let told = self
-            .ends
-            .iter_mut()
-            .enumerate()
-            .rev()
-            .try_for_each(|(at, end)| command(at).map_or(Ok(()), |command| end.tell(&command)));
+    fn ask_all(
+        &mut self,
+        tell: impl Fn(usize, &mut End) -> Result<(), String>,
+    ) -> Result<Vec<Answer>, String> {
+        let told = self.ends.iter_mut().enumerate().rev().try_for_each(|(at, end)| tell(at, end));
         let interrupt = &self.interrupt;
         // All are asked, also when one has failed: what it says is why the others do.
         let answers: Vec<_> =
@@ -180,11 +126,11 @@ impl Ends {
             return Err("an earlier measurement failed".to_owned());
         }
         let &Task { test, bytes, operations, polling, load } = task;
-        let before = Spent::by(&self.daemons);
-        let answers = self.ask_all(|at| {
-            Some(Command::Run(Job { test, bytes, operations, polling, leads: at == 0, load }))
+        let before = self.daemons.spent();
+        let answers = self.ask_all(|at, end| {
+            end.tell(&Command::Run(Job { test, bytes, operations, polling, leads: at == 0, load }))
         })?;
-        let daemons = Spent::by(&self.daemons).since(before);
+        let daemons = self.daemons.spent().since(before);
         self.rest()?;
         let outcomes: Vec<EndOutcome> = answers
             .into_iter()
@@ -218,9 +164,9 @@ impl Ends {
 
     /// What the daemons spend while nobody asks them for anything.
     pub(super) fn idle(&self, time: Duration) -> Measured {
-        let (before, begun) = (Spent::by(&self.daemons), Instant::now());
+        let (before, begun) = (self.daemons.spent(), Instant::now());
         std::thread::sleep(time);
-        let spent = Spent::by(&self.daemons).since(before);
+        let spent = self.daemons.spent().since(before);
         Measured {
             operations: 0,
             seconds: begun.elapsed().as_secs_f64(),
@@ -234,7 +180,7 @@ impl Ends {
 
     /// The parts of a message's way, as the end that does not lead sees them.
     pub(super) fn parts(&mut self) -> Result<Vec<Part>, String> {
-        let answers = self.ask_all(|at| Some(Command::Parts { leads: at == 0 }))?;
+        let answers = self.ask_all(|at, end| end.tell(&Command::Parts { leads: at == 0 }))?;
         Ok(answers
             .into_iter()
             .rev()

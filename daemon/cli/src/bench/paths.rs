@@ -3,14 +3,20 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::{
+    daemons::Daemons,
     end::Kind,
+    end_process::EndProcess,
+    far::{Far, FarKind},
     interrupt::Interrupt,
+    ladder::Group,
     machine,
-    pair::Ends,
+    pair::{End, Ends},
     result::{Path, Polling},
 };
 use crate::local::{
-    cluster::{Cluster, ClusterOptions, Network, loopback_address, loopback_network, may_make_namespaces},
+    cluster::{
+        Cluster, ClusterOptions, Network, loopback_address, loopback_network, may_make_namespaces, random_hex,
+    },
     launch::communicator_id,
     namespace::{self, Namespace},
 };
@@ -22,9 +28,11 @@ pub(super) struct Definition {
     through_kernel: bool,
     kernel_copies: f64,
     /// Between two processes with a device or socket of their own.
-    pub(super) is_between_devices: bool,
+    is_between_devices: bool,
     /// Between clients of daemons.
-    pub(super) is_between_clients: bool,
+    is_between_clients: bool,
+    /// Where packets go if it has any. Two machines may have one address each, and every path needs a port of it.
+    roce_port: u16,
 }
 
 const NONE: Definition = Definition {
@@ -34,10 +42,11 @@ const NONE: Definition = Definition {
     kernel_copies: 0.0,
     is_between_devices: true,
     is_between_clients: true,
+    roce_port: 4791,
 };
 
 /// All, those that avoid the kernel first.
-pub(super) const PATHS: [Definition; 7] = [
+pub(super) static PATHS: [Definition; 7] = [
     Definition {
         name: "cell",
         description: "two ranks of one node in memory that they share, which do the work themselves",
@@ -57,6 +66,7 @@ pub(super) const PATHS: [Definition; 7] = [
         description: "RoCEv2 in user space over UDP sockets: reliability and placement are ours, packets the kernel's",
         through_kernel: true,
         kernel_copies: 2.0,
+        roce_port: 4792,
         ..NONE
     },
     Definition {
@@ -84,6 +94,39 @@ pub(super) const PATHS: [Definition; 7] = [
 ];
 
 impl Definition {
+    /// The end at this address that has a device or a socket of its own.
+    pub(super) fn kind(&self, address: IpAddr) -> Result<Kind, String> {
+        match self.name {
+            _ if !self.is_between_devices => Err(format!("{} has no device of its own", self.name)),
+            "sockets" => Ok(Kind::Sockets { address }),
+            name => Ok(Kind::Device { name: name.to_owned(), address, roce_port: self.roce_port }),
+        }
+    }
+
+    /// Whether its ends can be on two machines, or why not on these.
+    fn reaches(&self, far: &Far) -> Result<(), String> {
+        match self.name {
+            "cell" => Err("its ranks are on one node".to_owned()),
+            "shm" if !far.is_here() => {
+                Err("the two ends are on different hosts, or in different network namespaces".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it has ends of this group.
+    pub(super) const fn has(&self, group: Group) -> bool {
+        match group {
+            Group::Devices => self.is_between_devices,
+            Group::Clients => self.is_between_clients,
+        }
+    }
+
+    /// What its daemons are told besides.
+    fn daemon_arguments(&self) -> Vec<String> {
+        vec!["--roce-port".to_owned(), self.roce_port.to_string()]
+    }
+
     /// For the report.
     pub(super) fn describe(&self, missing: Option<String>) -> Path {
         Path {
@@ -96,14 +139,55 @@ impl Definition {
     }
 }
 
+/// The path of this name.
+pub(super) fn named(name: &str) -> Option<&'static Definition> {
+    PATHS.iter().find(|path| path.name == name)
+}
+
 /// Names that `--paths` takes.
 pub(super) fn names() -> Vec<&'static str> {
     PATHS.iter().map(|path| path.name).collect()
 }
 
-/// Where the two ends of a path are: in namespaces of their own, joined by a virtual link, or on loopback.
+/// Where the ends of all paths are.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) enum Between {
+    /// On this machine, joined by this network.
+    Here(Network),
+    /// On this machine and a server's.
+    Machines(Box<Far>),
+}
+
+impl Between {
+    pub(super) const fn far(&self) -> Option<&Far> {
+        match self {
+            Self::Here(_) => None,
+            Self::Machines(far) => Some(far),
+        }
+    }
+
+    /// Why the other machine cannot be reached any more, if so.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.far().and_then(Far::lost)
+    }
+
+    /// The network as the report names it, and the largest packet that it carries.
+    pub(super) fn describe(&self) -> (String, Option<u32>) {
+        match self {
+            Self::Machines(far) => (format!("from {} to {}", far.local, far.remote), far.mtu_bytes),
+            Self::Here(Network::Namespaces) => {
+                ("two network namespaces joined by a veth pair".to_owned(), namespace::MTU_BYTES.parse().ok())
+            }
+            Self::Here(_) => {
+                ("loopback".to_owned(), machine::mtu_of_loopback(IpAddr::V4(Ipv4Addr::LOCALHOST)))
+            }
+        }
+    }
+}
+
+/// Two ends on this machine: in namespaces of their own, joined by a virtual link, or on loopback.
+#[derive(Debug)]
+struct Place {
     namespaces: Vec<Namespace>,
     addresses: [IpAddr; 2],
 }
@@ -134,16 +218,6 @@ pub(super) fn resolve(network: Network) -> Network {
     }
 }
 
-/// The network as the report names it.
-pub(super) fn describe(network: Network) -> (String, Option<u32>) {
-    match network {
-        Network::Namespaces => {
-            ("two network namespaces joined by a veth pair".to_owned(), namespace::MTU_BYTES.parse().ok())
-        }
-        _ => ("loopback".to_owned(), machine::mtu_of_loopback(IpAddr::V4(Ipv4Addr::LOCALHOST))),
-    }
-}
-
 /// Ends that are ready, with all that they stand on.
 #[derive(Debug)]
 pub(super) struct OpenPath {
@@ -155,42 +229,80 @@ pub(super) struct OpenPath {
     _cluster: Option<Cluster>,
 }
 
+fn here(place: usize, kind: Kind, namespace: Option<&Namespace>) -> Result<End, String> {
+    Ok(End::Here(EndProcess::start(place, namespace)?, kind))
+}
+
 /// Two processes with a device each, or a socket.
 pub(super) fn between_devices(
-    path: &Definition,
-    network: Network,
+    path: &'static Definition,
+    between: &Between,
     interrupt: &Interrupt,
 ) -> Result<OpenPath, String> {
-    // Daemons of one host find each other within one network namespace.
-    let place = if path.name == "shm" { Place::loopback()? } else { Place::of(network)? };
-    let kinds = [0, 1].map(|at: usize| {
-        let address = place.addresses.get(at).copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let kind = match path.name {
-            "sockets" => Kind::Sockets { address },
-            name => Kind::Device { name: name.to_owned(), address },
-        };
-        (kind, place.namespaces.get(at))
-    });
-    let ends = Ends::start(&kinds, Vec::new(), interrupt)?;
+    let (ends, place) = match between {
+        Between::Here(network) => {
+            // Daemons of one host find each other within one network namespace.
+            let place = if path.name == "shm" { Place::loopback()? } else { Place::of(*network)? };
+            let end = |at: usize, address| here(at, path.kind(address)?, place.namespaces.get(at));
+            let [first, second] = place.addresses;
+            (vec![end(0, first)?, end(1, second)?], Some(place))
+        }
+        Between::Machines(far) => {
+            path.reaches(far)?;
+            (vec![here(0, path.kind(far.local)?, None)?, far_end(path, far, FarKind::Device)], None)
+        }
+    };
+    let ends = Ends::start(ends, Daemons::default(), interrupt)?;
     let pollings = vec![Polling::Spin, Polling::Block];
-    Ok(OpenPath { name: path.name, ends, pollings, _place: Some(place), _cluster: None })
+    Ok(OpenPath { name: path.name, ends, pollings, _place: place, _cluster: None })
+}
+
+fn far_end(path: &Definition, far: &Far, kind: FarKind) -> End {
+    End::There(far.end(path.name, kind))
 }
 
 /// Two clients: of one daemon for the cell, else each of its own.
 pub(super) fn between_clients(
-    path: &Definition,
-    network: Network,
+    path: &'static Definition,
+    between: &Between,
     interrupt: &Interrupt,
 ) -> Result<OpenPath, String> {
+    let network = match between {
+        Between::Machines(far) => return between_machines(path, far, interrupt),
+        Between::Here(_) if path.name == "shm" => Network::Loopback,
+        Between::Here(network) => *network,
+    };
     let is_cell = path.name == "cell";
     let options = ClusterOptions {
         nodes: if is_cell { 1 } else { 2 },
         device: if is_cell { "auto".to_owned() } else { path.name.to_owned() },
-        network: if path.name == "shm" { Network::Loopback } else { network },
+        network,
         daemon_arguments: Vec::new(),
         pcap: None,
     };
     clients(path.name, 2, &options, Polling::Adaptive, interrupt)
+}
+
+/// A daemon of its own for each client, with a key that only they have.
+fn between_machines(path: &'static Definition, far: &Far, interrupt: &Interrupt) -> Result<OpenPath, String> {
+    path.reaches(far)?;
+    let key = random_hex().map_err(|e| e.to_string())?;
+    let cluster = daemon(path, far.local, &key)?;
+    let node = cluster.nodes.first().ok_or("a cluster without nodes")?;
+    let id = communicator_id(&cluster).map_err(|e| e.to_string())?;
+    let kind = Kind::Client { socket: node.socket.clone(), id: id.clone(), rank: 0, size: 2 };
+    let ends = vec![here(0, kind, None)?, far_end(path, far, FarKind::Client { id, key })];
+    let ends = Ends::start(ends, Daemons::of(&cluster)?, interrupt)?;
+    let pollings = vec![Polling::Adaptive];
+    Ok(OpenPath { name: path.name, ends, pollings, _place: None, _cluster: Some(cluster) })
+}
+
+/// One of two daemons, at this address.
+pub(super) fn daemon(path: &Definition, address: IpAddr, key: &str) -> Result<Cluster, String> {
+    if !path.is_between_clients {
+        return Err(format!("no daemon has {}", path.name));
+    }
+    Cluster::one_of_several(address, key, path.name, path.daemon_arguments()).map_err(|e| e.to_string())
 }
 
 /// One client whose daemon does all of its work, and polls in this manner.
@@ -215,7 +327,7 @@ fn clients(
 ) -> Result<OpenPath, String> {
     let cluster = Cluster::start(options).map_err(|e| e.to_string())?;
     let id = communicator_id(&cluster).map_err(|e| e.to_string())?;
-    let mut kinds = Vec::new();
+    let mut ends = Vec::new();
     for rank in 0..ranks {
         let node = cluster.nodes.get(rank % cluster.nodes.len().max(1)).ok_or("a cluster without nodes")?;
         let kind = Kind::Client {
@@ -224,9 +336,8 @@ fn clients(
             rank: rank as u32,
             size: ranks as u32,
         };
-        kinds.push((kind, node.namespace.as_ref()));
+        ends.push(here(rank, kind, node.namespace.as_ref())?);
     }
-    let daemons = cluster.nodes.iter().filter_map(|node| node.daemon_pid()).collect();
-    let ends = Ends::start(&kinds, daemons, interrupt)?;
+    let ends = Ends::start(ends, Daemons::of(&cluster)?, interrupt)?;
     Ok(OpenPath { name, ends, pollings: vec![polling], _place: None, _cluster: Some(cluster) })
 }

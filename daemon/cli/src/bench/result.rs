@@ -16,7 +16,11 @@ pub(crate) struct Report {
     pub(crate) took_s: f64,
     /// Everything was measured; not so after Ctrl-C.
     pub(crate) complete: bool,
+    /// Where the end that leads ran, and whatever needs no other machine.
     pub(crate) machine: Machine,
+    /// Where the other end ran, if on another machine.
+    #[serde(default)]
+    pub(crate) server: Option<Machine>,
     pub(crate) settings: Settings,
     /// A cache line from one processor to another, one way: the least that any hand-over between two processes can take.
     pub(crate) hand_over_ns: Option<Spread>,

@@ -22,6 +22,8 @@ use super::{
 };
 use crate::perf::place;
 
+/// Tests of rings.
+pub(super) const TESTS: [Test; 2] = [Test::Ring, Test::CheckedRing];
 /// Entries of a ring.
 const CAPACITY: u32 = 256;
 

@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
     os::unix::{
         fs::{DirBuilderExt as _, OpenOptionsExt as _},
         process::CommandExt as _,
@@ -78,13 +78,7 @@ impl Cluster {
         let mut cluster =
             Self { nodes: Vec::new(), root: None, description, folder: Some(folder.clone()), _hub: hub };
         let network = loopback_network(options.nodes)?;
-        let key_file = folder.join("cluster.key");
-        fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&key_file)
-            .and_then(|mut file| io::Write::write_all(&mut file, random_hex()?.as_bytes()))?;
+        write_key(&folder, &random_hex()?)?;
         for index in 0..options.nodes {
             let namespace = namespaces.get_mut(index).and_then(Option::take);
             let address = listen_address(network, index, namespace.is_some())?;
@@ -98,6 +92,36 @@ impl Cluster {
             node.wait_until_serving()?;
         }
         Ok(cluster)
+    }
+
+    /// Starts one daemon at this address, which works with others that have the same key.
+    ///
+    /// # Errors
+    /// When it does not come up; the error has the last lines of its log.
+    pub(crate) fn one_of_several(
+        address: IpAddr,
+        key: &str,
+        device: &str,
+        daemon_arguments: Vec<String>,
+    ) -> io::Result<Self> {
+        let folder = private_folder()?;
+        let mut cluster = Self {
+            nodes: Vec::new(),
+            root: None,
+            description: "one of several machines".to_owned(),
+            folder: Some(folder.clone()),
+            _hub: None,
+        };
+        write_key(&folder, key)?;
+        let network = Network::Loopback;
+        let options =
+            ClusterOptions { nodes: 2, device: device.to_owned(), network, daemon_arguments, pcap: None };
+        let listen = free_address(address)?;
+        cluster.root = Some(listen);
+        let mut node = start_daemon(&folder, 0, None, listen, &options)?;
+        let serving = node.wait_until_serving();
+        cluster.nodes.push(node);
+        serving.map(|()| cluster)
     }
 
     /// Daemons that someone else started, each a node.
@@ -267,9 +291,18 @@ fn listen_address(network: [u8; 3], index: usize, own_namespace: bool) -> io::Re
         let address = namespace::address(index).parse().map_err(io::Error::other)?;
         return Ok(SocketAddr::new(address, 7411));
     }
-    let address = loopback_address(network, index)?;
-    // A free port of this moment; the daemon binds it a few milliseconds later.
+    free_address(loopback_address(network, index)?.into())
+}
+
+/// A free port of this moment; the daemon binds it a few milliseconds later.
+fn free_address(address: IpAddr) -> io::Result<SocketAddr> {
     TcpListener::bind((address, 0))?.local_addr()
+}
+
+fn write_key(folder: &Path, key: &str) -> io::Result<()> {
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join("cluster.key"))?;
+    io::Write::write_all(&mut file, key.as_bytes())
 }
 
 fn private_folder() -> io::Result<PathBuf> {

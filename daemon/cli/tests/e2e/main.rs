@@ -20,6 +20,7 @@ mod helping;
 mod lateness;
 mod limits;
 mod loss;
+mod machines;
 mod programs;
 mod requests;
 mod roce;

@@ -40,6 +40,14 @@ pub(in crate::bench) struct Outcome {
     pub(in crate::bench) copied_bytes: Option<u64>,
 }
 
+impl Outcome {
+    /// Puts what the end's daemon spent to it.
+    pub(in crate::bench) const fn add(&mut self, daemon: &Spent) {
+        self.spent.cpu_ns += daemon.cpu_ns;
+        self.spent.context_switches += daemon.context_switches;
+    }
+}
+
 impl Job {
     /// Does its part.
     pub(super) fn run(&self, messenger: &mut dyn Messenger) -> Result<Outcome, String> {

@@ -17,11 +17,15 @@ use ringway_verbs::Device;
 pub(super) type AnyDevice = Box<dyn Device<Region = Arc<Mapping>>>;
 
 /// Makes the device of this name at this address.
-pub(super) fn device(name: &str, address: IpAddr) -> Result<AnyDevice, String> {
+pub(super) fn device(name: &str, address: IpAddr, port: u16) -> Result<AnyDevice, String> {
     match name {
         "shm" => Ok(Box::new(ShmDevice::new(ShmConfig::default()).map_err(|e| e.to_string())?)),
-        "roce-udp" => roce("roce-udp", UdpLink::new(UdpConfig::new(address)).map(Box::new)),
-        "roce-xdp" => roce("roce-xdp", XdpLink::new(XdpConfig::new(address)).map(Box::new)),
+        "roce-udp" => {
+            roce("roce-udp", UdpLink::new(UdpConfig { port, ..UdpConfig::new(address) }).map(Box::new))
+        }
+        "roce-xdp" => {
+            roce("roce-xdp", XdpLink::new(XdpConfig { port, ..XdpConfig::new(address) }).map(Box::new))
+        }
         "tcp" => tcp(TcpDriver::IoUring, address),
         "tcp-epoll" => tcp(TcpDriver::Epoll, address),
         _ => Err(format!("there is no device `{name}`")),

@@ -34,7 +34,7 @@ pub(super) const MESSAGE_BYTES_MAX: u64 = 4 << 20;
 const TENDING: Duration = Duration::from_millis(50);
 
 /// What an end is told.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Command {
     /// Become an end of this kind.
     Open(Kind),
@@ -51,8 +51,8 @@ pub(super) enum Command {
 /// What an end is made of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Kind {
-    /// A device in this very process.
-    Device { name: String, address: IpAddr },
+    /// A device in this very process; `roce_port` is for those that have packets.
+    Device { name: String, address: IpAddr, roce_port: u16 },
     /// Two TCP sockets with nothing of ours behind them.
     Sockets { address: IpAddr },
     /// A client of a daemon, a rank of a communicator.
@@ -185,8 +185,8 @@ fn obey(messenger: &mut Option<Box<dyn Messenger>>, command: Command) -> Result<
 
 fn open(kind: Kind) -> Result<(Box<dyn Messenger>, Address), String> {
     match kind {
-        Kind::Device { name, address } => {
-            let end = DeviceEnd::open(make::device(&name, address)?)?;
+        Kind::Device { name, address, roce_port } => {
+            let end = DeviceEnd::open(make::device(&name, address, roce_port)?)?;
             let address = end.address()?;
             Ok((Box::new(end), address))
         }

@@ -188,6 +188,7 @@ pub(in super::super) fn full() -> Report {
             network: "loopback of one machine".to_owned(),
             mtu_bytes: Some(65_536),
         },
+        server: None,
         settings: Settings { quick: false, rounds: 5, seconds: 0.25 },
         hand_over_ns: Some(Spread { least: 66.0, median: 70.0, most: 81.0 }),
         paths,

@@ -189,28 +189,43 @@ fn all_points(view: &View<'_>) -> Option<Section> {
     section.if_any()
 }
 
-fn machine(view: &View<'_>) -> Section {
-    let Report { machine, settings, .. } = view.report;
-    let mut section = Section::new("Machine, settings, paths");
-    let Machine { cpu, cpus, kernel, governor, is_virtual, memory_bytes, network, mtu_bytes } = machine;
+fn of_machine(machine: &Machine) -> Vec<Vec<String>> {
+    let Machine { cpu, cpus, kernel, governor, is_virtual, memory_bytes, .. } = machine;
     let row = |name: &str, value: String| vec![name.to_owned(), value];
-    let rows = [
+    vec![
         row("processor", or_unknown(cpu).to_owned()),
         row("processors used", cpus.to_string()),
         row("virtual machine", if *is_virtual { "yes" } else { "no" }.to_owned()),
         row("frequency governor", or_unknown(governor).to_owned()),
         row("memory", unit::size(*memory_bytes)),
         row("kernel", or_unknown(kernel).to_owned()),
-        row("network", or_unknown(network).to_owned()),
-        row("MTU", mtu_bytes.map_or_else(|| "unknown".to_owned(), |bytes| format!("{bytes} B"))),
+    ]
+}
+
+fn machine(view: &View<'_>) -> Section {
+    let Report { machine, server, settings, hand_over_ns, .. } = view.report;
+    let mut section = Section::new("Machine, settings, paths");
+    let mut rows = of_machine(machine);
+    // One column for each machine.
+    let head: &[&str] = if server.is_some() { &["", "this machine", "the server's"] } else { &["", ""] };
+    if let Some(server) = server {
+        rows.iter_mut()
+            .zip(of_machine(server))
+            .for_each(|(row, other)| row.extend(other.into_iter().skip(1)));
+    }
+    section.table(Table::new("", 3, head).with(rows));
+    let row = |name: &str, value: String| vec![name.to_owned(), value];
+    let settings = [
+        row("network", or_unknown(&machine.network).to_owned()),
+        row("MTU", machine.mtu_bytes.map_or_else(|| "unknown".to_owned(), |bytes| format!("{bytes} B"))),
         row(
             "cache line's hand-over",
-            view.report.hand_over_ns.as_ref().map_or_else(|| "not measured".to_owned(), unit::hand_over),
+            hand_over_ns.as_ref().map_or_else(|| "not measured".to_owned(), unit::hand_over),
         ),
         row("rounds", settings.rounds.to_string()),
         row("each measurement", unit::time(settings.seconds * 1e6)),
     ];
-    section.table(Table::new("", 2, &["", ""]).with(rows));
+    section.table(Table::new("", 2, &["", ""]).with(settings));
     let paths = &view.report.paths;
     let side = |through_kernel: bool| if through_kernel { "through" } else { "past" };
     let measured = paths.iter().filter(|path| path.missing.is_none()).map(|path| {

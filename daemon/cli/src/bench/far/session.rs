@@ -1,0 +1,150 @@
+//! What a server does for one client.
+
+use std::{
+    collections::BTreeMap,
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use super::{
+    ENDS_MAX, FarKind, Greeting, Order, Reply, Request, Welcome, checked, connection::Connection, place,
+};
+use crate::{
+    bench::{
+        daemons::Daemons,
+        end::{Answer, Command, Kind},
+        end_process::EndProcess,
+        interrupt::Interrupt,
+        machine,
+        paths::{self, Definition},
+        progress::Progress,
+    },
+    local::cluster::Cluster,
+    output,
+};
+
+/// How long a client may take to greet.
+const GREETING: Duration = Duration::from_secs(5);
+/// How long a client may be silent, which measures things of its own meanwhile.
+const SILENCE: Duration = Duration::from_secs(120);
+
+/// An end, with the daemon that it is a client of.
+#[derive(Debug)]
+struct Opened {
+    path: &'static str,
+    end: EndProcess,
+    daemons: Daemons,
+    _cluster: Option<Cluster>,
+}
+
+/// One client, and what it has open. All ends with this.
+struct Session {
+    connection: Connection,
+    ends: BTreeMap<u32, Opened>,
+    interrupt: Interrupt,
+    progress: Progress,
+}
+
+/// Serves a client until it goes.
+pub(super) fn serve(stream: TcpStream, peer: SocketAddr, interrupt: &Interrupt) {
+    let served = Connection::new(stream).and_then(|connection| {
+        let (interrupt, progress) = (interrupt.clone(), Progress::new());
+        let mut session = Session { connection, ends: BTreeMap::new(), interrupt, progress };
+        let served = session.welcome().and_then(|is_there| if is_there { session.work() } else { Ok(()) });
+        session.progress.line("");
+        served
+    });
+    match served {
+        Ok(()) => output::note(&format!("{peer} has gone")),
+        Err(why) => output::note(&format!("{peer} is not served any more: {why}")),
+    }
+}
+
+impl Session {
+    /// Greets; whether the client did as well.
+    fn welcome(&mut self) -> Result<bool, String> {
+        self.connection.send(&Greeting::own(None))?;
+        let Some(greeting) = self.connection.receive::<Greeting>(GREETING, &self.interrupt)? else {
+            return Ok(false);
+        };
+        greeting.check()?;
+        output::note(&format!("serving {} on {}", self.connection.peer, self.connection.local));
+        let machine = machine::describe("", None);
+        self.connection.send(&Welcome { machine, place: place() })?;
+        Ok(true)
+    }
+
+    fn work(&mut self) -> Result<(), String> {
+        while let Some(request) = self.connection.receive::<Request>(SILENCE, &self.interrupt)? {
+            let Request { number, order } = request;
+            let answer = match order {
+                Order::Open { end, path, kind } => self.open(end, &path, &kind),
+                Order::Tell { end, command } => self.tell(end, command),
+                Order::Close { end } => {
+                    self.ends.remove(&end);
+                    Ok(None)
+                }
+            };
+            let answer = match answer {
+                Ok(None) => continue,
+                Ok(Some(answer)) => answer,
+                Err(why) => {
+                    self.progress.note(&format!("refused or failed: {why}"));
+                    Answer::Failed(why)
+                }
+            };
+            self.connection.send(&Reply { number, answer })?;
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, end: u32, path: &str, kind: &FarKind) -> Result<Option<Answer>, String> {
+        kind.check()?;
+        let path = paths::named(path).ok_or("there is no path of this name here")?;
+        if self.ends.len() >= ENDS_MAX || self.ends.contains_key(&end) {
+            return Err(format!("at most {ENDS_MAX} ends, each with a number of its own"));
+        }
+        let between = if matches!(kind, FarKind::Device) { "devices" } else { "clients" };
+        self.progress.note(&format!("opening {} between {between}", path.name));
+        let opened = self.start(path, kind)?;
+        let answer = opened.end.answer(&self.interrupt)?;
+        self.ends.insert(end, opened);
+        Ok(Some(answer))
+    }
+
+    /// Starts an end of the path, told to open.
+    fn start(&self, path: &'static Definition, kind: &FarKind) -> Result<Opened, String> {
+        let local = self.connection.local;
+        let (kind, cluster) = match kind {
+            FarKind::Device => (path.kind(local)?, None),
+            FarKind::Client { id, key } => {
+                let cluster = paths::daemon(path, local, key)?;
+                let node = cluster.nodes.first().ok_or("a cluster without nodes")?;
+                let kind = Kind::Client { socket: node.socket.clone(), id: id.clone(), rank: 1, size: 2 };
+                (kind, Some(cluster))
+            }
+        };
+        let daemons = cluster.as_ref().map(Daemons::of).transpose()?.unwrap_or_default();
+        let mut end = EndProcess::start(1, None)?;
+        end.tell(&Command::Open(kind))?;
+        Ok(Opened { path: path.name, end, daemons, _cluster: cluster })
+    }
+
+    fn tell(&mut self, end: u32, command: Command) -> Result<Option<Answer>, String> {
+        let opened = self.ends.get_mut(&end).ok_or("there is no end of this number")?;
+        let command = checked(command)?;
+        if let Command::Run(job) = &command {
+            self.progress.point(job.test, job.bytes, job.polling, opened.path);
+        }
+        let before = opened.daemons.spent();
+        opened.end.tell(&command)?;
+        if matches!(command, Command::Rest) {
+            return Ok(None);
+        }
+        let mut answer = opened.end.answer(&self.interrupt)?;
+        if let Answer::Done(outcome) = &mut answer {
+            outcome.add(&opened.daemons.spent().since(before));
+        }
+        Ok(Some(answer))
+    }
+}
