@@ -23,6 +23,8 @@ pub struct RoceCounters {
     pub refused: u64,
     /// The same of packets that none here has sent: not believed.
     pub refused_unknown: u64,
+    /// Payload bytes copied into frames and out of them, by the link's user and not by the kernel.
+    pub copied: u64,
     /// Queue pairs that failed, but not by their owner's wish.
     pub failures: u64,
 }
@@ -55,6 +57,7 @@ impl RoceCounters {
             ("port_unreachable_unknown", self.refused_unknown),
             ("send_refused", link.refused),
             ("system_calls", link.calls),
+            ("bytes_copied", self.copied),
         ] {
             each(name, value);
         }

@@ -218,6 +218,7 @@ impl<L: Link> RoceDevice<L> {
             refused,
             refused_unknown,
             failures,
+            copied: self.shared.memory.copied(),
         }
     }
 
@@ -324,15 +325,15 @@ impl<L: Link> Device for RoceDevice<L> {
     }
 
     fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
-        self.shared.memory.0.register(region, access)
+        self.shared.memory.regions.register(region, access)
     }
 
     fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
-        self.shared.memory.0.deregister(key)
+        self.shared.memory.regions.deregister(key)
     }
 
     fn is_busy(&self, key: LocalKey) -> bool {
-        self.shared.memory.0.is_busy(key)
+        self.shared.memory.regions.is_busy(key)
     }
 
     fn create_queue_pair(&mut self, depths: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {

@@ -186,7 +186,7 @@ impl Pair {
     pub(crate) fn post_send(&mut self, request: &WorkRequest, shared: &mut Shared) -> Result<(), PostError> {
         request.check_lengths(ringway_rc::MAX_MESSAGE)?;
         let answered = request.operation.is_answered();
-        request.local.iter().try_for_each(|slice| shared.memory.0.check_local(slice, answered))?;
+        request.local.iter().try_for_each(|slice| shared.memory.regions.check_local(slice, answered))?;
         if self.phase == Phase::Init {
             return Err(PostError::WrongState);
         }
@@ -196,7 +196,7 @@ impl Pair {
         // Every request's end is to be seen, as it is what holds the region.
         self.transport.post_send(&WorkRequest { signalled: true, ..*request })?;
         for slice in &request.local {
-            shared.memory.0.hold(slice);
+            shared.memory.regions.hold(slice);
         }
         self.sends.push_back(Posted { local: request.local, signalled: request.signalled });
         self.settle(shared);
@@ -210,12 +210,12 @@ impl Pair {
         request: &ReceiveRequest,
         shared: &mut Shared,
     ) -> Result<(), PostError> {
-        shared.memory.0.check_local(&request.local, true)?;
+        shared.memory.regions.check_local(&request.local, true)?;
         if self.receives.len() + self.untaken_receives >= self.config.receive_depth as usize {
             return Err(PostError::Full);
         }
         self.transport.post_receive(request)?;
-        shared.memory.0.hold(&request.local);
+        shared.memory.regions.hold(&request.local);
         self.receives.push_back(request.local);
         self.settle(shared);
         Ok(())
@@ -237,7 +237,7 @@ impl Pair {
             CompletionKind::Send => {
                 let Some(posted) = self.sends.pop_front() else { return };
                 for slice in &posted.local {
-                    shared.memory.0.release(slice);
+                    shared.memory.regions.release(slice);
                 }
                 if completion.status == Status::Success && !posted.signalled {
                     return;
@@ -246,7 +246,7 @@ impl Pair {
             }
             CompletionKind::Receive | CompletionKind::ReceiveWrite => {
                 let Some(local) = self.receives.pop_front() else { return };
-                shared.memory.0.release(&local);
+                shared.memory.regions.release(&local);
                 self.untaken_receives += 1;
             }
         }

@@ -26,7 +26,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: RoceConfig) -> Self {
         Self {
-            memory: Registered(RegionTable::new(config.max_regions)),
+            memory: Registered::new(RegionTable::new(config.max_regions)),
             config,
             completions: VecDeque::new(),
             active: VecDeque::new(),

@@ -72,6 +72,9 @@ fn every_operation_works_toward_a_plain_peer() {
     assert_eq!(from.get(60_000, 8), bytes[..8]);
     let counters = fixture.device(Side::Left).counters();
     assert_eq!((counters.bad_icrc, counters.malformed, counters.failures), (0, 0, 0), "{counters:?}");
+    // Each byte once at either end: of the send, the write and the read, and what the atomic operation answered.
+    let copied = Side::BOTH.map(|side| fixture.device(side).counters().copied);
+    assert_eq!(copied, [90_008, 90_000]);
 }
 
 #[test]
