@@ -5,7 +5,7 @@
 //! 0.2 us took 2 ms. So after a hand-over that took so long there are none for several times as long; a rank that waits
 //! for long sleeps in the end, and does not need them.
 
-use std::thread;
+use ringway_mem::calls;
 
 use crate::Clock;
 
@@ -31,7 +31,7 @@ impl Courtesy {
 
     /// Gives the processor to whoever wants it; the nanoseconds until it came back, zero when it was not given.
     pub fn hand_over(&mut self) -> u64 {
-        self.hand_over_by(thread::yield_now)
+        self.hand_over_by(calls::yield_now)
     }
 
     fn hand_over_by(&mut self, give: impl FnOnce()) -> u64 {

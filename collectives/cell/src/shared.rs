@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, fence};
 
-use ringway_mem::{Mapping, Protection, Window};
+use ringway_mem::{Mapping, Protection, Window, calls};
 use rustix::{
     thread::futex::{self, Flags},
     time::Timespec,
@@ -161,12 +161,14 @@ impl Words {
     pub(crate) fn sleep(&self, index: usize, expected: u32, timeout: Duration) {
         let timeout = Timespec::try_from(timeout).ok();
         // Whatever ended it, the caller looks for itself.
+        calls::count();
         let _ = futex::wait(self.futex(index), Flags::empty(), expected, timeout.as_ref());
     }
 
     /// Wakes whoever sleeps on a word.
     pub(crate) fn wake(&self, index: usize) {
         // The address is valid for as long as `self` lives, so the call cannot fail in a way that matters.
+        calls::count();
         let _ = futex::wake(self.futex(index), Flags::empty(), u32::MAX >> 1);
     }
 }

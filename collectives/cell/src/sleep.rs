@@ -8,6 +8,7 @@
 
 use core::time::Duration;
 
+use ringway_mem::calls;
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::{
@@ -63,6 +64,7 @@ impl Cell {
         full_fence();
         // Where this fails, `prepare_to_sleep` failed too and publishers fence; the time limit of a sleep is for a
         // kernel that takes back what it promised.
+        calls::count();
         let _ = membarrier(MembarrierCommand::GlobalExpedited);
         expected
     }

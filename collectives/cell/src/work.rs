@@ -1,7 +1,7 @@
 //! Working on a job: claiming blocks and doing them.
 
 use arrayvec::ArrayVec;
-use ringway_mem::Window;
+use ringway_mem::{Window, calls};
 use ringway_reduce::{ScanStep, Source, Stores};
 use ringway_types::Operation;
 
@@ -53,7 +53,7 @@ impl Worker {
     pub(crate) fn hand_over(&mut self) {
         match &mut self.timing {
             Some(timing) => _ = timing.courtesy.hand_over(),
-            None => std::thread::yield_now(),
+            None => calls::yield_now(),
         }
     }
 

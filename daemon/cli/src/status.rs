@@ -85,7 +85,7 @@ fn print(status: &DaemonStatus) {
     output::line(&format!(
         "\noperations {} submitted, {} finished, {} failed;  {} MiB read and written in cells in {} turns;  {} MiB read and \
          written by waiting ranks in {} pieces;  {} sleeps, {} wake-ups;  {} clients served, {} refused, {} disconnected \
-         for breaking the protocol",
+         for breaking the protocol;  {} system calls",
         counters.submitted,
         counters.finished,
         counters.failed,
@@ -97,7 +97,8 @@ fn print(status: &DaemonStatus) {
         counters.wake_ups,
         counters.sessions,
         counters.refused,
-        counters.faults
+        counters.faults,
+        status.system_calls
     ));
     status.devices.iter().for_each(device);
 }

@@ -14,7 +14,10 @@ use ringway_abi::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use ringway_mem::passing::{self, ReceiveError, SendError};
+use ringway_mem::{
+    calls,
+    passing::{self, ReceiveError, SendError},
+};
 
 use crate::{RequestError, socket};
 
@@ -150,6 +153,7 @@ impl Control {
         }
         let mut polled = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        calls::count();
         let hung_up = poll(&mut polled, Some(&now)).is_ok()
             && polled
                 .iter()

@@ -4,6 +4,7 @@ use core::num::NonZero;
 use std::{hint, thread};
 
 use ringway_cell::{Courtesy, monotonic_ns};
+use ringway_mem::calls;
 use rustix::thread::sched_getaffinity;
 
 /// Polls without giving the processor away: some microseconds.
@@ -67,7 +68,7 @@ impl Pace {
     /// Gives the processor to whoever else wants it, and notices whether anybody did.
     pub(crate) fn hand_over(&mut self) {
         if !self.roomy {
-            return thread::yield_now();
+            return calls::yield_now();
         }
         let taken = self.courtesy.hand_over() > TAKEN_NS;
         self.crowded = if taken { CROWDED } else { self.crowded.saturating_sub(1) };

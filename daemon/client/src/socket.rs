@@ -6,6 +6,7 @@ use std::{
     path::Path,
 };
 
+use ringway_mem::calls;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -22,6 +23,7 @@ pub(crate) fn connect(path: &Path) -> rustix::io::Result<OwnedFd> {
 /// Waits until there is something to receive, a hang-up included.
 pub(crate) fn readable(socket: BorrowedFd<'_>, patience: Duration) -> rustix::io::Result<bool> {
     let timeout = Timespec::try_from(patience).map_err(|_| Errno::INVAL)?;
+    calls::count();
     match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
         Ok(ready) => Ok(ready > 0),
         Err(Errno::INTR) => Ok(false),

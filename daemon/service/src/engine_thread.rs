@@ -33,7 +33,7 @@ use std::{
 
 use crossbeam_queue::ArrayQueue;
 use ringway_engine::{CommunicatorId, Engine, EngineConfig, Failure, RankFailure, RegionId, WorkspaceConfig};
-use ringway_mem::{HandleTable, Mapping, MemFd};
+use ringway_mem::{HandleTable, Mapping, MemFd, calls};
 use ringway_plan::{Layout, Tuning};
 use ringway_verbs::{Access, Completion, Device as _, LocalKey, Time};
 
@@ -269,7 +269,7 @@ impl EngineThread {
             match self.polling.after_turn(now.0, (worked, self.published), outstanding, pollers) {
                 Next::Turn if !fruitless.is_multiple_of(TURNS_PER_CLOCK) => continue,
                 Next::Turn => {}
-                Next::HandOver => rustix::thread::sched_yield(),
+                Next::HandOver => calls::yield_now(),
                 Next::Sleep => self.sleep(&mut ready),
             }
             now = self.now();

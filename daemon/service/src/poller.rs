@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use ringway_mem::calls;
 use rustix::{
     event::{
         Timespec,
@@ -52,16 +53,19 @@ impl Poller {
 
     /// Starts watching a descriptor.
     pub(crate) fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        calls::count();
         epoll::add(&*self.epoll, fd, EventData::new_u64(token), interest.flags())
     }
 
     /// Watches a descriptor for something else.
     pub(crate) fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        calls::count();
         epoll::modify(&*self.epoll, fd, EventData::new_u64(token), interest.flags())
     }
 
     /// Stops watching a descriptor. Must come before it is closed if it has duplicates.
     pub(crate) fn remove(&self, fd: impl AsFd) {
+        calls::count();
         let _ = epoll::delete(&*self.epoll, fd);
     }
 
@@ -72,6 +76,7 @@ impl Poller {
             tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(t.subsec_nanos()),
         });
+        calls::count();
         match epoll::wait(&*self.epoll, ready.events.as_mut_slice(), timeout.as_ref()) {
             Ok(n) => {
                 ready.tokens.extend(ready.events.iter().take(n).map(|e| e.data.u64()));

@@ -37,6 +37,9 @@ pub struct DaemonStatus {
     pub forming_rooted: u32,
     /// Control connections with other daemons.
     pub peers: u32,
+    /// System calls that its threads have made since it started, those of its devices included; not those of starting and of
+    /// memory that is mapped.
+    pub system_calls: u64,
     /// What happened since it started.
     pub counters: Counters,
 }

@@ -7,6 +7,7 @@
 pub mod admit;
 mod arena;
 mod block;
+pub mod calls;
 mod handle;
 mod huge;
 mod mapping;

@@ -20,6 +20,8 @@ use rustix::{
 };
 use thiserror::Error;
 
+use crate::calls;
+
 /// An owned duplicate, which the kernel makes, of a descriptor of this process of which only the number is known.
 ///
 /// # Errors
@@ -99,6 +101,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]
         return Err(SendError::TooManyDescriptors(descriptors.len()));
     }
     let sent = rustix::io::retry_on_intr(|| {
+        calls::count();
         rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)
     });
     match sent {
@@ -120,6 +123,7 @@ pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], limit: usize) -> Result
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let message = rustix::io::retry_on_intr(|| {
+        calls::count();
         let mut parts = [IoSliceMut::new(bytes)];
         rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
     });

@@ -17,7 +17,7 @@ use core::{
     time::Duration,
 };
 
-use ringway_mem::{Mapping, Protection};
+use ringway_mem::{Mapping, Protection, calls};
 use rustix::{
     io::Errno,
     thread::futex::{self, Flags},
@@ -327,6 +327,7 @@ impl ClientRings {
     fn wait(&self, expected: u32, timeout: Option<Duration>) -> Slept {
         // A timeout too long to be said is none.
         let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+        calls::count();
         match futex::wait(self.sequence.futex(), Flags::empty(), expected, timeout.as_ref()) {
             Err(Errno::TIMEDOUT) => Slept::TimedOut,
             Ok(()) | Err(_) => Slept::Woken,
@@ -420,6 +421,7 @@ impl DaemonRings {
         let must = wake::advance_sequence(&self.sequence.word(), &mut self.current, &self.client_flag.word());
         if must {
             // The address is valid for as long as `self` lives, so the call cannot fail in a way that matters.
+            calls::count();
             let _ = futex::wake(self.sequence.futex(), Flags::empty(), u32::MAX >> 1);
         }
         must

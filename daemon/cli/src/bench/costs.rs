@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use ringway_mem::calls;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Spent {
     pub(super) cpu_ns: u64,
+    /// Those that are counted where they are made, see [`ringway_mem::calls`].
+    pub(super) system_calls: u64,
     pub(super) context_switches: u64,
     pub(super) interrupts: u64,
 }
@@ -18,14 +21,20 @@ impl Spent {
     pub(super) fn by_this_process() -> Self {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let cpu_ns = cpu.tv_sec.unsigned_abs() * 1_000_000_000 + cpu.tv_nsec.unsigned_abs();
-        Self { cpu_ns, context_switches: switches_of("self"), interrupts: interrupts() }
+        Self {
+            cpu_ns,
+            system_calls: calls::made(),
+            context_switches: switches_of("self"),
+            interrupts: interrupts(),
+        }
     }
 
-    /// By these processes so far. The time of a thread that is running is up to a tick of the clock too small.
+    /// By these processes so far, as far as it can be seen from outside. The time of a thread that is running is up to a tick of the clock too small.
     pub(super) fn by(pids: &[u32]) -> Self {
         let each = pids.iter().map(|pid| pid.to_string());
         each.fold(Self::default(), |sum, pid| Self {
             cpu_ns: sum.cpu_ns + cpu_ns_of(&pid),
+            system_calls: 0,
             context_switches: sum.context_switches + switches_of(&pid),
             interrupts: 0,
         })
@@ -35,6 +44,7 @@ impl Spent {
     pub(super) const fn since(self, before: Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
+            system_calls: self.system_calls.saturating_sub(before.system_calls),
             context_switches: self.context_switches.saturating_sub(before.context_switches),
             interrupts: self.interrupts.saturating_sub(before.interrupts),
         }

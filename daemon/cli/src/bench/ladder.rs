@@ -255,7 +255,7 @@ pub(super) fn point(&(test, bytes, polling, path): &Key, rounds: &[Measured]) ->
         costs: Costs {
             cpu_s_per_million: rounded(cpu_us),
             cpu_s_per_gb: rounded(per_byte(cpu_us).map(|us| us * 1e3)),
-            system_calls: rounded(per_message(&|seen| seen.system_calls)),
+            system_calls: rounded(per_message(&|seen| Some(seen.spent.system_calls))),
             context_switches: rounded(per_message(&|seen| Some(seen.spent.context_switches))),
             interrupts: rounded(per_message(&|seen| Some(seen.spent.interrupts))),
             copies: rounded(per_byte(per_message(&|seen| seen.copied_bytes))),

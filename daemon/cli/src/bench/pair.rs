@@ -64,7 +64,6 @@ pub(super) struct Measured {
     pub(super) spent: Spent,
     /// By the daemons alone, which is part of `spent`.
     pub(super) daemons_cpu_ns: u64,
-    pub(super) system_calls: Option<u64>,
     pub(super) copied_bytes: Option<u64>,
 }
 
@@ -126,23 +125,23 @@ impl Ends {
             return Err("an earlier measurement failed".to_owned());
         }
         let &Task { test, bytes, operations, polling, load } = task;
-        let before = self.daemons.spent();
+        let before = self.daemons.account()?;
         let answers = self.ask_all(|at, end| {
             end.tell(&Command::Run(Job { test, bytes, operations, polling, leads: at == 0, load }))
         })?;
-        let daemons = self.daemons.spent().since(before);
+        let daemons = self.daemons.spent_since(&before)?;
         self.rest()?;
         let outcomes: Vec<EndOutcome> = answers
             .into_iter()
             .filter_map(|answer| if let Answer::Done(one) = answer { Some(one) } else { None })
             .collect();
         let leader = outcomes.first().copied().unwrap_or_default();
-        let total = |each: fn(&EndOutcome) -> Option<u64>| outcomes.iter().map(each).sum::<Option<u64>>();
         let sum = |each: fn(&Spent) -> u64| {
             outcomes.iter().map(|one| each(&one.spent)).sum::<u64>() + each(&daemons)
         };
         let spent = Spent {
             cpu_ns: sum(|spent| spent.cpu_ns),
+            system_calls: sum(|spent| spent.system_calls),
             context_switches: sum(|spent| spent.context_switches),
             interrupts: leader.spent.interrupts,
         };
@@ -152,8 +151,7 @@ impl Ends {
             time_us: leader.time_us,
             spent,
             daemons_cpu_ns: daemons.cpu_ns,
-            system_calls: total(|one| one.system_calls),
-            copied_bytes: total(|one| one.copied_bytes),
+            copied_bytes: outcomes.iter().map(|one| one.copied_bytes).sum(),
         })
     }
 
@@ -163,19 +161,18 @@ impl Ends {
     }
 
     /// What the daemons spend while nobody asks them for anything.
-    pub(super) fn idle(&self, time: Duration) -> Measured {
-        let (before, begun) = (self.daemons.spent(), Instant::now());
+    pub(super) fn idle(&self, time: Duration) -> Result<Measured, String> {
+        let (before, begun) = (self.daemons.account()?, Instant::now());
         std::thread::sleep(time);
-        let spent = self.daemons.spent().since(before);
-        Measured {
+        let spent = self.daemons.spent_since(&before)?;
+        Ok(Measured {
             operations: 0,
             seconds: begun.elapsed().as_secs_f64(),
             time_us: Percentiles::default(),
             spent,
             daemons_cpu_ns: spent.cpu_ns,
-            system_calls: None,
             copied_bytes: None,
-        }
+        })
     }
 
     /// The parts of a message's way, as the end that does not lead sees them.

@@ -72,7 +72,7 @@ fn once(path: &mut OpenPath, polling: Polling, load: f64, seconds: f64) -> Resul
     if load == 0.0 {
         // What follows the last call is not idleness yet.
         thread::sleep(Duration::from_secs_f64(seconds / 2.0));
-        return Ok(path.ends.idle(Duration::from_secs_f64(seconds)));
+        return path.ends.idle(Duration::from_secs_f64(seconds));
     }
     let mut task = Task { test: Test::DaemonNoop, bytes: 0, operations: CALLS_MIN, polling, load };
     let first = path.ends.run(&task)?;

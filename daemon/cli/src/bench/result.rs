@@ -154,6 +154,7 @@ pub(crate) struct Costs {
     pub(crate) cpu_s_per_million: Option<f64>,
     /// Seconds of processor time for 1e9 bytes of payload.
     pub(crate) cpu_s_per_gb: Option<f64>,
+    /// Those that our code makes while it works, each counted where it is made.
     pub(crate) system_calls: Option<f64>,
     pub(crate) context_switches: Option<f64>,
     /// On the whole machine while it ran.

@@ -114,7 +114,6 @@ pub(super) fn run(task: &Task) -> Result<Measured, String> {
         time_us: Percentiles::of(&mut times??),
         spent: Spent::by_this_process().since(before),
         daemons_cpu_ns: 0,
-        system_calls: Some(0),
         copied_bytes: None,
     })
 }

@@ -81,7 +81,7 @@ impl Drop for Folder {
 
 /// A child process that is killed with this value.
 #[derive(Debug)]
-pub(crate) struct Process(Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
     pub(crate) fn spawn(command: &mut Command) -> Self {

@@ -13,6 +13,7 @@ mod rank;
 mod autostart;
 mod bench;
 mod calls;
+mod counts;
 mod daemon;
 mod devices;
 mod formation;

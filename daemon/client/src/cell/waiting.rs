@@ -9,6 +9,7 @@ use ringway_abi::{
     control::{CELL_TOKEN, Reply, Request},
 };
 use ringway_cell::{Call, Poll, SLOTS, Verdict};
+use ringway_mem::calls;
 
 use super::{
     Calls, NEVER,
@@ -156,7 +157,7 @@ impl Calls {
             }
             // Whoever is at work needs microseconds to finish its block; a process that was killed, some milliseconds
             // to be gone.
-            if waited < POLL { thread::yield_now() } else { thread::sleep(POLL) }
+            if waited < POLL { calls::yield_now() } else { thread::sleep(POLL) }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::{io::Write, os::fd::OwnedFd, time::Instant};
 
 use ringway_abi::control::{RefusalKind, Reply};
+use ringway_mem::calls;
 use rustix::fs::{MemfdFlags, SealFlags, memfd_create};
 
 use super::Control;
@@ -45,6 +46,8 @@ impl Control {
         });
         let (forming_here, forming_rooted) = self.membership.forming();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let of_devices = engine.devices.iter().filter_map(|device| device.counters.get("system_calls"));
+        let system_calls = calls::made() + of_devices.sum::<u64>();
         DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -61,6 +64,7 @@ impl Control {
             forming_here: count(forming_here),
             forming_rooted: count(forming_rooted),
             peers: count(self.membership.connections()),
+            system_calls,
             counters,
         }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use crossbeam_queue::ArrayQueue;
 use ringway_engine::{Failure, RankFailure};
-use ringway_mem::Mapping;
+use ringway_mem::{Mapping, calls};
 use ringway_plan::Layout;
 use ringway_ring::DaemonRings;
 use ringway_verbs::Endpoint;
@@ -171,6 +171,7 @@ impl<T> Lane<T> {
     pub(crate) fn push(&self, value: T) -> Result<(), T> {
         self.queue.push(value)?;
         // It fails only when it is readable already.
+        calls::count();
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         Ok(())
     }
@@ -187,6 +188,7 @@ impl<T> Lane<T> {
 
     /// Makes the descriptor unreadable until the next push.
     pub(crate) fn quiet(&self) {
+        calls::count();
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 }

@@ -5,6 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
 };
 
+use ringway_mem::calls;
 use rustix::{
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, sockopt},
@@ -24,6 +25,7 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Accepts one connection; `None` when there is none.
 pub(crate) fn accept(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
+    calls::count();
     match listener.accept() {
         Ok((stream, from)) => {
             stream.set_nonblocking(true)?;
@@ -76,6 +78,7 @@ pub(crate) enum ReadOutcome {
 
 /// Reads what is there.
 pub(crate) fn read(mut stream: &TcpStream, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
+    calls::count();
     match stream.read(buffer) {
         Ok(0) => Ok(ReadOutcome::Closed),
         Ok(n) => Ok(ReadOutcome::Bytes(n)),
@@ -88,6 +91,7 @@ pub(crate) fn read(mut stream: &TcpStream, buffer: &mut [u8]) -> io::Result<Read
 
 /// Writes what fits; returns how much that was.
 pub(crate) fn write(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    calls::count();
     match stream.write(bytes) {
         Ok(n) => Ok(n),
         Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),

@@ -250,10 +250,10 @@ impl Messenger for DeviceEnd {
         self.device.flush();
     }
 
-    fn counts(&self) -> (Option<u64>, Option<u64>) {
-        let (mut calls, mut copied) = (None, None);
+    fn counts(&self) -> (u64, Option<u64>) {
+        let (mut calls, mut copied) = (self.calls, None);
         self.device.for_each_counter(&mut |name, value| match name {
-            "system_calls" => calls = Some(value + self.calls),
+            "system_calls" => calls += value,
             "bytes_copied" | "bytes_straight" => *copied.get_or_insert(0) += value,
             // Copied by either end, and counted by the one that they came to.
             "bytes_inline" | "bytes_staged" => *copied.get_or_insert(0) += 2 * value,

@@ -36,7 +36,6 @@ pub(in crate::bench) struct Outcome {
     pub(in crate::bench) seconds: f64,
     pub(in crate::bench) time_us: Percentiles,
     pub(in crate::bench) spent: Spent,
-    pub(in crate::bench) system_calls: Option<u64>,
     pub(in crate::bench) copied_bytes: Option<u64>,
 }
 
@@ -44,6 +43,7 @@ impl Outcome {
     /// Puts what the end's daemon spent to it.
     pub(in crate::bench) const fn add(&mut self, daemon: &Spent) {
         self.spent.cpu_ns += daemon.cpu_ns;
+        self.spent.system_calls += daemon.system_calls;
         self.spent.context_switches += daemon.context_switches;
     }
 }
@@ -65,15 +65,14 @@ impl Job {
             _ => self.call(messenger, &mut times)?,
         }
         let seconds = begun.elapsed().as_secs_f64();
-        let spent = Spent::by_this_process().since(before);
+        let mut spent = Spent::by_this_process().since(before);
         let (calls_after, copied_after) = messenger.counts();
-        let difference = |after: Option<u64>, before: Option<u64>| Some(after?.saturating_sub(before?));
+        spent.system_calls += calls_after.saturating_sub(calls);
         Ok(Outcome {
             seconds,
             time_us: Percentiles::of(&mut times),
             spent,
-            system_calls: difference(calls_after, calls),
-            copied_bytes: difference(copied_after, copied),
+            copied_bytes: copied_after.zip(copied).map(|(after, before)| after.saturating_sub(before)),
         })
     }
 

@@ -110,8 +110,9 @@ trait Messenger {
     /// Does what the other end may wait for, and nothing else.
     fn tend(&mut self) {}
 
-    /// System calls made, and payload bytes copied by our own code, since it was made; `None` where nobody counts.
-    fn counts(&self) -> (Option<u64>, Option<u64>);
+    /// Since it was made: system calls of its device or its own, which [`ringway_mem::calls`] has not; and payload bytes that our
+    /// own code has copied, where that is counted.
+    fn counts(&self) -> (u64, Option<u64>);
 
     /// Times the parts of a message's way.
     fn parts(&mut self, _leads: bool) -> Result<Vec<Part>, String> {

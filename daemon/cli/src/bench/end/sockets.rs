@@ -131,8 +131,8 @@ impl Messenger for SocketEnd {
         Ok(())
     }
 
-    fn counts(&self) -> (Option<u64>, Option<u64>) {
-        (Some(self.calls), Some(0))
+    fn counts(&self) -> (u64, Option<u64>) {
+        (self.calls, Some(0))
     }
 
     fn parts(&mut self, leads: bool) -> Result<Vec<Part>, String> {

@@ -136,14 +136,14 @@ impl Session {
         if let Command::Run(job) = &command {
             self.progress.point(job.test, job.bytes, job.polling, opened.path);
         }
-        let before = opened.daemons.spent();
-        opened.end.tell(&command)?;
         if matches!(command, Command::Rest) {
-            return Ok(None);
+            return opened.end.tell(&command).map(|()| None);
         }
+        let before = opened.daemons.account()?;
+        opened.end.tell(&command)?;
         let mut answer = opened.end.answer(&self.interrupt)?;
         if let Answer::Done(outcome) = &mut answer {
-            outcome.add(&opened.daemons.spent().since(before));
+            outcome.add(&opened.daemons.spent_since(&before)?);
         }
         Ok(Some(answer))
     }
