@@ -47,7 +47,7 @@ fn quick_sizes(test: Test) -> &'static [u64] {
         Test::ClientLatency => &[8, 64 * KIB],
         Test::Allreduce => &[8, 64 * KIB, MIB],
         Test::AllGather | Test::AllToAll => &[64 * KIB],
-        Test::Ring | Test::CheckedRing | Test::MessageRate => &[8],
+        Test::BareRing | Test::Ring | Test::CheckedRing | Test::MessageRate => &[8],
         Test::DaemonNoop => &[0],
     }
 }
@@ -58,7 +58,7 @@ fn full_sizes(test: Test) -> &'static [u64] {
         Test::Bandwidth => &[KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB],
         Test::ClientLatency => &[8, 512, 4 * KIB, 64 * KIB, 256 * KIB, MIB],
         Test::Allreduce | Test::AllGather | Test::AllToAll => &[8, KIB, 16 * KIB, 256 * KIB, 4 * MIB],
-        Test::Ring | Test::CheckedRing | Test::MessageRate => &[8],
+        Test::BareRing | Test::Ring | Test::CheckedRing | Test::MessageRate => &[8],
         Test::DaemonNoop => &[0],
     }
 }
@@ -77,9 +77,14 @@ impl Group {
 
     const fn tests(self) -> &'static [Test] {
         match self {
-            Self::Devices => {
-                &[Test::Ring, Test::CheckedRing, Test::Latency, Test::Bandwidth, Test::MessageRate]
-            }
+            Self::Devices => &[
+                Test::BareRing,
+                Test::Ring,
+                Test::CheckedRing,
+                Test::Latency,
+                Test::Bandwidth,
+                Test::MessageRate,
+            ],
             Self::Clients => &[Test::ClientLatency, Test::Allreduce, Test::AllGather, Test::AllToAll],
         }
     }
@@ -219,7 +224,7 @@ fn operations_of(seconds: f64, each: f64) -> u64 {
 /// Messages of one operation: a round trip has two.
 const fn messages(test: Test) -> u64 {
     match test {
-        Test::Ring | Test::CheckedRing | Test::Latency | Test::ClientLatency => 2,
+        Test::BareRing | Test::Ring | Test::CheckedRing | Test::Latency | Test::ClientLatency => 2,
         _ => 1,
     }
 }

@@ -76,9 +76,11 @@ pub(crate) struct Path {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Test {
-    /// An entry through a client's ring to another thread and back, unread: half of that.
+    /// An entry through a bare ring, which checks nothing, to another thread and back: half of that.
+    BareRing,
+    /// The same through a client's ring, which holds against a hostile peer; entries are not looked at.
     Ring,
-    /// The same, and each entry is parsed as a daemon does.
+    /// The same with validation: each entry is parsed as a daemon does.
     CheckedRing,
     /// A client's call that asks its daemon for nothing: the whole round trip.
     DaemonNoop,
@@ -191,6 +193,7 @@ impl Test {
     /// Its name in `bench.json`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::BareRing => "bare_ring",
             Self::Ring => "ring",
             Self::CheckedRing => "checked_ring",
             Self::DaemonNoop => "daemon_noop",

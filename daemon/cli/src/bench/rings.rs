@@ -16,6 +16,7 @@ use ringway_ring::{ClientRings, DaemonRings, Geometry};
 use ringway_types::{DataType, Operation, Reduction};
 
 use super::{
+    bare_ring::{self, BareRing},
     costs::Spent,
     pair::{Measured, Task},
     result::{Percentiles, Test},
@@ -23,7 +24,7 @@ use super::{
 use crate::perf::place;
 
 /// Tests of rings.
-pub(super) const TESTS: [Test; 2] = [Test::Ring, Test::CheckedRing];
+pub(super) const TESTS: [Test; 3] = [Test::BareRing, Test::Ring, Test::CheckedRing];
 /// Entries of a ring.
 const CAPACITY: u32 = 256;
 
@@ -87,22 +88,41 @@ fn round_trips(rings: &mut ClientRings, count: u64) -> Result<Vec<f64>, String> 
 
 /// Measures a ring once, on two processors.
 pub(super) fn run(task: &Task) -> Result<Measured, String> {
+    if task.test == Test::BareRing {
+        let (there, back) = (BareRing::new(), BareRing::new());
+        let echo = |stop: &AtomicBool| bare_ring::echo(&there, &back, stop);
+        return between_threads(task, echo, || Ok(bare_ring::round_trips(&there, &back, task.operations)));
+    }
     let geometry = Geometry::new(CAPACITY, 2 * CAPACITY, 0).map_err(|e| e.to_string())?;
     let memory = |bytes| Mapping::private(bytes).map(Arc::new).map_err(|e| e.to_string());
     let (c, d) = (memory(geometry.client_bytes())?, memory(geometry.daemon_bytes())?);
     let mut client = ClientRings::attach(&c, &d, geometry).map_err(|e| e.to_string())?;
     let mut daemon = DaemonRings::attach(&c, &d, geometry).map_err(|e| e.to_string())?;
+    let is_checked = task.test == Test::CheckedRing;
+    between_threads(
+        task,
+        move |stop| serve(&mut daemon, is_checked, stop),
+        || round_trips(&mut client, task.operations),
+    )
+}
+
+/// Runs one side on one processor until the other, which gives the times, is done.
+fn between_threads(
+    task: &Task,
+    serve: impl FnOnce(&AtomicBool) + Send,
+    ask: impl FnOnce() -> Result<Vec<f64>, String> + Send,
+) -> Result<Measured, String> {
     let (stop, processors) = (AtomicBool::new(false), place::processors());
     let before = Spent::by_this_process();
     let begun = Instant::now();
     let times = thread::scope(|scope| {
         scope.spawn(|| {
             place::pin(1, &processors);
-            serve(&mut daemon, task.test == Test::CheckedRing, &stop);
+            serve(&stop);
         });
         let asking = scope.spawn(|| {
             place::pin(0, &processors);
-            let times = round_trips(&mut client, task.operations);
+            let times = ask();
             stop.store(true, Ordering::Relaxed);
             times
         });

@@ -4,9 +4,10 @@ use super::result::{Costs, Point, Report, Test};
 use crate::{output, perf::significant};
 
 /// The tests, with what their operation is.
-const TESTS: [(Test, &str); 10] = [
-    (Test::Ring, "a client's ring, entries unread, half round trip"),
-    (Test::CheckedRing, "a client's ring, entries parsed, half round trip"),
+const TESTS: [(Test, &str); 11] = [
+    (Test::BareRing, "bare ring, half round trip"),
+    (Test::Ring, "client's ring, half round trip"),
+    (Test::CheckedRing, "ring with validation, half round trip"),
     (Test::DaemonNoop, "a call that asks the daemon for nothing"),
     (Test::Latency, "device to device, half round trip"),
     (Test::Bandwidth, "device to device, one way"),

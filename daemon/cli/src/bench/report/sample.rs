@@ -98,8 +98,12 @@ fn points(model: &Model, test: Test, into: &mut Vec<Point>) {
 }
 
 fn layers() -> Vec<Point> {
-    let layers =
-        [(Test::Ring, 0.08, "ring"), (Test::CheckedRing, 0.11, "ring"), (Test::DaemonNoop, 0.27, "daemon")];
+    let layers = [
+        (Test::BareRing, 0.05, "ring"),
+        (Test::Ring, 0.08, "ring"),
+        (Test::CheckedRing, 0.11, "ring"),
+        (Test::DaemonNoop, 0.27, "daemon"),
+    ];
     layers.map(|(test, p50_us, path)| point(test, path, Polling::Spin, 0, p50_us)).to_vec()
 }
 

@@ -161,7 +161,7 @@ fn steps(view: &View<'_>) -> Option<Section> {
 }
 
 fn layers(view: &View<'_>) -> Option<Section> {
-    const LAYERS: [Test; 3] = [Test::Ring, Test::CheckedRing, Test::DaemonNoop];
+    const LAYERS: [Test; 4] = [Test::BareRing, Test::Ring, Test::CheckedRing, Test::DaemonNoop];
     let mut section = Section::new("What the layers add");
     let told = view.points(Test::DaemonNoop).filter_map(|noop| {
         let ring = view.points(Test::Ring).find(|ring| ring.polling == noop.polling)?;
@@ -173,7 +173,19 @@ fn layers(view: &View<'_>) -> Option<Section> {
             unit::number(ratio)
         ))
     });
-    section.list(told.collect());
+    let p50 = |test| Some(view.points(test).next()?.time_us.p50);
+    let adds =
+        |more: Option<f64>, less: Option<f64>| more.zip(less).map(|(more, less)| unit::time(more - less));
+    let protection =
+        adds(p50(Test::Ring), p50(Test::BareRing)).zip(adds(p50(Test::CheckedRing), p50(Test::Ring)));
+    let protection = protection.map(|(ring, validation)| {
+        format!(
+            "One way through a bare ring of two threads that trust each other takes {}; that a client's ring holds against a \
+             hostile peer and completes what was submitted adds {ring}, validation of what is submitted {validation}.",
+            p50(Test::BareRing).map_or_else(String::new, unit::time)
+        )
+    });
+    section.list(protection.into_iter().chain(told).collect());
     let points = LAYERS.into_iter().flat_map(|test| fields::in_order(view, test, None));
     section.table(fields::table(view, "", fields::LAYERS, points));
     section.if_any()

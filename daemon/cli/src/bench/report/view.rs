@@ -156,8 +156,9 @@ pub(super) fn millions_a_second(point: &Point) -> Option<f64> {
 /// What a test measures, for people.
 pub(super) const fn title(test: Test) -> &'static str {
     match test {
+        Test::BareRing => "Bare ring, half round trip",
         Test::Ring => "Client's ring, half round trip",
-        Test::CheckedRing => "Client's ring, entries parsed, half round trip",
+        Test::CheckedRing => "Ring with validation, half round trip",
         Test::DaemonNoop => "Daemon that is asked for nothing, round trip",
         Test::Latency => "Device to device, half round trip",
         Test::Bandwidth => "Device to device, bandwidth",
@@ -169,7 +170,8 @@ pub(super) const fn title(test: Test) -> &'static str {
     }
 }
 
-pub(super) const TESTS: [Test; 10] = [
+pub(super) const TESTS: [Test; 11] = [
+    Test::BareRing,
     Test::Ring,
     Test::CheckedRing,
     Test::DaemonNoop,
