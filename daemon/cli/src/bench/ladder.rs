@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
+    end::Tool,
     interrupt::Interrupt,
     pair::{Measured, Task},
     paths::OpenPath,
@@ -97,6 +98,7 @@ pub(super) type Key = (Test, u64, Polling, &'static str);
 #[derive(Debug)]
 pub(super) struct Ladder {
     pub(super) paths: Vec<OpenPath>,
+    pub(super) tools: Vec<(&'static Tool, OpenPath)>,
     pub(super) amount: Amount,
     found: BTreeMap<Key, Vec<Measured>>,
     /// How many operations take as long as a measurement is to.
@@ -112,6 +114,7 @@ impl Ladder {
     pub(super) const fn new(amount: Amount) -> Self {
         Self {
             paths: Vec::new(),
+            tools: Vec::new(),
             amount,
             found: BTreeMap::new(),
             operations: BTreeMap::new(),
@@ -139,48 +142,91 @@ impl Ladder {
 
     /// One test: at each size and manner of waiting all paths, one after the other.
     fn rung(&mut self, test: Test, interrupt: &Interrupt, progress: &Progress) {
-        let Self { paths, amount, found, operations, failures, .. } = self;
-        for &bytes in (amount.sizes)(test) {
+        for &bytes in (self.amount.sizes)(test) {
             for polling in [Polling::Spin, Polling::Adaptive, Polling::Block] {
-                let mut once =
-                    |name: &'static str, run: &mut dyn FnMut(&Task) -> Result<Measured, String>| {
-                        if interrupt.came() {
-                            return;
-                        }
-                        progress.point(test, bytes, polling, name);
-                        let key = (test, bytes, polling, name);
-                        match measure(key, amount.seconds, operations, run) {
-                            Ok(measured) => found.entry(key).or_default().push(measured),
-                            Err(_) if interrupt.came() => {}
-                            Err(why) => {
-                                let text = format!(
-                                    "{} over {name}, {bytes} B, {}: {why}",
-                                    test.name(),
-                                    polling.name()
-                                );
-                                progress.note(&text);
-                                failures.push(text);
-                            }
-                        }
-                    };
+                let task = Task { test, bytes, operations: FIRST_OPERATIONS, polling, load: 1.0 };
                 if rings::TESTS.contains(&test) {
                     if polling == Polling::Spin && place::processors().len() > 1 {
-                        once("ring", &mut |task| rings::run(task));
+                        self.measured(&task, "ring", interrupt, progress, rings::run);
                     }
                     continue;
                 }
-                for path in
-                    paths.iter_mut().filter(|path| path.pollings.contains(&polling) && path.ends.works())
-                {
-                    once(path.name, &mut |task| path.ends.run(task));
+                // They are with us again at once.
+                let mut paths = std::mem::take(&mut self.paths);
+                for path in paths.iter_mut().filter(|path| path.can(polling)) {
+                    self.measured(&task, path.name, interrupt, progress, |task| path.ends.run(task));
                 }
+                self.paths = paths;
+                let mut tools = std::mem::take(&mut self.tools);
+                for (tool, path) in tools.iter_mut().filter(|(_, path)| path.can(polling)) {
+                    if (tool.test, tool.beside_bytes) == (test, bytes) {
+                        self.ask(tool, path, interrupt, progress);
+                    }
+                }
+                self.tools = tools;
+            }
+        }
+    }
+
+    /// Measures a point once.
+    fn measured(
+        &mut self,
+        task: &Task,
+        path: &'static str,
+        interrupt: &Interrupt,
+        progress: &Progress,
+        mut run: impl FnMut(&Task) -> Result<Measured, String>,
+    ) {
+        let key = (task.test, task.bytes, task.polling, path);
+        if interrupt.came() {
+            return;
+        }
+        progress.point(task.test, task.bytes, task.polling, path);
+        let measured = measure(key, self.amount.seconds, &mut self.operations, &mut run);
+        self.keep(key, measured, interrupt, progress);
+    }
+
+    /// Has a tool measure once, in the time that it takes.
+    fn ask(&mut self, tool: &Tool, path: &mut OpenPath, interrupt: &Interrupt, progress: &Progress) {
+        let key = (tool.test, tool.bytes, Polling::Block, path.name);
+        if interrupt.came() {
+            return;
+        }
+        progress.line(&format!("{} measures", path.name));
+        let (test, bytes, polling, _) = key;
+        let measured = path.ends.run(&Task { test, bytes, operations: 1, polling, load: 1.0 });
+        self.keep(key, measured, interrupt, progress);
+    }
+
+    fn keep(
+        &mut self,
+        key: Key,
+        measured: Result<Measured, String>,
+        interrupt: &Interrupt,
+        progress: &Progress,
+    ) {
+        match measured {
+            Ok(measured) => self.found.entry(key).or_default().push(measured),
+            Err(_) if interrupt.came() => {}
+            Err(why) => {
+                let (test, bytes, polling, path) = key;
+                let text = format!("{} over {path}, {bytes} B, {}: {why}", test.name(), polling.name());
+                progress.note(&text);
+                self.failures.push(text);
             }
         }
     }
 
     /// What was found.
     pub(super) fn points(&self) -> Vec<Point> {
-        self.found.iter().map(|(key, rounds)| point(key, rounds)).collect()
+        let own = self.found.iter().filter(|(key, _)| Tool::named(key.3).is_none());
+        own.map(|(key, rounds)| point(key, rounds)).collect()
+    }
+
+    /// What a tool found. What it costs was not counted.
+    pub(super) fn reference(&self, tool: &Tool) -> Option<Point> {
+        let (key, rounds) = self.found.iter().find(|(key, _)| key.3 == tool.name)?;
+        Some(Point { costs: Costs::default(), ..point(key, rounds) })
     }
 }
 

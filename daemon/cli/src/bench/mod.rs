@@ -33,14 +33,14 @@ use std::{
 use clap::{Args, Subcommand};
 
 use self::{
-    end::Part,
+    end::{Part, TOOLS, Tool},
     far::Far,
     interrupt::Interrupt,
     ladder::{Amount, Group, Ladder},
     paths::{Between, Definition, OpenPath, PATHS},
     polling::Curve,
     progress::Progress,
-    result::{FORMAT, Report, Settings, Spread},
+    result::{FORMAT, Reference, Report, Settings, Spread},
 };
 use crate::{local::cluster::Network, output, perf::place};
 
@@ -76,7 +76,7 @@ pub struct BenchArgs {
     /// Where the report goes: bench.html, bench.md, bench.json and bench.svg.
     #[arg(short, long, value_name = "DIR", default_value = "ringway-bench")]
     output: PathBuf,
-    /// Only these paths, separated by commas.
+    /// Only these paths, and tools as references, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = paths::names())]
     paths: Vec<String>,
     /// What is between the two ends.
@@ -174,15 +174,22 @@ fn measure(
     let (rounds, seconds) = (amount.rounds, amount.seconds);
     let (name, mtu_bytes) = between.describe();
     let mut ladder = Ladder::new(amount);
-    let (mut missing, mut parts) = (BTreeMap::new(), Vec::new());
+    let (mut missing, mut parts, mut references) = (BTreeMap::new(), Vec::new(), Vec::new());
     for group in Group::ALL {
         ladder.paths = open(args, group, between, &mut missing, interrupt, progress);
+        if group == Group::Devices {
+            (ladder.tools, references) = open_tools(args, between, interrupt, progress);
+        }
         ladder.climb(group, interrupt, progress);
         if group == Group::Devices {
             parts = self::parts(&mut ladder);
         }
         // The other group's ends have the same addresses, and nothing else runs while daemons are measured that poll.
         ladder.paths.clear();
+        ladder.tools.clear();
+    }
+    for reference in &mut references {
+        reference.point = Tool::named(&reference.name).and_then(|tool| ladder.reference(tool));
     }
     let mut curve = Curve::default();
     if args.paths.is_empty() && !interrupt.came() {
@@ -208,14 +215,49 @@ fn measure(
         paths: wanted(args).map(|path| path.describe(missing.remove(path.name))).collect(),
         steps: steps::steps(&points, &parts, hand_over_ns),
         points,
+        references,
         polling: curve.points,
     })
 }
 
+impl BenchArgs {
+    fn wants(&self, name: &str) -> bool {
+        self.paths.is_empty() || self.paths.iter().any(|path| path == name)
+    }
+}
+
 /// The paths that were asked for.
 fn wanted(args: &BenchArgs) -> impl Iterator<Item = &'static Definition> {
-    let is_named = |name: &str| args.paths.is_empty() || args.paths.iter().any(|path| path == name);
-    PATHS.iter().filter(move |path| is_named(path.name))
+    PATHS.iter().filter(|path| args.wants(path.name))
+}
+
+/// Opens the tools that were asked for and are installed at both ends; says of the others why not.
+fn open_tools(
+    args: &BenchArgs,
+    between: &Between,
+    interrupt: &Interrupt,
+    progress: &Progress,
+) -> (Vec<(&'static Tool, OpenPath)>, Vec<Reference>) {
+    let (mut open, mut references) = (Vec::new(), Vec::new());
+    for tool in TOOLS.iter().filter(|tool| args.wants(tool.name)) {
+        if interrupt.came() {
+            break;
+        }
+        let opened = tool.version().and_then(|version| {
+            open.push((tool, paths::between_tools(tool, between, interrupt)?));
+            Ok(version)
+        });
+        let (version, missing) = match opened {
+            Ok(version) => (version, None),
+            Err(why) => (String::new(), Some(why)),
+        };
+        if let Some(why) = &missing {
+            progress.note(&format!("{} is not a reference: {why}", tool.name));
+        }
+        let (name, description) = (tool.name.to_owned(), tool.description.to_owned());
+        references.push(Reference { name, description, version, missing, point: None });
+    }
+    (open, references)
 }
 
 /// Opens the ends of a group on every path that was asked for and works; says of the others why not.

@@ -146,7 +146,7 @@ impl Ends {
             interrupts: leader.spent.interrupts,
         };
         Ok(Measured {
-            operations,
+            operations: leader.operations,
             seconds: leader.seconds,
             time_us: leader.time_us,
             spent,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::{
     daemons::Daemons,
-    end::Kind,
+    end::{Kind, TOOLS, Tool},
     end_process::EndProcess,
     far::{Far, FarKind},
     interrupt::Interrupt,
@@ -146,7 +146,7 @@ pub(super) fn named(name: &str) -> Option<&'static Definition> {
 
 /// Names that `--paths` takes.
 pub(super) fn names() -> Vec<&'static str> {
-    PATHS.iter().map(|path| path.name).collect()
+    PATHS.iter().map(|path| path.name).chain(TOOLS.iter().map(|tool| tool.name)).collect()
 }
 
 /// Where the ends of all paths are.
@@ -229,6 +229,13 @@ pub(super) struct OpenPath {
     _cluster: Option<Cluster>,
 }
 
+impl OpenPath {
+    /// Whether it can still be measured, waiting in this manner.
+    pub(super) fn can(&self, polling: Polling) -> bool {
+        self.pollings.contains(&polling) && self.ends.works()
+    }
+}
+
 fn here(place: usize, kind: Kind, namespace: Option<&Namespace>) -> Result<End, String> {
     Ok(End::Here(EndProcess::start(place, namespace)?, kind))
 }
@@ -259,6 +266,30 @@ pub(super) fn between_devices(
 
 fn far_end(path: &Definition, far: &Far, kind: FarKind) -> End {
     End::There(far.end(path.name, kind))
+}
+
+/// Another tool's client and server.
+pub(super) fn between_tools(
+    tool: &'static Tool,
+    between: &Between,
+    interrupt: &Interrupt,
+) -> Result<OpenPath, String> {
+    let kind = |address, serves| Kind::Tool { name: tool.name.to_owned(), address, serves };
+    let (ends, place) = match between {
+        Between::Here(network) => {
+            let place = Place::of(*network)?;
+            let [first, second] = place.addresses;
+            let client = here(0, kind(first, false), place.namespaces.first())?;
+            (vec![client, here(1, kind(second, true), place.namespaces.get(1))?], Some(place))
+        }
+        Between::Machines(far) => (
+            vec![here(0, kind(far.local, false), None)?, End::There(far.end(tool.name, FarKind::Tool))],
+            None,
+        ),
+    };
+    let ends = Ends::start(ends, Daemons::default(), interrupt)?;
+    let pollings = vec![Polling::Block];
+    Ok(OpenPath { name: tool.name, ends, pollings, _place: place, _cluster: None })
 }
 
 /// Two clients: of one daemon for the cell, else each of its own.

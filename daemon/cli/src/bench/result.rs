@@ -26,6 +26,9 @@ pub(crate) struct Report {
     pub(crate) hand_over_ns: Option<Spread>,
     pub(crate) paths: Vec<Path>,
     pub(crate) points: Vec<Point>,
+    /// What other tools found over the same link, by turns with all paths.
+    #[serde(default)]
+    pub(crate) references: Vec<Reference>,
     pub(crate) polling: Vec<PollingPoint>,
     pub(crate) steps: Vec<Step>,
 }
@@ -163,6 +166,19 @@ pub(crate) struct Costs {
     pub(crate) interrupts: Option<f64>,
     /// Bytes that our own code copied for each byte of payload. What the kernel copies is in [`Path::kernel_copies`].
     pub(crate) copies: Option<f64>,
+}
+
+/// Another tool that measures sockets.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Reference {
+    pub(crate) name: String,
+    /// What it measures.
+    pub(crate) description: String,
+    /// As it says it.
+    pub(crate) version: String,
+    /// Why it did not measure; `None` when it did.
+    pub(crate) missing: Option<String>,
+    pub(crate) point: Option<Point>,
 }
 
 /// A client that calls its daemon now and then.

@@ -49,9 +49,20 @@ pub(super) fn print(report: &Report) {
             line.median, line.least, line.most
         ));
     }
+    for reference in &report.references {
+        if let Some(point) = &reference.point {
+            output::line(&format!("# beside that: {} ({})", reference.name, reference.description));
+            output::line(&row(cells(point)));
+        }
+    }
     for path in &report.paths {
         if let Some(why) = &path.missing {
             output::line(&format!("# not measured: {}: {why}", path.name));
+        }
+    }
+    for reference in &report.references {
+        if let Some(why) = &reference.missing {
+            output::line(&format!("# no reference: {}: {why}", reference.name));
         }
     }
     if !report.complete {

@@ -1,6 +1,6 @@
 //! `ringway bench`: a report of what was really measured, and only of that.
 
-use std::{fs, time::Duration};
+use std::{fs, process::Command, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -36,7 +36,8 @@ fn every_path_is_measured_and_every_file_written() {
         assert_eq!(path["missing"], Value::Null, "{path}");
     }
     for (test, paths) in [
-        ("ring", &["ring"][..]),
+        ("bare_ring", &["ring"][..]),
+        ("ring", &["ring"]),
         ("checked_ring", &["ring"]),
         ("latency", &["shm", "roce-udp", "tcp", "tcp-epoll", "sockets"]),
         ("bandwidth", &["shm", "roce-udp", "tcp", "tcp-epoll", "sockets"]),
@@ -57,6 +58,7 @@ fn every_path_is_measured_and_every_file_written() {
                 );
                 assert!(point["goodput_gb_s"].as_f64() > Some(0.0), "{point}");
                 assert!(point["costs"]["cpu_s_per_million"].as_f64() > Some(0.0), "{point}");
+                assert!(point["costs"]["system_calls"].is_number(), "{point}");
             }
         }
     }
@@ -83,6 +85,43 @@ fn system_calls_are_counted() {
     }
 }
 
+/// Without a fault on its way each byte is copied into a frame and out of one.
+#[test]
+fn copies_of_the_roce_device_are_counted() {
+    let folder = Folder::new();
+    bench(&folder, &["--paths", "roce-udp"]).success();
+    let found = report(&folder);
+    let large = |point: &&&Value| point["bytes"] == 1 << 20;
+    for point in points(&found, "bandwidth", "roce-udp").iter().filter(large) {
+        let copies = point["costs"]["copies"].as_f64().expect("counted");
+        assert!((1.99..2.5).contains(&copies), "{point}");
+    }
+}
+
+/// Where they are installed, with bare sockets beside them.
+#[test]
+fn references_are_measured_or_said_to_be_missing() {
+    let folder = Folder::new();
+    let ended = bench(&folder, &["--paths", "sockets,iperf3,sockperf"]).success();
+    let found = report(&folder);
+    let page = fs::read_to_string(folder.join("report/bench.md")).expect("bench.md");
+    for (at, name) in ["iperf3", "sockperf"].into_iter().enumerate() {
+        let reference = &found["references"][at];
+        assert_eq!(reference["name"], name);
+        let is_installed = Command::new(name).arg("--version").output().is_ok();
+        let missing = reference["missing"].as_str();
+        assert_eq!(
+            (missing.is_none(), reference["point"].is_object()),
+            (is_installed, is_installed),
+            "{}",
+            ended.err
+        );
+        assert!(missing.is_none_or(|why| why.contains("not installed")), "{reference}");
+        assert_mentions(&page, &["Beside other tools", name]);
+        assert!(points(&found, "latency", name).is_empty());
+    }
+}
+
 /// Hundredths of a second that a process has worked for.
 fn ticks(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
@@ -103,7 +142,7 @@ fn an_interrupt_keeps_what_was_measured() {
     assert_eq!(ended.status.code(), Some(130), "{}", ended.err);
     let found = report(&folder);
     assert_eq!(found["complete"], Value::Bool(false));
-    assert!(!points(&found, "ring", "ring").is_empty());
+    assert!(!points(&found, "bare_ring", "ring").is_empty());
     assert_mentions(&ended.out, &["interrupted"]);
 }
 

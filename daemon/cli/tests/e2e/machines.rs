@@ -233,12 +233,14 @@ fn a_server_takes_nothing_but_what_it_can_measure() {
         json!({ "Run": { "test": "latency", "bytes": bytes, "operations": operations, "polling": "block",
             "leads": true, "load": 1.0 } })
     };
-    let someone = json!({ "Client": { "id": "0123", "key": "../../etc/passwd" } });
+    let id = format!("{}@127.0.0.1:7411", "01".repeat(16));
+    let someone = |id: &str| json!({ "Client": { "id": id, "key": "../../etc/passwd" } });
     let daemon = json!({ "Open": { "Client": { "socket": "/run/x", "id": "0", "rank": 0, "size": 1 } } });
     for (number, (order, why)) in [
         (open("/bin/sh", json!("Device")), "no path"),
         (open("cell", json!("Device")), "no device"),
-        (open("tcp", someone), "64 hex digits"),
+        (open("tcp", someone(&id)), "64 hex digits"),
+        (open("tcp", someone(&id.replace("127", "10"))), "at the client's address"),
         (tell(json!("Rest")), "no end"),
         (open("sockets", json!("Device")), ""),
         (open("sockets", json!("Device")), "a number of its own"),

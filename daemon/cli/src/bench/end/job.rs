@@ -33,6 +33,7 @@ pub(in crate::bench) struct Job {
 /// What an end saw.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(in crate::bench) struct Outcome {
+    pub(in crate::bench) operations: u64,
     pub(in crate::bench) seconds: f64,
     pub(in crate::bench) time_us: Percentiles,
     pub(in crate::bench) spent: Spent,
@@ -51,6 +52,9 @@ impl Outcome {
 impl Job {
     /// Does its part.
     pub(super) fn run(&self, messenger: &mut dyn Messenger) -> Result<Outcome, String> {
+        if let Some(measured) = messenger.measure(self) {
+            return measured;
+        }
         messenger.set_polling(self.polling)?;
         let mut times = Vec::with_capacity(if self.leads { self.operations as usize } else { 0 });
         self.meet(messenger)?;
@@ -69,6 +73,7 @@ impl Job {
         let (calls_after, copied_after) = messenger.counts();
         spent.system_calls += calls_after.saturating_sub(calls);
         Ok(Outcome {
+            operations: self.operations,
             seconds,
             time_us: Percentiles::of(&mut times),
             spent,

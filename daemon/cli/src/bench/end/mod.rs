@@ -5,6 +5,7 @@ mod device;
 mod job;
 mod make;
 mod sockets;
+mod tool;
 
 use std::{
     io::{self, BufRead as _, Write as _},
@@ -18,11 +19,12 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use self::{client::ClientEnd, device::DeviceEnd, job::Outcome, sockets::SocketEnd};
+use self::{client::ClientEnd, device::DeviceEnd, job::Outcome, sockets::SocketEnd, tool::ToolEnd};
 use super::result::{Polling, Test};
 use crate::perf::place;
 
 pub(super) use job::{Job, Outcome as EndOutcome};
+pub(super) use tool::{TOOLS, Tool};
 
 /// The hidden first argument under which this program is an end.
 pub const END: &str = "internal-bench-end";
@@ -57,6 +59,8 @@ pub(super) enum Kind {
     Sockets { address: IpAddr },
     /// A client of a daemon, a rank of a communicator.
     Client { socket: PathBuf, id: String, rank: u32, size: u32 },
+    /// Another tool's server, or its client.
+    Tool { name: String, address: IpAddr, serves: bool },
 }
 
 /// What the other end must know to connect.
@@ -113,6 +117,11 @@ trait Messenger {
     /// Since it was made: system calls of its device or its own, which [`ringway_mem::calls`] has not; and payload bytes that our
     /// own code has copied, where that is counted.
     fn counts(&self) -> (u64, Option<u64>);
+
+    /// Does a job in a way of its own.
+    fn measure(&mut self, _job: &Job) -> Option<Result<Outcome, String>> {
+        None
+    }
 
     /// Times the parts of a message's way.
     fn parts(&mut self, _leads: bool) -> Result<Vec<Part>, String> {
@@ -193,6 +202,11 @@ fn open(kind: Kind) -> Result<(Box<dyn Messenger>, Address), String> {
         }
         Kind::Sockets { address } => {
             let end = SocketEnd::open(address)?;
+            let address = end.address();
+            Ok((Box::new(end), address))
+        }
+        Kind::Tool { name, address, serves } => {
+            let end = ToolEnd::open(&name, address, serves)?;
             let address = end.address();
             Ok((Box::new(end), address))
         }

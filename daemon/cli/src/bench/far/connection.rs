@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::net::sockopt;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::bench::interrupt::Interrupt;
@@ -16,6 +17,9 @@ const LINE_BYTES_MAX: usize = 1 << 16;
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the other program may leave what is written unread.
 const WRITING: Duration = Duration::from_secs(10);
+/// After so much silence the other host is asked whether it is there, and as often as this before it counts as gone.
+const ASKING: Duration = Duration::from_secs(5);
+const ASKED: u32 = 4;
 
 /// A connection, with what was read beyond the last line.
 #[derive(Debug)]
@@ -33,6 +37,10 @@ impl Connection {
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(LOOK))?;
             stream.set_write_timeout(Some(WRITING))?;
+            sockopt::set_socket_keepalive(&stream, true)?;
+            sockopt::set_tcp_keepidle(&stream, ASKING)?;
+            sockopt::set_tcp_keepintvl(&stream, ASKING)?;
+            sockopt::set_tcp_keepcnt(&stream, ASKED)?;
             Ok((stream.local_addr()?.ip(), stream.peer_addr()?))
         };
         let (local, peer) = prepare().map_err(|e: std::io::Error| format!("the connection failed: {e}"))?;
@@ -41,7 +49,7 @@ impl Connection {
 
     /// The largest packet that the way to the peer carries, where the system tells.
     pub(super) fn mtu_bytes(&self) -> Option<u32> {
-        rustix::net::sockopt::ip_mtu(&self.stream).ok()
+        sockopt::ip_mtu(&self.stream).ok()
     }
 
     pub(super) fn send<T: Serialize>(&mut self, what: &T) -> Result<(), String> {
@@ -78,7 +86,7 @@ impl Connection {
                 Ok(0) => return Ok(None),
                 Ok(count) => self.unread.extend(chunk.iter().take(count)),
                 Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
+                    ErrorKind::WouldBlock | ErrorKind::Interrupted => {}
                     ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => return Ok(None),
                     _ => return Err(format!("the connection failed: {error}")),
                 },

@@ -8,10 +8,15 @@ mod connection;
 mod server;
 mod session;
 
+use std::net::IpAddr;
+
+use ringway_client::UniqueId;
+use ringway_roce::RoceEndpoint;
+use ringway_verbs::Endpoint;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    end::{Answer, Command, Job, MESSAGE_BYTES_MAX},
+    end::{Address, Answer, Command, Job, MESSAGE_BYTES_MAX},
     ladder::OPERATIONS_MAX,
     result::Machine,
 };
@@ -66,6 +71,8 @@ pub(super) enum Order {
 pub(super) enum FarKind {
     /// A device or a socket in a process.
     Device,
+    /// The server of another tool, which the path is named after.
+    Tool,
     /// The second rank of this communicator, client of a daemon with this cluster key.
     Client { id: String, key: String },
 }
@@ -78,8 +85,6 @@ struct Reply {
 
 /// The most ends that a client can have open.
 const ENDS_MAX: usize = 32;
-/// The longest communicator id and cluster key that are taken.
-const TEXT_BYTES_MAX: usize = 256;
 
 impl Greeting {
     fn own(refused: Option<String>) -> Self {
@@ -100,11 +105,12 @@ impl Greeting {
 }
 
 impl FarKind {
-    fn check(&self) -> Result<(), String> {
+    /// Whether a client at this address may have it: the communicator's root is its own daemon.
+    fn check(&self, client: IpAddr) -> Result<(), String> {
         let Self::Client { id, key } = self else { return Ok(()) };
-        let is_id = id.len() <= TEXT_BYTES_MAX && id.chars().all(|c| c.is_ascii_graphic());
-        if !is_id {
-            return Err("not a communicator's id".to_owned());
+        let root = id.parse::<UniqueId>().map_err(|e| e.to_string())?.root;
+        if root.is_none_or(|root| root.ip() != client) {
+            return Err(format!("the communicator's root must be at the client's address, {client}"));
         }
         if key.len() != 64 || !key.chars().all(|c| c.is_ascii_hexdigit()) {
             return Err("a cluster key is 64 hex digits".to_owned());
@@ -113,10 +119,11 @@ impl FarKind {
     }
 }
 
-/// A command as the far end is told it: nothing that its process could not do, never as the end that leads.
-fn checked(command: Command) -> Result<Command, String> {
+/// A command as the far end of a path is told it: nothing that its process could not do, never as the end that leads, and with
+/// nobody but the client.
+fn checked(command: Command, path: &str, client: IpAddr) -> Result<Command, String> {
     match command {
-        Command::Connect { peer, .. } if peer.endpoint.len() <= TEXT_BYTES_MAX => {
+        Command::Connect { peer, .. } if leads_to(&peer, path, client) => {
             Ok(Command::Connect { peer, active: false })
         }
         Command::Run(job) if job.bytes <= MESSAGE_BYTES_MAX && job.operations <= OPERATIONS_MAX => {
@@ -130,6 +137,19 @@ fn checked(command: Command) -> Result<Command, String> {
     }
 }
 
+/// Whether what goes to this address goes to the client. RoCE's packets go wherever it says; other far ends are connected to,
+/// and clients of daemons have none.
+fn leads_to(address: &Address, path: &str, client: IpAddr) -> bool {
+    let endpoint = Endpoint::new(&address.endpoint);
+    match endpoint {
+        Some(endpoint) if path.starts_with("roce") && !endpoint.as_bytes().is_empty() => {
+            RoceEndpoint::decode(&endpoint).is_some_and(|roce| roce.address == client)
+        }
+        Some(_) => true,
+        None => false,
+    }
+}
+
 /// This host, this boot and this network namespace, as far as the system tells: where two are the same, processes can share
 /// memory over the `shm` device.
 pub(super) fn place() -> String {
@@ -140,13 +160,17 @@ pub(super) fn place() -> String {
 
 #[cfg(test)]
 mod tests {
+    use ringway_wire::PathMtu;
+
     use super::{
         super::{
-            end::{Address, Kind},
+            end::Kind,
             result::{Polling, Test},
         },
         *,
     };
+
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 
     fn job(bytes: u64, operations: u64) -> Job {
         Job { test: Test::Latency, bytes, operations, polling: Polling::Spin, leads: true, load: f64::NAN }
@@ -154,6 +178,7 @@ mod tests {
 
     #[test]
     fn a_client_can_ask_for_nothing_but_a_measurement() {
+        let checked = |command| checked(command, "tcp", CLIENT);
         let Ok(Command::Run(told)) = checked(Command::Run(job(8, 100))) else { panic!("refused") };
         assert_eq!((told.leads, told.load, told.operations), (false, 1.0, 100));
         assert!(checked(Command::Run(job(MESSAGE_BYTES_MAX + 1, 1))).is_err());
@@ -161,21 +186,37 @@ mod tests {
         let socket = "/run/x.sock".into();
         let kind = Kind::Client { socket, id: String::new(), rank: 0, size: 1 };
         assert!(checked(Command::Open(kind)).is_err());
-        let peer = |length| Address { endpoint: vec![0; length], key: 0 };
-        assert!(checked(Command::Connect { peer: peer(TEXT_BYTES_MAX + 1), active: true }).is_err());
-        let connect = checked(Command::Connect { peer: peer(8), active: true });
-        assert!(matches!(connect, Ok(Command::Connect { active: false, .. })));
+    }
+
+    #[test]
+    fn an_end_is_connected_with_the_client_alone() {
+        let connect = |endpoint: &[u8], path| {
+            let peer = Address { endpoint: endpoint.to_vec(), key: 0 };
+            checked(Command::Connect { peer, active: true }, path, CLIENT)
+        };
+        assert!(matches!(connect(b"10.0.0.1:99", "sockets"), Ok(Command::Connect { active: false, .. })));
+        assert!(connect(&[0; Endpoint::CAPACITY + 1], "sockets").is_err());
+        let roce = |address: &str| {
+            let address = address.parse().expect("an address");
+            RoceEndpoint::plain(address, 7, 0, PathMtu::Mtu1024, 1).expect("an endpoint").encode()
+        };
+        assert!(connect(roce("10.0.0.1").as_bytes(), "roce-udp").is_ok());
+        assert!(connect(roce("10.0.0.9").as_bytes(), "roce-udp").is_err());
+        assert!(connect(b"10.0.0.1:99", "roce-xdp").is_err());
     }
 
     #[test]
     fn ids_and_keys_are_what_they_should_be() {
-        let kind = |id: &str, key: &str| FarKind::Client { id: id.to_owned(), key: key.to_owned() };
-        let key = "0f".repeat(32);
-        assert!(kind("0123@10.0.0.1:7411", &key).check().is_ok());
-        for (id, key) in [("a b", &*key), ("a\n", &key), ("a", "0f"), ("a", &"zz".repeat(32))] {
-            assert!(kind(id, key).check().is_err(), "{id} {key}");
+        let secret = "0123456789abcdef".repeat(2);
+        let kind = |id: String, key: &str| FarKind::Client { id, key: key.to_owned() }.check(CLIENT);
+        let (key, own) = ("0f".repeat(32), format!("{secret}@10.0.0.1:7411"));
+        assert_eq!(kind(own.clone(), &key), Ok(()));
+        for id in [secret.clone(), format!("{secret}@10.0.0.9:7411"), "a\n".to_owned()] {
+            assert!(kind(id, &key).is_err());
         }
-        assert!(kind(&"x".repeat(TEXT_BYTES_MAX + 1), &key).check().is_err());
+        for key in ["0f", &"zz".repeat(32)] {
+            assert!(kind(own.clone(), key).is_err(), "{key}");
+        }
     }
 
     #[test]

@@ -12,11 +12,10 @@ use super::{
 use crate::{
     bench::{
         daemons::Daemons,
-        end::{Answer, Command, Kind},
+        end::{Answer, Command, Kind, Tool},
         end_process::EndProcess,
         interrupt::Interrupt,
-        machine,
-        paths::{self, Definition},
+        machine, paths,
         progress::Progress,
     },
     local::cluster::Cluster,
@@ -25,8 +24,8 @@ use crate::{
 
 /// How long a client may take to greet.
 const GREETING: Duration = Duration::from_secs(5);
-/// How long a client may be silent, which measures things of its own meanwhile.
-const SILENCE: Duration = Duration::from_secs(120);
+/// How long a client that is there may be silent, which measures things of its own meanwhile.
+const SILENCE: Duration = Duration::from_secs(600);
 
 /// An end, with the daemon that it is a client of.
 #[derive(Debug)]
@@ -99,40 +98,44 @@ impl Session {
     }
 
     fn open(&mut self, end: u32, path: &str, kind: &FarKind) -> Result<Option<Answer>, String> {
-        kind.check()?;
-        let path = paths::named(path).ok_or("there is no path of this name here")?;
+        kind.check(self.connection.peer.ip())?;
         if self.ends.len() >= ENDS_MAX || self.ends.contains_key(&end) {
             return Err(format!("at most {ENDS_MAX} ends, each with a number of its own"));
         }
-        let between = if matches!(kind, FarKind::Device) { "devices" } else { "clients" };
-        self.progress.note(&format!("opening {} between {between}", path.name));
+        let between = if matches!(kind, FarKind::Client { .. }) { " between clients" } else { "" };
         let opened = self.start(path, kind)?;
+        self.progress.note(&format!("opening {}{between}", opened.path));
         let answer = opened.end.answer(&self.interrupt)?;
         self.ends.insert(end, opened);
         Ok(Some(answer))
     }
 
     /// Starts an end of the path, told to open.
-    fn start(&self, path: &'static Definition, kind: &FarKind) -> Result<Opened, String> {
+    fn start(&self, path: &str, kind: &FarKind) -> Result<Opened, String> {
         let local = self.connection.local;
-        let (kind, cluster) = match kind {
-            FarKind::Device => (path.kind(local)?, None),
+        let known = || paths::named(path).ok_or("there is no path of this name here");
+        let (path, kind, cluster) = match kind {
+            FarKind::Device => (known()?.name, known()?.kind(local)?, None),
+            FarKind::Tool => {
+                let name = Tool::named(path).ok_or("there is no tool of this name here")?.name;
+                (name, Kind::Tool { name: name.to_owned(), address: local, serves: true }, None)
+            }
             FarKind::Client { id, key } => {
-                let cluster = paths::daemon(path, local, key)?;
+                let cluster = paths::daemon(known()?, local, key)?;
                 let node = cluster.nodes.first().ok_or("a cluster without nodes")?;
                 let kind = Kind::Client { socket: node.socket.clone(), id: id.clone(), rank: 1, size: 2 };
-                (kind, Some(cluster))
+                (known()?.name, kind, Some(cluster))
             }
         };
         let daemons = cluster.as_ref().map(Daemons::of).transpose()?.unwrap_or_default();
         let mut end = EndProcess::start(1, None)?;
         end.tell(&Command::Open(kind))?;
-        Ok(Opened { path: path.name, end, daemons, _cluster: cluster })
+        Ok(Opened { path, end, daemons, _cluster: cluster })
     }
 
     fn tell(&mut self, end: u32, command: Command) -> Result<Option<Answer>, String> {
         let opened = self.ends.get_mut(&end).ok_or("there is no end of this number")?;
-        let command = checked(command)?;
+        let command = checked(command, opened.path, self.connection.peer.ip())?;
         if let Command::Run(job) = &command {
             self.progress.point(job.test, job.bytes, job.polling, opened.path);
         }

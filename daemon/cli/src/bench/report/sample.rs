@@ -4,8 +4,8 @@ use std::{fs, path::PathBuf};
 
 use super::{
     super::result::{
-        Costs, FORMAT, Machine, Path, Percentiles, Point, Polling, PollingPoint, Report, Settings, Spread,
-        Step, Test,
+        Costs, FORMAT, Machine, Path, Percentiles, Point, Polling, PollingPoint, Reference, Report, Settings,
+        Spread, Step, Test,
     },
     view::{POLLINGS, is_rate},
 };
@@ -131,6 +131,20 @@ fn polling_points() -> Vec<PollingPoint> {
     ]
 }
 
+fn references() -> Vec<Reference> {
+    let of = |name: &str, missing: Option<&str>, point| Reference {
+        name: name.to_owned(),
+        description: format!("what {name} does"),
+        version: format!("{name} 3.12"),
+        missing: missing.map(str::to_owned),
+        point,
+    };
+    vec![
+        of("iperf3", None, Some(point(Test::Bandwidth, "iperf3", Polling::Block, 1 << 20, 160.0))),
+        of("sockperf", Some("sockperf is not installed"), None),
+    ]
+}
+
 fn steps() -> Vec<Step> {
     let of = |path: &str, name: &str, us, how: &str| Step {
         path: path.to_owned(),
@@ -197,6 +211,7 @@ pub(in super::super) fn full() -> Report {
         hand_over_ns: Some(Spread { least: 66.0, median: 70.0, most: 81.0 }),
         paths,
         points,
+        references: references(),
         polling: polling_points(),
         steps: steps(),
     }

@@ -11,9 +11,10 @@ use super::{
 };
 
 /// In the order of the page. What has no data gives no section.
-const SECTIONS: [fn(&View<'_>) -> Option<Section>; 11] = [
+const SECTIONS: [fn(&View<'_>) -> Option<Section>; 12] = [
     headline::section,
     over_sizes,
+    references,
     wake_up::section,
     verdict::section,
     costs,
@@ -72,6 +73,39 @@ fn plots_and_numbers(view: &View<'_>, heading: &'static str, tests: &[Test]) -> 
 fn over_sizes(view: &View<'_>) -> Option<Section> {
     plots_and_numbers(view, "Time and bandwidth over the size of messages", &[Test::Latency, Test::Bandwidth])
         .if_any()
+}
+
+/// What other tools say of the same link, beside the bare sockets, which wait like them.
+fn references(view: &View<'_>) -> Option<Section> {
+    let mut section = Section::new("Beside other tools");
+    let value = |point: &Point| match is_rate(point.test) {
+        true => unit::rate(point.goodput_gb_s),
+        false => unit::time(point.time_us.p50),
+    };
+    let rows = view.report.references.iter().filter_map(|reference| {
+        let point = reference.point.as_ref()?;
+        let sockets = view.points(point.test).filter(|p| p.path == "sockets" && p.polling == point.polling);
+        let nearest = sockets.min_by_key(|p| p.bytes.abs_diff(point.bytes));
+        let ours = nearest.map(|p| format!("{} at {}", value(p), unit::size(p.bytes)));
+        Some(vec![
+            reference.name.clone(),
+            reference.version.clone(),
+            reference.description.clone(),
+            format!("{} at {}", value(point), unit::size(point.bytes)),
+            ours.unwrap_or_else(|| "-".to_owned()),
+        ])
+    });
+    let head = ["tool", "version", "what", "it says", "bare sockets, blocking"];
+    section.table(Table::new("", 3, &head).with(rows));
+    let missing = view.report.references.iter().filter_map(|reference| {
+        Some(format!("{} did not measure: {}", reference.name, reference.missing.as_ref()?))
+    });
+    section.list(missing.collect());
+    let mut section = section.if_any()?;
+    section.text(
+        "The tools took turns with all paths over the same link; they sleep while they wait, and a tool's run takes a second.",
+    );
+    Some(section)
 }
 
 fn message_rate(view: &View<'_>) -> Option<Section> {
