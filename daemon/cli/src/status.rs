@@ -81,6 +81,15 @@ fn print(status: &DaemonStatus) {
         "communicator", "ranks", "nodes", "path", "collectives", "outstanding", "algorithm"
     ));
     status.communicators.iter().for_each(communicator);
+    for one in &status.communicators {
+        for device in &one.passed_over {
+            let (group, used) = (one.group, &one.device);
+            let DeviceStatus { name, refused, .. } = device;
+            output::line(&format!(
+                "communicator {group} uses {used}; device {name} is not used for it: {refused}"
+            ));
+        }
+    }
     let counters = &status.counters;
     output::line(&format!(
         "\noperations {} submitted, {} finished, {} failed;  {} MiB read and written in cells in {} turns;  {} MiB read and \

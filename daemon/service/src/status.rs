@@ -98,6 +98,8 @@ pub struct CommunicatorStatus {
     pub local: Vec<RankStatus>,
     /// The device between its nodes; empty with one node.
     pub device: String,
+    /// Better devices of this node that are not used for it, and why.
+    pub passed_over: Vec<DeviceStatus>,
     /// Collectives finished.
     pub sequence: u64,
     /// Operations outstanding on this node.

@@ -49,6 +49,10 @@ fn each_communicator_uses_the_best_that_its_nodes_have_in_common() {
         (&["roce-udp".into(), "tcp".into()][..], &["roce-udp".into(), "tcp".into()][..])
     );
     assert_eq!(devices(&nodes[2]).0, ["tcp"]);
+    let socket = nodes[1].socket.display().to_string();
+    let shown = Program::start(&mut ringway(&["status", "--socket", &socket])).end().success().out;
+    assert_mentions(&shown, &["uses tcp; device roce-udp is not used for it: not every node has it"]);
+    assert!(!shown.contains("uses roce-udp; "), "{shown}");
     // Idle for long enough that the daemons sleep, whatever they wait for.
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_works(&mut with_roce);

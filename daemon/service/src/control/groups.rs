@@ -15,6 +15,7 @@ use super::{
     client::{self, Seat},
 };
 use crate::{
+    devices::Open,
     engine_thread::{Attach, CellCommand, Command, Event, RegionRefusal},
     membership::{GroupKey, JoinTicket, MembershipEvent},
     session::SessionKey,
@@ -97,10 +98,9 @@ impl Control {
     /// The device that speaks this protocol, which all nodes of a communicator have. Better ones of this node that are not
     /// used for it are told, with the reason.
     fn device_of(&self, group: GroupKey, protocol: &str) -> &'static str {
-        let Some(at) = self.open_devices.iter().position(|open| open.protocol == protocol) else { return "" };
-        let (better, rest) = self.open_devices.split_at(at);
-        let used = rest.first().map_or("", |open| open.name);
-        for open in better {
+        let Some(used) = self.open_devices.iter().find(|open| open.protocol == protocol) else { return "" };
+        let used = used.name;
+        for open in self.better_than(used) {
             let why = open.why_not_common();
             tracing::info!(
                 communicator = group.0,
@@ -109,6 +109,12 @@ impl Control {
             );
         }
         used
+    }
+
+    /// The open devices that this node would rather use than that of this name.
+    pub(super) fn better_than(&self, used: &str) -> impl Iterator<Item = &Open> {
+        let at = self.open_devices.iter().position(|open| open.name == used).unwrap_or(0);
+        self.open_devices.iter().take(at)
     }
 
     pub(super) fn handle_engine(&mut self, event: Event, now: Instant) {

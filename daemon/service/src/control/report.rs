@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, SealFlags, memfd_create};
 use super::Control;
 use crate::{
     session::SessionKey,
-    status::{DaemonStatus, EngineStatus, JoiningStatus, SessionStatus},
+    status::{DaemonStatus, DeviceStatus, EngineStatus, JoiningStatus, SessionStatus},
 };
 
 impl Control {
@@ -46,6 +46,15 @@ impl Control {
         });
         let (forming_here, forming_rooted) = self.membership.forming();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let mut communicators = engine.communicators;
+        for communicator in &mut communicators {
+            let better = self.better_than(&communicator.device).map(|open| DeviceStatus {
+                name: open.name.to_owned(),
+                refused: open.why_not_common().to_owned(),
+                ..DeviceStatus::default()
+            });
+            communicator.passed_over = better.collect();
+        }
         let of_devices = engine.devices.iter().filter_map(|device| device.counters.get("system_calls"));
         let system_calls = calls::made() + of_devices.sum::<u64>();
         DaemonStatus {
@@ -59,7 +68,7 @@ impl Control {
             devices: engine.devices.into_iter().chain(self.refused_devices.iter().cloned()).collect(),
             address: self.config.network.as_ref().map_or_else(String::new, |n| n.advertise.to_string()),
             sessions: sessions.collect(),
-            communicators: engine.communicators,
+            communicators,
             joining: joining.collect(),
             forming_here: count(forming_here),
             forming_rooted: count(forming_rooted),

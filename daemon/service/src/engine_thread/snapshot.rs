@@ -45,6 +45,7 @@ impl EngineThread {
             nodes: group.layout.nodes(),
             local,
             device: group.device.to_owned(),
+            passed_over: Vec::new(),
             sequence: engine.map_or(0, |e| e.sequence),
             outstanding: engine.map_or(0, |e| e.outstanding),
             current: engine.and_then(|e| e.call).map_or_else(String::new, |call| call.to_string()),
