@@ -55,18 +55,11 @@ pub(super) fn steps(points: &[Point], sockets: &[Part], hand_over_ns: Option<Spr
             Some(line),
             "handed from one processor to the other and back: half of that",
         ));
-        let bare = half(points, Test::BareRing, "ring", Polling::Spin);
-        steps.push(step(
-            "ring",
-            "the bare ring",
-            bare.map(|bare| bare - line),
-            "what is left of half a round trip through a bare ring, which checks nothing",
-        ));
         steps.push(step(
             "ring",
             "the client's ring",
-            bare.map(|bare| ring - bare),
-            "half a round trip through a client's ring, which holds against a hostile peer and completes, less that",
+            Some(ring - line),
+            "what is left of half a round trip through a client's ring",
         ));
         let checked = half(points, Test::CheckedRing, "ring", Polling::Spin);
         steps.push(step(

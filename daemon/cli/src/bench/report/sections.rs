@@ -42,6 +42,9 @@ fn subtitle(report: &Report) -> String {
     let on = if cpu.is_empty() { String::new() } else { format!(" on {cpu}") };
     let (date, took) = (unit::date(report.started_unix_s), unit::time(report.took_s * 1e6));
     let mut text = format!("Ringway {}, {date}, {kind} of {took}{on}.", report.ringway);
+    if report.server.is_some() {
+        text += &format!(" Between two machines, {}.", report.machine.network);
+    }
     if !report.complete {
         text += " It was ended before everything was measured: this is what there is.";
     }
@@ -208,8 +211,9 @@ fn layers(view: &View<'_>) -> Option<Section> {
         ))
     });
     let p50 = |test| Some(view.points(test).next()?.time_us.p50);
+    // Where a part is lost in the noise it is not told.
     let adds =
-        |more: Option<f64>, less: Option<f64>| more.zip(less).map(|(more, less)| unit::time(more - less));
+        |more: Option<f64>, less: Option<f64>| Some(more? - less?).filter(|us| *us > 0.0).map(unit::time);
     let protection =
         adds(p50(Test::Ring), p50(Test::BareRing)).zip(adds(p50(Test::CheckedRing), p50(Test::Ring)));
     let protection = protection.map(|(ring, validation)| {
