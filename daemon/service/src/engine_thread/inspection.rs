@@ -194,7 +194,10 @@ fn look(of: &GroupCell, rank: u32, inspect: Inspect, (timeout_ms, late_after_ms)
     }
     // Whoever has left published everything before.
     let left: Vec<u32> = (0..cell.ranks()).filter(|r| cell.has_left(*r)).collect();
-    let missing: Vec<u32> = (0..cell.ranks()).filter(|r| *r != rank && cell.called(*r) < sequence).collect();
+    let mut missing: Vec<u32> =
+        (0..cell.ranks()).filter(|r| *r != rank && cell.called(*r) < sequence).collect();
+    // Whom others wait for in an earlier call comes first.
+    missing.sort_by_key(|rank| cell.called(*rank));
     if let Some(rank) = missing.iter().copied().find(|rank| left.contains(rank)) {
         return Finding::Failure(Failure::Rank { rank, how: RankFailure::Left });
     }
