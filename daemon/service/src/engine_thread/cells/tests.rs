@@ -48,6 +48,11 @@ impl Tenant {
 
     /// Every rank calls a sum over its whole region, in place.
     fn call(&mut self) {
+        self.call_of(REGION);
+    }
+
+    /// The same over the first so many bytes.
+    fn call_of(&mut self, bytes: u64) {
         for (member, region) in &mut self.members {
             let place = Some(Place { region: *region, offset: 0 });
             let call = Call {
@@ -56,7 +61,7 @@ impl Tenant {
                 reduction: Some(Reduction::Sum),
                 scale: None,
                 root: 0,
-                count: REGION / 8,
+                count: bytes / 8,
                 counts: &[],
                 input: place,
                 output: place,
@@ -94,6 +99,42 @@ fn a_turn_is_bounded_and_tenants_are_served_alike() {
         assert!(a.abs_diff(b) <= QUANTUM + PIECE, "{a} and {b}");
     }
     assert!(cells.is_outstanding());
+}
+
+/// Bytes read and written for a tenant of two ranks whose words were ones, by what sums have made of them since: not by what
+/// is counted when turns are given out.
+fn done(tenant: &Tenant, regions: &HandleTable<Region>) -> u64 {
+    let sums = |(_, region): &(Member, u64)| -> u64 {
+        let mut bytes = vec![0; REGION as usize];
+        regions.get(*region).expect("registered").mapping.window(0, REGION).expect("whole").read(&mut bytes);
+        let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight")));
+        words.map(|word| u64::from(word.trailing_zeros())).sum()
+    };
+    // Every sum doubles a word: it is read once and written once.
+    tenant.members.iter().map(sums).sum::<u64>() * 16
+}
+
+#[test]
+fn jobs_of_long_and_of_short_calls_get_as_many_bytes() {
+    const SHORT: u64 = 32 << 10;
+    let (mut cells, mut regions) = setup();
+    let mut tenants = [1, 2].map(|n| Tenant::new(&mut cells, &mut regions, n, 2));
+    for (_, region) in tenants.iter().flat_map(|tenant| &tenant.members) {
+        let window = regions.get(*region).expect("registered").mapping.window(0, REGION).expect("whole");
+        window.write(&1_u64.to_le_bytes().repeat(REGION as usize / 8));
+    }
+    (0..8).for_each(|_| tenants[0].call());
+    (0..60).for_each(|_| tenants[1].call_of(SHORT));
+    let [all_long, all_short] = [8 * 4 * REGION, 60 * 4 * SHORT];
+    loop {
+        (0..8).for_each(|_| _ = cells.help(&regions));
+        let [long, short] = tenants.each_ref().map(|tenant| done(tenant, &regions));
+        if short == all_short {
+            assert!(long < all_long / 2, "the long calls are not done first: {long} bytes");
+            break;
+        }
+        assert!(long.abs_diff(short) <= QUANTUM + PIECE, "{long} and {short} bytes");
+    }
 }
 
 #[test]
