@@ -6,7 +6,7 @@ use ringway_mem::Mapping;
 use thiserror::Error;
 
 use crate::{
-    SLOTS, Signature,
+    Signature,
     layout::{EXITED, LEFT, Layout, RankWord, VERDICT},
     shape::Shape,
     shared::{Words, full_fence},
@@ -240,10 +240,5 @@ impl Cell {
     /// The last call that every rank is through with.
     pub(crate) fn consumed_by_all(&self) -> u64 {
         (0..self.ranks).map(|rank| self.consumed(rank)).min().unwrap_or(0)
-    }
-
-    /// The call after which the slot of the next one is free: `SLOTS` before it.
-    pub(crate) const fn free_until(consumed: u64) -> u64 {
-        consumed.saturating_add(SLOTS)
     }
 }

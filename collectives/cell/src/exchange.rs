@@ -62,7 +62,7 @@ impl Member {
         polls: u32,
         regions: &dyn Regions,
     ) -> Exchange {
-        if !call.is_prompt(polls) || self.cell.verdict().is_some() || !self.wait_for_room(polls) {
+        if !call.is_prompt(polls) || self.cell.verdict().is_some() || !self.wait_for_room(call, polls) {
             return Exchange::Declined;
         }
         if let Some(lanes) = call.short_lanes {
@@ -128,15 +128,15 @@ impl Member {
         }
     }
 
-    /// Whether a slot is free for the next call, polling at most so many times. Whoever fills slots faster than others
+    /// Whether there is room for the next call, polling at most so many times. Whoever fills slots faster than others
     /// empty them waits for several: looking after every call would slow the others down.
     #[inline]
-    fn wait_for_room(&mut self, polls: u32) -> bool {
-        self.room() || self.wait_for_rooms(polls)
+    fn wait_for_room(&mut self, call: &Prepared, polls: u32) -> bool {
+        self.room_for(call.is_pooled, call.puts > 0) || self.wait_for_rooms(call, polls)
     }
 
     #[cold]
-    fn wait_for_rooms(&mut self, polls: u32) -> bool {
+    fn wait_for_rooms(&mut self, call: &Prepared, polls: u32) -> bool {
         // With one poll there is no processor to wait on.
         for _ in 1..polls {
             if !self.may_get_room() {
@@ -145,7 +145,7 @@ impl Member {
             for _ in 0..PAUSES {
                 spin_loop();
             }
-            if self.room() {
+            if self.room_for(call.is_pooled, call.puts > 0) {
                 return true;
             }
         }

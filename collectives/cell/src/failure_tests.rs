@@ -6,7 +6,9 @@ use std::sync::Arc;
 use ringway_mem::{Mapping, Window};
 use ringway_types::{DataType, Operation, Reduction};
 
-use crate::{Call, Cell, Contradiction, Helper, Member, Place, Poll, Regions, Verdict, layout::RankWord};
+use crate::{
+    Call, Cell, Contradiction, Helper, Member, POOL_SLOTS, Place, Poll, Regions, Verdict, layout::RankWord,
+};
 
 const LOST: Verdict = Verdict { status: 35, rank: 1 };
 
@@ -141,6 +143,37 @@ fn a_contradiction_in_a_call_that_needs_nobody_is_found_later() {
     let call = allreduce(1);
     let sequence = members[0].begin(&call, false, &arenas).expect("room");
     assert_eq!(members[0].poll(sequence, &arenas), Poll::Mismatch { rank: 1, sequence: 1 });
+}
+
+#[test]
+fn a_root_that_is_as_far_ahead_as_the_pool_is_deep_waits_for_those_who_are_not_through() {
+    let (_, mut members, arenas) = setup();
+    let broadcast = Call { operation: Operation::Broadcast, reduction: None, ..allreduce(5000) };
+    let begin = |members: &mut [Member], rank: usize| {
+        members[rank].begin(&broadcast, false, &arenas).inspect(|sequence| {
+            assert_eq!(members[rank].poll(*sequence, &arenas), Poll::Done);
+        })
+    };
+    for sequence in 1..=POOL_SLOTS {
+        assert_eq!(begin(&mut members, 0), Some(sequence));
+    }
+    assert_eq!((begin(&mut members, 0), members[0].room_after()), (None, 1));
+    for _ in 1..=POOL_SLOTS {
+        begin(&mut members, 1).expect("it puts nothing there");
+    }
+    assert_eq!((begin(&mut members, 0), members[0].missing(1).collect::<Vec<_>>()), (None, vec![1, 2]));
+    // Rank 1 is through as far as it knows that rank 2 has called the same.
+    begin(&mut members, 2).expect("room");
+    members[1].begin(&Call::BARRIER, false, &arenas).expect("room");
+    assert_eq!(members[1].poll(POOL_SLOTS + 1, &arenas), Poll::Pending);
+    assert_eq!((begin(&mut members, 0), members[0].missing(1).collect::<Vec<_>>()), (None, vec![2]));
+    begin(&mut members, 2).expect("room");
+    for _ in 2..POOL_SLOTS {
+        begin(&mut members, 2).expect("room");
+    }
+    members[2].begin(&Call::BARRIER, false, &arenas).expect("room");
+    assert_eq!(members[2].poll(POOL_SLOTS + 1, &arenas), Poll::Pending);
+    assert!(members[0].begin(&Call::BARRIER, false, &arenas).is_some());
 }
 
 #[test]

@@ -7,9 +7,10 @@
 //! records  for each rank and slot: a line
 //! work     for each slot: a line per lane with its claim and done counts, a published line per rank
 //! payloads for each rank and slot: INLINE_BYTES, and a line that keeps slots out of each other's cache sets
+//! pool     among more than two ranks, POOL_SLOTS times: POOLED_BYTES, and such a line
 //! ```
 
-use crate::{INLINE_BYTES, RANKS_MAX, SLOTS};
+use crate::{INLINE_BYTES, POOL_SLOTS, POOLED_BYTES, RANKS_MAX, SLOTS};
 
 /// Words of a cache line.
 pub(crate) const LINE: usize = 8;
@@ -18,6 +19,7 @@ const RANK: usize = 8 * LINE;
 const SLOT_COUNT: usize = SLOTS as usize;
 const RECORD: usize = LINE;
 const PAYLOAD: usize = INLINE_BYTES / 8 + LINE;
+const POOLED: usize = POOLED_BYTES / 8 + LINE;
 
 /// Segments of a staged operation that may be under way at a time.
 pub(crate) const SEGMENTS_AHEAD: u64 = 4;
@@ -64,6 +66,7 @@ pub(crate) struct Layout {
     records: usize,
     work: usize,
     payloads: usize,
+    pool: usize,
     words: usize,
 }
 
@@ -76,8 +79,9 @@ impl Layout {
         let records = HEADER + ranks * RANK;
         let work = records + ranks * SLOT_COUNT * RECORD;
         let payloads = work + SLOT_COUNT * Self::work_words(ranks);
-        let words = payloads + ranks * SLOT_COUNT * PAYLOAD;
-        Some(Self { ranks, records, work, payloads, words })
+        let pool = payloads + ranks * SLOT_COUNT * PAYLOAD;
+        let words = pool + if ranks > 2 { POOL_SLOTS as usize * POOLED } else { 0 };
+        Some(Self { ranks, records, work, payloads, pool, words })
     }
 
     const fn work_words(ranks: usize) -> usize {
@@ -108,6 +112,12 @@ impl Layout {
     #[inline(always)]
     pub(crate) const fn payload(&self, rank: u32, sequence: u64) -> usize {
         self.payloads + (rank as usize * SLOT_COUNT + Self::slot(sequence)) * PAYLOAD
+    }
+
+    /// The first word of the payload of a call that has it in the pool. One rank puts anything in such a call.
+    #[inline(always)]
+    pub(crate) const fn pooled(&self, sequence: u64) -> usize {
+        self.pool + (sequence % POOL_SLOTS) as usize * POOLED
     }
 
     /// The claim word of a lane, of which there are as many as ranks.
@@ -153,6 +163,10 @@ mod tests {
                 used.extend([layout.claim(sequence, rank), layout.published(sequence, rank)]);
                 used.extend((0..SEGMENTS_AHEAD).map(|s| layout.done(sequence, rank, s)));
             }
+        }
+        for sequence in 0..POOL_SLOTS {
+            let pooled = layout.pooled(sequence);
+            used.extend(pooled..pooled + POOLED_BYTES / 8);
         }
         let count = used.len();
         used.sort_unstable();

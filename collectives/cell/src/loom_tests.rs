@@ -7,9 +7,9 @@ use ringway_mem::{Mapping, Window};
 use ringway_types::Operation;
 
 use crate::{
-    Call, Cell, Member, Place, Poll, Regions, SLOTS, StandIn, Verdict,
+    Call, Cell, Member, POOL_SLOTS, Place, Poll, Regions, SLOTS, StandIn, Verdict,
     layout::{FENCES, RankWord, SLEEPERS},
-    record::History,
+    record::{Agreement, History},
     shared::full_fence,
 };
 
@@ -65,6 +65,41 @@ fn a_record_is_whole_when_it_is_seen_and_its_slot_is_not_reused_before_it_is_con
         let peer = thread::spawn(move || take_part(other, 0, call));
         take_part(cell, 1, call);
         peer.join().expect("no panic");
+    });
+}
+
+/// A root that needs nobody writes to a slot of the pool when all are through with the call that had it before.
+#[test]
+fn a_payload_in_the_pool_is_whole_when_it_is_seen_and_stays_until_it_is_consumed() {
+    loom::model(|| {
+        let cell = cell();
+        let other = cell.clone();
+        let history = |member: &Member| member.history_and(Agreement::of(&call(2)));
+        // Stands for the pool's only slot.
+        let slot = cell.layout.payload(0, 1);
+        let root = thread::spawn(move || {
+            let mut member = Member::new(other, 0);
+            for sequence in 1..=2 * POOL_SLOTS {
+                if !member.room_in_pool(true) {
+                    return;
+                }
+                let history = history(&member);
+                member.cell().words.store(slot, sequence);
+                member.publish(sequence, history);
+                member.finish_unkept(sequence, history, 0);
+            }
+        });
+        let mut member = Member::new(cell, 1);
+        for sequence in 1..=2 * POOL_SLOTS {
+            let history = history(&member);
+            member.publish(sequence, history);
+            if member.cell().history(0, sequence) != Some(history) {
+                break;
+            }
+            assert_eq!(member.cell().words.load(slot), sequence);
+            assert!(member.consume_if_seen(sequence, 2));
+        }
+        root.join().expect("no panic");
     });
 }
 

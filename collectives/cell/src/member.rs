@@ -2,13 +2,14 @@
 
 mod consuming;
 mod handing_over;
+mod room;
 
 use core::time::Duration;
 
 use ringway_mem::Window;
 
 use crate::{
-    Call, Clock, Place, Regions, SLOTS,
+    Call, Clock, POOL_SLOTS, Place, Regions, SLOTS,
     cell::{Cell, Verdict},
     job::Job,
     large::Large,
@@ -22,8 +23,19 @@ use crate::{
 
 pub use handing_over::{Refusal, StandIn};
 
-/// Calls that may be over and not reported as consumed before the reporting is worth a look at others' records.
-const SWEEP_EVERY: u64 = if cfg!(loom) { 1 } else { 16 };
+/// Payloads that take so long to copy that it is worth looking whether somebody is at it.
+const LONG_BYTES: u64 = 4096;
+
+/// For what a call under way waits, as far as it matters to how long it is polled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// For so many ranks that have not come to a call which needs everybody's record.
+    Ranks(usize),
+    /// For one rank's payload, which takes a moment to copy.
+    Payload,
+    /// For something else.
+    Other,
+}
 
 /// What [`Member::poll`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +96,10 @@ pub struct Member {
     consumed: u64,
     /// The last call for which a slot is known to be free.
     free_until: u64,
+    /// The same of slots in the pool.
+    pool_free_until: u64,
+    /// With what all ranks must be through before there is room for a call for which there was none.
+    room_after: u64,
     /// A call that those for whom this rank waits have published, when it was last looked.
     pub(crate) ahead: u64,
     /// The first call at which it is looked again.
@@ -128,6 +144,8 @@ impl Member {
             history: History::default(),
             consumed: 0,
             free_until: SLOTS,
+            pool_free_until: POOL_SLOTS,
+            room_after: 0,
             ahead: 0,
             look_ahead_at: 0,
             away: false,
@@ -183,42 +201,15 @@ impl Member {
         (sequence % SLOTS) as usize
     }
 
-    /// Whether a slot is free for the next call.
-    #[inline]
-    pub fn room(&mut self) -> bool {
-        let unreported = self.called.wrapping_sub(self.consumed);
-        if self.called < self.free_until {
-            // Not with every call: where others are behind, it finds little, and takes their lines from them.
-            if unreported >= SWEEP_EVERY && self.called.is_multiple_of(SWEEP_EVERY) {
-                self.sweep();
-            }
-            return true;
-        }
-        if self.away {
-            return false;
-        }
-        if unreported >= SLOTS {
-            // It is this rank itself that keeps the slots.
-            self.sweep();
-        }
-        self.free_until = Cell::free_until(self.cell.consumed_by_all());
-        self.called < self.free_until
-    }
-
-    /// Whether a slot may become free without this rank's doing.
-    pub(crate) const fn may_get_room(&self) -> bool {
-        !self.away && self.called.wrapping_sub(self.consumed) < SLOTS
-    }
-
     /// Publishes a call; its number, or `None` when no slot is free now. With `help` the daemon is asked to work on it.
     /// `regions` must know this rank's own memory.
     #[inline]
     pub fn begin(&mut self, call: &Call<'_>, help: bool, regions: &impl Regions) -> Option<u64> {
-        if !self.room() {
+        let shape = Shape::of_call(call, self.cell.ranks());
+        if !self.room_for(shape.is_pooled(), shape.contributes(self.rank)) {
             return None;
         }
         let sequence = self.called + 1;
-        let shape = Shape::of_call(call, self.cell.ranks());
         let agreement = Agreement::of(call);
         let history = self.history_and(agreement);
         let small = shape.is_small();
@@ -425,14 +416,16 @@ impl Member {
         })
     }
 
-    /// How many ranks have not come to a call under way that needs everybody's record; `None` when it is another one.
+    /// For what a call waits.
     #[must_use]
-    pub fn missing_of_all(&self, sequence: u64) -> Option<usize> {
-        let call = self.calls.get(Self::index(sequence))?;
-        let needs_all = call.sequence == sequence
-            && !call.over
-            && (!call.small || call.shape.need(self.rank) == Need::All);
-        needs_all.then(|| self.missing(sequence).count())
+    pub fn awaits(&self, sequence: u64) -> Awaited {
+        let call =
+            self.calls.get(Self::index(sequence)).filter(|call| call.sequence == sequence && !call.over);
+        match call.map(|call| (call, if call.small { call.shape.need(self.rank) } else { Need::All })) {
+            Some((_, Need::All)) => Awaited::Ranks(self.missing(sequence).count()),
+            Some((call, Need::One(_))) if call.shape.contribution() >= LONG_BYTES => Awaited::Payload,
+            _ => Awaited::Other,
+        }
     }
 
     /// After a verdict: this rank works on nobody's memory any more. [`Member::poll`] leaves of itself; this is for a

@@ -21,6 +21,8 @@ pub struct Prepared {
     pub(crate) shape: Shape,
     pub(crate) need: Need,
     is_small: bool,
+    /// Its payload goes to the pool.
+    pub(crate) is_pooled: bool,
     /// Those of a large call whose lanes are short.
     pub(crate) short_lanes: Option<ShortLanes>,
     /// Bytes that others need of this rank's input.
@@ -51,6 +53,7 @@ impl Prepared {
             agreement: Agreement::of(&call),
             need: shape.need(rank),
             is_small: shape.is_small(),
+            is_pooled: shape.is_pooled(),
             short_lanes: ShortLanes::of(&shape),
             puts,
             write_ahead: write_ahead(shape.need(rank), puts),

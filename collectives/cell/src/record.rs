@@ -4,7 +4,7 @@
 //! stored last; 1 = operation, datatype, reduction + 1 (0 for none) and flags, one byte each
 //! from the low end, then 16 bits of root and 16 of the rank's region epoch; 2 = count, or a digest of the counts that
 //! all ranks must give alike; 3 = the scalar of premul_sum; 4 and 5 = input region and offset; 6 and 7 = output region
-//! and offset. A small call has its payload in words 4 to 7 when it fits, else in its slot of payloads.
+//! and offset. A small call has its payload in words 4 to 7 when it fits, else in its slot of payloads, or of the pool.
 
 use core::iter;
 
@@ -152,8 +152,10 @@ impl Cell {
     pub(crate) fn payload(&self, rank: u32, sequence: u64, bytes: usize) -> usize {
         if bytes <= TINY_BYTES {
             self.layout.record(rank, sequence) + TINY_WORD
-        } else {
+        } else if bytes <= INLINE_BYTES {
             self.layout.payload(rank, sequence)
+        } else {
+            self.layout.pooled(sequence)
         }
     }
 
@@ -218,7 +220,8 @@ impl Cell {
     #[inline(always)]
     fn lines(&self, rank: u32, sequence: u64, bytes: usize) -> impl Iterator<Item = usize> + use<> {
         let [record, payload] = [self.layout.record(rank, sequence), self.layout.payload(rank, sequence)];
-        let beside = if bytes > TINY_BYTES { bytes.div_ceil(64) } else { 0 };
+        // Those of the pool are too many to be under way together.
+        let beside = if bytes > TINY_BYTES && bytes <= INLINE_BYTES { bytes.div_ceil(64) } else { 0 };
         iter::once(record).chain((0..beside).map(move |line| payload + line * LINE))
     }
 

@@ -3,7 +3,7 @@
 use ringway_reduce::Scalar;
 use ringway_types::{DataType, Operation, Reduction};
 
-use crate::{BETWEEN_TWO_BYTES, Call, INLINE_BYTES, NEEDED_BY_ALL_BYTES, Signature};
+use crate::{BETWEEN_TWO_BYTES, Call, INLINE_BYTES, NEEDED_BY_ALL_BYTES, POOLED_BYTES, Signature};
 
 /// A call's signature among so many ranks, its sizes checked not to overflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,12 +139,19 @@ impl Shape {
             // Each byte is needed by one rank only, and nothing is computed from it. (Blocks to be reduced would be copied
             // first: with two ranks and 8 KiB that took 1.3 times as long.)
             Operation::AllToAll => INLINE_BYTES,
+            Operation::Broadcast if self.ranks > 2 => POOLED_BYTES,
             // Who only gives waits for nobody, which matters the more the more ranks take.
             operation if operation.has_root() && self.ranks > 2 => INLINE_BYTES,
             operation if operation.has_root() => BETWEEN_TWO_BYTES,
             _ => NEEDED_BY_ALL_BYTES,
         };
         !self.operation.has_counts() && self.contribution() <= most as u64
+    }
+
+    /// Whether a small call's payload is in the pool.
+    #[inline]
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.contribution() > INLINE_BYTES as u64 && self.is_small()
     }
 
     /// Whose records this rank needs before a small call is over for it.

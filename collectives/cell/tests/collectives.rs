@@ -192,3 +192,45 @@ fn slots_come_round_many_times() {
         }
     });
 }
+
+/// Roots run ahead of those who take; each call is checked when the next one with its memory is made.
+#[test]
+fn slots_of_the_pool_come_round_many_times() {
+    const AHEAD: usize = 24;
+    const ROUNDS: usize = 600;
+    let cell = cell(3);
+    let memories: Vec<_> = (0..AHEAD).map(|_| Memory::new(3, 1 << 18, |_| false)).collect();
+    let case = |round: usize| {
+        let count = [2_500, 16_384, 9, 2_048, 5_001][round / 3 % 5];
+        Case { seed: round as u64, root: (round / 40 % 3) as u32, ..plain(Operation::Broadcast, 3, count) }
+    };
+    thread::scope(|scope| {
+        for rank in 0..3 {
+            let (cell, memories) = (cell.clone(), &memories);
+            scope.spawn(move || {
+                let mut member = Member::new(cell, rank);
+                let finish = |member: &mut Member, round: usize| {
+                    let memory = &memories[round % AHEAD];
+                    let over = wait(member, round as u64 + 1, &Reach { memory, rank: Some(rank) });
+                    assert_eq!(over, Poll::Done);
+                    case(round).check(rank, memory);
+                };
+                for round in 0..ROUNDS {
+                    if round >= AHEAD {
+                        finish(&mut member, round - AHEAD);
+                    }
+                    let memory = &memories[round % AHEAD];
+                    while case(round).begin(&mut member, rank, memory, round % 2 == 0).is_none() {
+                        let first = round.saturating_sub(AHEAD - 1);
+                        for earlier in first..round {
+                            let memory = &memories[earlier % AHEAD];
+                            let _ = member.poll(earlier as u64 + 1, &Reach { memory, rank: Some(rank) });
+                        }
+                        thread::yield_now();
+                    }
+                }
+                (ROUNDS - AHEAD..ROUNDS).for_each(|round| finish(&mut member, round));
+            });
+        }
+    });
+}

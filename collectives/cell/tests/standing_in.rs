@@ -14,7 +14,7 @@ const RANKS: u32 = 3;
 /// Calls that each rank makes.
 const CALLS: u64 = 150;
 /// Bytes of one call's input, and of its output.
-const BYTES: u64 = 8192;
+const BYTES: u64 = 12_288;
 
 fn mapping(bytes: u64) -> Arc<Mapping> {
     Arc::new(Mapping::private(usize::try_from(bytes).expect("fits")).expect("map"))
@@ -34,11 +34,13 @@ fn put(window: Window<'_>, value: u64) {
     window.write(&value.to_le_bytes());
 }
 
-/// What rank `rank` calls as number `number`, from 1: small and large sums, and broadcasts that need nobody.
+/// What rank `rank` calls as number `number`, from 1: small and large sums, and broadcasts that need nobody, short ones and
+/// such as have their payload in the pool.
 fn call(rank: u32, number: u64) -> Call<'static> {
     let broadcast = number.is_multiple_of(3);
     let root = (number % u64::from(RANKS)) as u32;
-    let count = if number.is_multiple_of(5) { BYTES / 8 } else { 1 };
+    let long = number.is_multiple_of(5) || broadcast && number % 20 < 10;
+    let count = if long { BYTES / 8 } else { 1 };
     let place = |offset| Some(Place { region: u64::from(rank), offset });
     Call {
         operation: if broadcast { Operation::Broadcast } else { Operation::Allreduce },
@@ -220,13 +222,15 @@ fn what_was_not_published_so_is_not_taken_over() {
 #[test]
 fn a_full_cell_has_no_room_for_a_stand_in_either() {
     let (cell, memory) = setup();
-    let mut rank = Rank::new(&cell, 0);
-    for _ in 0..3 * SLOTS {
-        rank.make(&memory);
+    let mut member = Member::new(cell.clone(), 0);
+    for sequence in 1..=SLOTS {
+        assert_eq!(member.begin(&Call::BARRIER, false, &memory), Some(sequence));
     }
-    assert_eq!(rank.made, SLOTS, "nobody else comes");
-    rank.change(&memory);
-    assert_eq!(rank.stand_in.begin(&Call::BARRIER, &memory), None);
+    assert_eq!((member.begin(&Call::BARRIER, false, &memory), member.room_after()), (None, 1));
+    member.hand_over();
+    let mut stand_in = StandIn::new(cell.clone(), 0);
+    stand_in.take_over().expect("possible");
+    assert_eq!((stand_in.begin(&Call::BARRIER, &memory), stand_in.room_after()), (None, 1));
     assert!(!cell.has_stand_in());
     cell.set_stood_in(0, true);
     assert!(cell.has_stand_in() && !cell.has_left(0) && !cell.has_exited(0));

@@ -3,7 +3,7 @@
 use core::num::NonZero;
 use std::{hint, thread};
 
-use ringway_cell::{Courtesy, monotonic_ns};
+use ringway_cell::{Awaited, Courtesy, monotonic_ns};
 use ringway_mem::calls;
 use rustix::thread::sched_getaffinity;
 
@@ -11,6 +11,8 @@ use rustix::thread::sched_getaffinity;
 const SPIN_POLLS: u32 = 200;
 /// Polls between two hand-overs after that.
 const POLLS_BETWEEN: u32 = 32;
+/// Polls between two hand-overs while a payload may be on its way: about as long as 64 KiB take.
+const POLLS_OF_COPY: u32 = 128;
 /// A hand-over that takes longer than this went to somebody: the call of the kernel alone takes a third of it.
 const TAKEN_NS: u64 = 1_000;
 /// Fruitless hand-overs after which the processor counts as ours again.
@@ -51,12 +53,17 @@ impl Pace {
         self.roomy && self.crowded == 0
     }
 
-    /// Polls in a row before a hand-over; `missing` says how many ranks have not come to a call that needs all. With fewer
-    /// processors than ranks, those few who may be about to come on other processors are worth a moment: to let everybody
-    /// else have a turn on this one takes longer.
-    pub(crate) fn polls_between(self, missing: Option<usize>) -> u32 {
-        let may_all_run = missing.is_some_and(|missing| missing < self.processors);
-        if self.may_spin() || may_all_run && self.crowded == 0 { POLLS_BETWEEN } else { 1 }
+    /// Polls in a row before a hand-over. With fewer processors than ranks, those few who may be about to come on other
+    /// processors, or to have copied a payload there, are worth a moment: to let everybody else have a turn on this one
+    /// takes longer.
+    pub(crate) fn polls_between(self, awaited: Awaited) -> u32 {
+        match awaited {
+            _ if self.crowded > 0 => 1,
+            Awaited::Payload if self.processors > 1 => POLLS_OF_COPY,
+            Awaited::Ranks(missing) if missing < self.processors => POLLS_BETWEEN,
+            _ if self.roomy => POLLS_BETWEEN,
+            _ => 1,
+        }
     }
 
     /// Between two polls in a row.

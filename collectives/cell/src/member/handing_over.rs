@@ -111,7 +111,7 @@ impl Member {
         self.away = true;
         // Nothing is left to sweep, and no slot is known to be free.
         self.consumed = self.called;
-        self.free_until = 0;
+        (self.free_until, self.pool_free_until) = (0, 0);
     }
 
     /// A call that is not over: what was called, and where its input and output are.
@@ -132,7 +132,8 @@ impl Member {
         if called > CALLED_MAX || called.checked_sub(consumed).is_none_or(|calls| calls > SLOTS) {
             return Err(Refusal::Words { called, consumed });
         }
-        (self.called, self.consumed, self.free_until) = (called, consumed, called);
+        (self.called, self.consumed) = (called, consumed);
+        (self.free_until, self.pool_free_until) = (called, called);
         self.away = false;
         self.dispute = None;
         self.job.sequence = 0;
@@ -276,7 +277,7 @@ impl StandIn {
         if self.member.called - self.member.consumed >= SLOTS {
             self.member.sweep();
         }
-        self.member.called - self.member.consumed < SLOTS && self.member.room()
+        self.member.room() && self.member.called - self.member.consumed < SLOTS
     }
 
     /// Publishes a call, checked as [`Call`] says; its number, or `None` when no slot is free now.
@@ -302,6 +303,12 @@ impl StandIn {
     #[must_use]
     pub fn is_small(&self, sequence: u64) -> bool {
         self.member.calls.get(Member::index(sequence)).is_none_or(|call| call.small)
+    }
+
+    /// As [`Member::room_after`].
+    #[must_use]
+    pub const fn room_after(&self) -> u64 {
+        self.member.room_after()
     }
 
     /// The last call published.

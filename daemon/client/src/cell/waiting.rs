@@ -8,7 +8,7 @@ use ringway_abi::{
     Status,
     control::{CELL_TOKEN, Reply, Request},
 };
-use ringway_cell::{Call, Poll, SLOTS, Verdict};
+use ringway_cell::{Call, Poll, Verdict};
 use ringway_mem::calls;
 
 use super::{
@@ -185,8 +185,8 @@ impl Calls {
         help: bool,
         own: &Own<'_>,
     ) -> Result<u64, CallError> {
-        // The call in whose slot the new one belongs: some rank is not through with it.
-        let blocking = (self.member.called() + 1).saturating_sub(SLOTS);
+        // Some rank is not through with this one.
+        let blocking = self.member.room_after();
         let mut attention = None;
         let outcome = self.until(blocking, &mut attention, None, |calls| {
             calls.progress(NEVER);
@@ -271,7 +271,7 @@ impl Calls {
         let mut hand_overs: u32 = 0;
         loop {
             self.progress(sequence);
-            for _ in 0..self.pace.polls_between(self.member.missing_of_all(sequence)) {
+            for _ in 0..self.pace.polls_between(self.member.awaits(sequence)) {
                 if let Some(found) = ready(self) {
                     return Some(found);
                 }

@@ -214,7 +214,7 @@ impl Acting {
 
     /// The call for which it has waited longest.
     fn first(&self) -> u64 {
-        self.made.front().map_or(self.stand_in.called().saturating_add(1), |made| made.sequence)
+        self.made.front().map_or(self.stand_in.room_after(), |made| made.sequence)
     }
 
     fn is_full(&mut self) -> bool {
