@@ -1,6 +1,12 @@
 //! Ranks as processes that are stopped, resumed and killed at every step of a call. Built with the feature `steps`:
 //! `cargo test -p ringway-client --features steps --test steps`.
-#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "these are tests"
+)]
 
 mod common;
 
@@ -19,7 +25,9 @@ use ringway_cell::{
     monotonic_ns,
     step::{Step, set_hook},
 };
-use ringway_client::{Client, Communicator, Reduction, Status};
+use ringway_client::{
+    Buffer, Client, Communicator, Failure, Operation, OperationError, Reduction, Returned, Status, Submitted,
+};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 /// Calls before it happens, and in all.
@@ -28,18 +36,61 @@ const CALLS: u32 = 60;
 /// How long a call may take when nobody is to come back.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// A call of so many ranks and bytes.
+/// Calls that ranks make again and again.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
+    operation: Operation,
     ranks: u32,
+    /// Of the longest buffer, about.
     bytes: usize,
+    root: u32,
+    /// With [`Communicator::run`]; else submitted, then waited for.
+    blocking: bool,
 }
 
-const SMALL: Kind = Kind { ranks: 3, bytes: 64 };
+const SMALL: Kind = Kind { operation: Operation::Allreduce, ranks: 3, bytes: 64, root: 0, blocking: true };
 /// Done from beginning to end in one place where every rank has a processor.
-const SHORT: Kind = Kind { ranks: 2, bytes: 64 << 10 };
-const LARGE: Kind = Kind { ranks: 3, bytes: 1 << 20 };
-const KINDS: [Kind; 3] = [SMALL, SHORT, LARGE];
+const SHORT: Kind = Kind { ranks: 2, bytes: 64 << 10, ..SMALL };
+const LARGE: Kind = Kind { bytes: 1 << 20, ..SMALL };
+/// Its payload is in the cell's pool.
+const POOLED: Kind = Kind { operation: Operation::Broadcast, bytes: 32 << 10, ..SMALL };
+const KINDS: [Kind; 4] = [SMALL, SHORT, LARGE, POOLED];
+
+const OPERATIONS: [Operation; 10] = [
+    Operation::Allreduce,
+    Operation::Broadcast,
+    Operation::Reduce,
+    Operation::AllGather,
+    Operation::ReduceScatter,
+    Operation::AllToAll,
+    Operation::Scatter,
+    Operation::Gather,
+    Operation::Scan,
+    Operation::Barrier,
+];
+
+/// What happens to the victim at every step of some kinds of calls, and of others at one, drawn by this seed: each operation
+/// small and large, one of them blocking.
+fn scenes(seed: u64) -> Vec<(Kind, Step)> {
+    let mut scenes: Vec<_> =
+        KINDS.into_iter().flat_map(|kind| kind.steps().map(move |s| (kind, s))).collect();
+    let mut state = seed;
+    let mut draw = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for operation in OPERATIONS {
+        let mut blocking = draw(2) == 0;
+        for bytes in [SMALL.bytes, LARGE.bytes] {
+            let root = draw(SMALL.ranks as usize) as u32;
+            let kind = Kind { operation, bytes, root, blocking, ..SMALL };
+            let steps: Vec<_> = kind.steps().collect();
+            scenes.push((kind, steps[draw(steps.len())]));
+            blocking = !blocking;
+        }
+    }
+    scenes
+}
 
 impl Kind {
     /// The one to which it happens, the last. Of three that is not the rank that somebody would name who only knows that
@@ -48,13 +99,89 @@ impl Kind {
         self.ranks - 1
     }
 
-    /// Steps that every call reaches on the victim. Whether it gets a block of a large call is left to chance.
+    /// Steps that the victim reaches. Whether it gets a block of a large call is left to chance, and to the daemon when
+    /// nobody waits for it at once.
     fn steps(self) -> impl Iterator<Item = Step> {
-        let is_of_large = |step: &Step| {
+        let is_of_work = |step: &Step| {
             matches!(step, Step::Entered | Step::Claimed | Step::Worked | Step::Reported | Step::Left)
         };
-        let is_small = self.bytes == SMALL.bytes;
-        Step::ALL.into_iter().filter(move |step| !is_small || !is_of_large(step))
+        let works = self.bytes > POOLED.bytes && self.operation != Operation::Barrier && self.blocking;
+        Step::ALL.into_iter().filter(move |step| works || !is_of_work(step))
+    }
+
+    /// Blocks of a rank's buffer.
+    fn blocks(self, rank: u32) -> u32 {
+        match self.operation {
+            Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll => self.ranks,
+            Operation::Scatter | Operation::Gather if rank == self.root => self.ranks,
+            _ => 1,
+        }
+    }
+
+    /// Elements of a block.
+    fn length(self) -> usize {
+        let most = (0..self.ranks).map(|rank| self.blocks(rank)).max().expect("ranks");
+        self.bytes / size_of::<u32>() / most as usize
+    }
+
+    /// What rank `rank` fills a block of its buffer with.
+    const fn given(call: u32, rank: u32, block: u32) -> u32 {
+        call + 100 * rank + 10_000 * block
+    }
+
+    /// What is in blocks of a rank's buffer then.
+    fn expected(self, call: u32, rank: u32) -> Vec<(u32, u32)> {
+        let Self { operation, ranks, root, .. } = self;
+        let given = |rank, block| Self::given(call, rank, block);
+        let sum = |ranks: std::ops::Range<u32>, block| ranks.map(|rank| given(rank, block)).sum::<u32>();
+        match operation {
+            Operation::Allreduce => vec![(0, sum(0..ranks, 0))],
+            Operation::Reduce if rank == root => vec![(0, sum(0..ranks, 0))],
+            Operation::Scan => vec![(0, sum(0..rank + 1, 0))],
+            Operation::ReduceScatter => vec![(rank, sum(0..ranks, rank))],
+            Operation::Broadcast => vec![(0, given(root, 0))],
+            Operation::Scatter if rank == root => vec![(root, given(root, root))],
+            Operation::Scatter => vec![(0, given(root, rank))],
+            Operation::AllGather => (0..ranks).map(|from| (from, given(from, from))).collect(),
+            Operation::AllToAll => (0..ranks).map(|from| (from, given(from, rank))).collect(),
+            Operation::Gather if rank == root => {
+                (0..ranks).map(|from| (from, given(from, if from == root { root } else { 0 }))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn submit(self, world: &Communicator, buffer: Buffer<u32>) -> Submitted<'_, Buffer<u32>> {
+        let Self { operation, root, .. } = self;
+        match operation {
+            Operation::Broadcast => world.broadcast_in_place(buffer, root),
+            Operation::Reduce => world.reduce_in_place(buffer, root, Reduction::Sum),
+            Operation::AllGather => world.all_gather_in_place(buffer),
+            Operation::ReduceScatter => world.reduce_scatter_in_place(buffer, Reduction::Sum),
+            Operation::AllToAll => world.all_to_all_in_place(buffer),
+            Operation::Scatter => world.scatter_in_place(buffer, root),
+            Operation::Gather => world.gather_in_place(buffer, root),
+            Operation::Scan => world.scan_in_place(buffer, Reduction::Sum),
+            _ => world.allreduce_in_place(buffer, Reduction::Sum),
+        }
+    }
+
+    /// Makes the call, then a barrier: whoever only gives would be through with all calls before anything happens.
+    fn make(self, world: &Communicator, buffer: Buffer<u32>) -> Result<Buffer<u32>, (OperationError, bool)> {
+        fn failed<B>(failure: Failure<B>) -> (OperationError, bool) {
+            let Failure { error, returned } = failure;
+            (error, matches!(returned, Returned::Buffers(_)))
+        }
+        let buffer = match (self.operation, self.blocking) {
+            (Operation::Barrier, _) => buffer,
+            (_, true) => world.run(|world| self.submit(world, buffer)).map_err(failed)?,
+            (_, false) => self.submit(world, buffer).expect("as it must be").wait().map_err(failed)?,
+        };
+        let barrier = match self.blocking {
+            true => world.run(Communicator::barrier),
+            false => world.barrier().expect("as it must be").wait(),
+        };
+        barrier.map_err(failed).map(|()| buffer)
     }
 }
 
@@ -103,7 +230,19 @@ fn resume(stopped: &mut Child) {
     kill_process(Pid::from_child(stopped), Signal::CONT).expect("go on");
 }
 
-/// Adds numbers of every rank, again and again; each result is checked.
+/// The kind of calls that a role is told to make.
+fn told_kind(ranks: u32) -> Kind {
+    let number = |name| variable(name).parse::<usize>().expect("a number");
+    Kind {
+        operation: OPERATIONS[number("TEST_OPERATION")],
+        ranks,
+        bytes: number("TEST_BYTES"),
+        root: number("TEST_ROOT") as u32,
+        blocking: number("TEST_BLOCKING") == 1,
+    }
+}
+
+/// Makes calls of one kind; each result is checked.
 #[test]
 #[ignore = "a role that other tests start"]
 fn play_rank() {
@@ -113,47 +252,49 @@ fn play_rank() {
     let world = Communicator::from_env(&client).expect("join");
     assert!(world.shares_memory());
     let arena = client.arena(4 << 20).expect("arena");
-    let bytes: usize = variable("TEST_BYTES").parse().expect("a number");
-    let mut buffer = arena.buffer::<u32>(bytes / 4).expect("buffer");
-    let (ranks, victim) = (world.size(), world.size() - 1);
+    let (rank, kind) = (world.rank(), told_kind(world.size()));
+    let length = kind.length();
+    let mut buffer = arena.buffer::<u32>(length * kind.blocks(rank) as usize).expect("buffer");
     for call in 0..CALLS {
-        if call == WARM && world.rank() == victim {
+        if call == WARM && rank == kind.victim() {
             assert!(set_hook(happen));
         }
-        buffer.fill(call + world.rank());
-        buffer = match world.run(|w| w.allreduce_in_place(buffer, Reduction::Sum)) {
+        for (block, elements) in (0..).zip(buffer.chunks_mut(length)) {
+            elements.fill(Kind::given(call, rank, block));
+        }
+        buffer = match kind.make(&world, buffer) {
             Ok(buffer) => buffer,
-            Err(failure) => {
+            Err((error, returned)) => {
                 fs::write(variable("TEST_TOLD"), monotonic_ns().to_string()).expect("told");
-                let text = failure.to_string();
-                match end.as_str() {
-                    "kill" => {
-                        assert_eq!(failure.error.status(), Some(Status::RankFailed), "{text}");
-                        assert!(text.contains(&format!("rank {victim}")), "{text}");
-                        assert!(
-                            failure.into_buffers().is_some(),
-                            "a process that is gone writes no more: {text}"
-                        );
-                    }
-                    "freeze" => {
-                        assert_eq!(failure.error.status(), Some(Status::TimedOut), "{text}");
-                        // The victim hears of the failure that it is.
-                        assert!(text.contains(&format!("rank {victim} has not")), "{text}");
-                        assert_eq!(
-                            failure.into_buffers().is_none(),
-                            text.contains("not given back"),
-                            "{text}"
-                        );
-                    }
-                    _ => panic!("nothing fails when the rank comes back: {text}"),
-                }
+                check_failure(&end, kind.victim(), &error, returned);
                 return;
             }
         };
-        let expected = ranks * call + ranks * (ranks - 1) / 2;
-        assert!(buffer.iter().all(|sum| *sum == expected), "call {call}");
+        for (block, value) in kind.expected(call, rank) {
+            let start = block as usize * length;
+            let block = buffer.get(start..start + length).expect("inside");
+            assert!(block.iter().all(|element| *element == value), "call {call}");
+        }
     }
     assert_eq!(end, "resume", "the calls must not have been enough for all");
+}
+
+/// Checks what a rank is told of a victim, itself or another; `returned` says whether it has its buffers back.
+fn check_failure(end: &str, victim: u32, error: &OperationError, returned: bool) {
+    let text = error.to_string();
+    match end {
+        "kill" => {
+            assert_eq!(error.status(), Some(Status::RankFailed), "{text}");
+            assert!(text.contains(&format!("rank {victim}")), "{text}");
+            assert!(returned, "a process that is gone writes no more: {text}");
+        }
+        "freeze" => {
+            assert_eq!(error.status(), Some(Status::TimedOut), "{text}");
+            // The victim hears of the failure that it is.
+            assert!(text.contains(&format!("rank {victim} has not")), "{text}");
+        }
+        _ => panic!("nothing fails when the rank comes back: {text}"),
+    }
 }
 
 /// A daemon and ranks.
@@ -181,6 +322,7 @@ impl Scene {
 
     /// The survivors and the victim of something that happens at a step.
     fn ranks(&self, step: Step, kind: Kind, end: &str) -> (Vec<Child>, Child) {
+        let operation = OPERATIONS.iter().position(|of| *of == kind.operation).expect("one of them");
         let of = |rank: u32| {
             let _ = fs::remove_file(self.told(rank));
             role(
@@ -189,7 +331,13 @@ impl Scene {
                     ("RINGWAY_SOCKET", self.folder.join("daemon.sock").display().to_string()),
                     ("RINGWAY_RANK", rank.to_string()),
                     ("RINGWAY_WORLD_SIZE", kind.ranks.to_string()),
-                    ("RINGWAY_ID", format!("{step:?} {} {end}", kind.bytes)),
+                    (
+                        "RINGWAY_ID",
+                        format!("{step:?} {end} {kind:?}").chars().filter(|c| c.is_alphanumeric()).collect(),
+                    ),
+                    ("TEST_OPERATION", operation.to_string()),
+                    ("TEST_ROOT", kind.root.to_string()),
+                    ("TEST_BLOCKING", u32::from(kind.blocking).to_string()),
                     ("TEST_STEP", format!("{step:?}")),
                     ("TEST_BYTES", kind.bytes.to_string()),
                     ("TEST_END", end.to_owned()),
@@ -226,18 +374,16 @@ fn is_stopped(child: &Child) -> bool {
 fn a_rank_that_is_killed_at_any_step_is_named_to_the_others() {
     let scene = Scene::new();
     let mut longest_ms = 0;
-    for kind in KINDS {
-        for step in kind.steps() {
-            let (survivors, mut victim) = scene.ranks(step, kind, "kill");
-            let ended = victim.wait().expect("wait");
-            let ended_ns = i128::from(monotonic_ns());
-            assert!(!ended.success(), "step {step:?} of {kind:?} was not reached");
-            succeed(step, kind, survivors);
-            for rank in 0..kind.victim() {
-                let told = fs::read_to_string(scene.told(rank)).expect("an error was told");
-                let ms = (told.parse::<i128>().expect("a number") - ended_ns) / 1_000_000;
-                longest_ms = longest_ms.max(ms);
-            }
+    for (kind, step) in scenes(1) {
+        let (survivors, mut victim) = scene.ranks(step, kind, "kill");
+        let ended = victim.wait().expect("wait");
+        let ended_ns = i128::from(monotonic_ns());
+        assert!(!ended.success(), "step {step:?} of {kind:?} was not reached");
+        succeed(step, kind, survivors);
+        for rank in 0..kind.victim() {
+            let told = fs::read_to_string(scene.told(rank)).expect("an error was told");
+            let ms = (told.parse::<i128>().expect("a number") - ended_ns) / 1_000_000;
+            longest_ms = longest_ms.max(ms);
         }
     }
     eprintln!("the others were told within {longest_ms} ms");
@@ -247,29 +393,25 @@ fn a_rank_that_is_killed_at_any_step_is_named_to_the_others() {
 #[test]
 fn a_rank_that_is_stopped_and_resumed_at_any_step_does_no_harm() {
     let scene = Scene::new();
-    for kind in KINDS {
-        for step in kind.steps() {
-            let (survivors, mut victim) = scene.ranks(step, kind, "resume");
-            assert!(is_stopped(&victim), "step {step:?} of {kind:?} was not reached");
-            // Long enough for the others to have done all that they can do, and to sleep.
-            thread::sleep(Duration::from_millis(20));
-            resume(&mut victim);
-            succeed(step, kind, survivors);
-            assert!(victim.wait().expect("wait").success(), "step {step:?}, {kind:?}");
-        }
+    for (kind, step) in scenes(2) {
+        let (survivors, mut victim) = scene.ranks(step, kind, "resume");
+        assert!(is_stopped(&victim), "step {step:?} of {kind:?} was not reached");
+        // Long enough for the others to have done all that they can do, and to sleep.
+        thread::sleep(Duration::from_millis(20));
+        resume(&mut victim);
+        succeed(step, kind, survivors);
+        assert!(victim.wait().expect("wait").success(), "step {step:?}, {kind:?}");
     }
 }
 
 #[test]
 fn a_rank_that_stays_stopped_at_any_step_is_not_waited_for_and_comes_back_to_an_error() {
     let scene = Scene::new();
-    for kind in KINDS {
-        for step in kind.steps() {
-            let (survivors, mut victim) = scene.ranks(step, kind, "freeze");
-            assert!(is_stopped(&victim), "step {step:?} of {kind:?} was not reached");
-            succeed(step, kind, survivors);
-            resume(&mut victim);
-            assert!(victim.wait().expect("wait").success(), "step {step:?}, {kind:?}");
-        }
+    for (kind, step) in scenes(3) {
+        let (survivors, mut victim) = scene.ranks(step, kind, "freeze");
+        assert!(is_stopped(&victim), "step {step:?} of {kind:?} was not reached");
+        succeed(step, kind, survivors);
+        resume(&mut victim);
+        assert!(victim.wait().expect("wait").success(), "step {step:?}, {kind:?}");
     }
 }
