@@ -24,7 +24,8 @@ enum operation { ALLREDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_T
 static const char *const NAMES[OPERATIONS] = {"allreduce",  "reduce",         "broadcast",
                                               "all_gather", "reduce_scatter", "all_to_all"};
 
-/* From this size on every call is timed by itself, after a barrier; below, loops of many calls are. */
+/* From this size on every call is timed by itself, after a barrier; below, loops of many calls are. Between nodes all
+ * are timed by themselves: PEER_ALIGN_FROM_BYTES=0. */
 #define ALIGN_FROM_BYTES 4096
 #define LOOP_US 50.0
 #define LOOP_CALLS_MIN 20
@@ -222,7 +223,8 @@ static double *time_calls(const struct call *c, size_t bytes, double seconds, si
     /* All ranks must decide alike, or they would call different numbers of times. */
     MPI_Allreduce(&each, &slowest_each, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     double fitting = seconds * 1e6 / (slowest_each > 0.05 ? slowest_each : 0.05);
-    int align = bytes >= ALIGN_FROM_BYTES;
+    const char *from = getenv("PEER_ALIGN_FROM_BYTES");
+    int align = bytes >= (from ? strtoul(from, NULL, 10) : ALIGN_FROM_BYTES);
     size_t loop = align ? 1 : (size_t)(LOOP_US / (slowest_each > 0.05 ? slowest_each : 0.05));
     if (!align && loop < LOOP_CALLS_MIN) loop = LOOP_CALLS_MIN;
     *count = (size_t)(fitting / (double)loop);

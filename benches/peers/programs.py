@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +16,10 @@ PACKAGES = {
     "openmpi": ("mpicc.openmpi", "mpirun.openmpi", ["openmpi-bin", "libopenmpi-dev"]),
     "mpich": ("mpicc.mpich", "mpirun.mpich", ["mpich", "libmpich-dev"]),
 }
+
+
+# Calls between nodes take long enough to be timed one by one.
+ALIGN_ALL = {"PEER_ALIGN_FROM_BYTES": "0"}
 
 
 class Failed(Exception):
@@ -47,17 +52,23 @@ class Program:
         arguments, environment = self.command(work, setting)
         # A run that takes this much longer than asked for hangs.
         patience = 60 + 30 * work.seconds * len(work.sizes)
+        done = subprocess.Popen(arguments, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
-            done = subprocess.run(arguments, env={**os.environ, **environment}, capture_output=True, text=True,
-                                  stdin=subprocess.DEVNULL, timeout=patience, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise Failed(f"{self.name} ({setting}) did not end within {patience:.0f} s: "
-                         f"{' '.join(map(str, arguments))}") from error
-        rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+            output, errors = done.communicate(timeout=patience)
+        except BaseException as error:
+            # Whatever it has started would go on, beside what is measured next.
+            os.killpg(done.pid, signal.SIGKILL)
+            done.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise Failed(f"{self.name} ({setting}) did not end within {patience:.0f} s: "
+                             f"{' '.join(map(str, arguments))}") from error
+            raise
+        rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
         wrong = sum(row.get("errors") or 0 for row in rows)
         if done.returncode != 0 or wrong or not rows:
             what = f"{wrong} wrong elements" if wrong else f"exit status {done.returncode}"
-            tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-8:])
+            tail = "\n".join((errors or output).strip().splitlines()[-8:])
             raise Failed(f"{self.name} ({setting}): {what}: {' '.join(map(str, arguments))}\n{tail}")
         return rows
 
@@ -172,6 +183,49 @@ def ringway(program, extra):
                 how, "--round-trip", "--json", *extra], {}
 
     return Program("ringway", lambda work: ["registered"] + ["unregistered"] * (work.operation == "allreduce"), command)
+
+
+def openmpi_across(folder, link):
+    """Open MPI on two nodes: TCP between them, shared memory within each."""
+    program = build("openmpi", folder)
+    chosen = {"default": ["--bind-to", "none"], "pinned": ["--bind-to", "core:overload-allowed"]}
+
+    def command(work, setting):
+        hosts = ",".join(f"{node.address}:{work.ranks // len(link.nodes)}" for node in link.nodes)
+        arguments = ["mpirun.openmpi", "-n", str(work.ranks), "--host", hosts, "--oversubscribe",
+                     "-x", "PEER_ALIGN_FROM_BYTES", "--mca", "plm_rsh_agent", str(link.agent),
+                     "--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp", "--mca", "mpi_yield_when_idle", "1",
+                     "--mca", "btl_tcp_if_include", link.interface, "--mca", "oob_tcp_if_include", link.interface]
+        if os.geteuid() == 0:
+            arguments.append("--allow-run-as-root")
+        return [*link.nodes[0].inside, *arguments, *chosen[setting], *_mpi_arguments(program, work)], ALIGN_ALL
+
+    return Program("openmpi", lambda _work: list(chosen), command)
+
+
+def gloo_across(python, link):
+    """Gloo on two nodes: it has TCP only, also within a node."""
+    one = gloo(python)
+
+    def command(work, setting):
+        arguments, environment = one.command(work, setting)
+        nodes = {"PEER_NODES": ",".join(node.namespace for node in link.nodes),
+                 "MASTER_ADDR": link.nodes[0].address, "GLOO_SOCKET_IFNAME": link.interface}
+        return arguments, environment | nodes | ALIGN_ALL
+
+    return Program("gloo", one.settings, command)
+
+
+def ringway_across(program, link, extra):
+    """`ringway perf` with the link's daemons."""
+    sockets = [part for node in link.nodes for part in ("--socket", str(node.socket))]
+
+    def command(work, _setting):
+        return [program, "perf", work.operation, "--ranks", str(work.ranks), "--sizes", ",".join(map(str, work.sizes)),
+                "--in-place", {"out": "no", "in": "yes"}[work.forms], "--seconds", str(work.seconds), "--json", *sockets,
+                *extra], {}
+
+    return Program("ringway", lambda _work: ["registered"], command)
 
 
 def find_ringway():

@@ -214,17 +214,17 @@ def columns(cell):
             "FLOOR" if cell.is_out_of_reach() else {True: "reached", False: "MISSED", None: "-"}[cell.reached]]
 
 
-def aligned(found):
+def columned(head, rows):
     """Columns for a terminal."""
-    lines = [HEAD] + [columns(cell) for cell in found]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
+    lines = [head, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join("  ".join(text.rjust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
 
 
-def markdown(found):
-    """The same as a table for a document."""
-    rule = ["---"] * 3 + ["---:"] * (len(HEAD) - 4) + ["---"]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [HEAD, rule] + [columns(cell) for cell in found])
+def ruled(head, rows, names=3):
+    """The same as a table for a document; the first columns are names."""
+    rule = ["---"] * names + ["---:"] * (len(head) - names - 1) + ["---"]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *rows])
 
 
 def summary(found):
