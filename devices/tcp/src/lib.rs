@@ -22,6 +22,7 @@
 //! All that a queue pair does is written once, over the trait `Driver`: operations on sockets go in, events come out. `ring`
 //! implements it with io_uring; `sockets` is the conventional baseline, whose documentation says what system calls a
 //! message costs. Both speak the same, so devices with either can be connected. The device counts its system calls.
+//! While the caller spins, io_uring is passed over for the few connections that are active (`direct`).
 //!
 //! # Threads
 //! A device may be made on one thread and used on another; with io_uring the first poll or flush binds it to its thread
@@ -31,6 +32,7 @@ mod acceptor;
 mod buffers;
 mod connection;
 mod device;
+mod direct;
 mod driver;
 mod endpoint;
 mod error;

@@ -6,7 +6,8 @@
 //!
 //! # System calls
 //! One `io_uring_enter` hands over what all queue pairs have started since the last one, and has the kernel finish what
-//! is ready; there is none when neither is to be done. A caller that blocks has the eventfd read each time before.
+//! is ready; there is none when neither is to be done. A caller that blocks has the eventfd read each time before. While
+//! the caller spins `direct` has system calls of its own.
 
 use core::net::SocketAddr;
 use std::io;
@@ -17,6 +18,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use crate::acceptor::TcpAcceptor;
 use crate::buffers::{ReceivePlan, SendBatch};
+use crate::direct::{Direct, Receive};
 use crate::driver::{Driver, Event};
 use crate::error::TcpError;
 
@@ -98,6 +100,8 @@ pub(crate) struct Ring {
     acceptor: TcpAcceptor,
     /// Events signal it.
     armed: bool,
+    /// What the caller does without the ring while it spins.
+    direct: Direct,
     calls: u64,
 }
 
@@ -143,7 +147,16 @@ impl Ring {
             errno: error.raw_os_error().unwrap_or(0),
         })?;
         ring.completion().disable_eventfd();
-        Ok(Self { ring, enabled: false, flights: Vec::new(), in_flight: 0, acceptor, armed: false, calls: 0 })
+        Ok(Self {
+            ring,
+            enabled: false,
+            flights: Vec::new(),
+            in_flight: 0,
+            acceptor,
+            armed: false,
+            direct: Direct::default(),
+            calls: 0,
+        })
     }
 
     /// Whether events signal the eventfd from now on.
@@ -209,6 +222,35 @@ impl Ring {
         Ok(())
     }
 
+    fn receive_by_ring(
+        &mut self,
+        socket: &OwnedFd,
+        queue_pair: u32,
+        mut plan: Box<ReceivePlan>,
+        wait_first: bool,
+    ) -> Result<(), Box<ReceivePlan>> {
+        let fd = types::Fd(socket.as_raw_fd());
+        let priority = if wait_first { POLL_FIRST } else { 0 };
+        let vectors = plan.vectors();
+        let entry = match vectors.single() {
+            Some((base, length)) => opcode::Recv::new(fd, base, length).ioprio(priority).build(),
+            None => opcode::RecvMsg::new(fd, vectors.message()).ioprio(priority).build(),
+        };
+        match self.launch(entry, queue_pair, RECEIVE, Operation::Receive(plan)) {
+            Err(Operation::Receive(plan)) => Err(plan),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has a receive that polls have tried wait in the kernel.
+    fn hand_over(&mut self, receive: Receive) {
+        let Receive { socket, queue_pair, plan, .. } = receive;
+        // Something may have come since it was tried.
+        if let Err(plan) = self.receive_by_ring(&socket, queue_pair, plan, false) {
+            self.direct.give_back(queue_pair, plan, libc::EBUSY);
+        }
+    }
+
     fn push(&mut self, entry: &squeue::Entry) -> bool {
         if self.ring.submission().is_full() && self.enter().is_err() {
             return false;
@@ -231,6 +273,7 @@ impl Driver for Ring {
         if self.flights.len() < needed {
             self.flights.resize_with(needed, || None);
         }
+        self.direct.reserve(self.flights.len());
     }
 
     fn send(
@@ -239,6 +282,14 @@ impl Driver for Ring {
         queue_pair: u32,
         mut batch: Box<SendBatch>,
     ) -> Result<(), Box<SendBatch>> {
+        // Where others wait to be handed over the ring sends this with them.
+        if self.direct.is_spinning() && self.ring.submission().is_empty() {
+            self.calls += 1;
+            match self.direct.send(socket, queue_pair, batch) {
+                Ok(()) => return Ok(()),
+                Err(unsent) => batch = unsent,
+            }
+        }
         let fd = types::Fd(socket.as_raw_fd());
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let vectors = batch.vectors();
@@ -256,19 +307,12 @@ impl Driver for Ring {
         &mut self,
         socket: &Arc<OwnedFd>,
         queue_pair: u32,
-        mut plan: Box<ReceivePlan>,
+        plan: Box<ReceivePlan>,
         wait_first: bool,
     ) -> Result<(), Box<ReceivePlan>> {
-        let fd = types::Fd(socket.as_raw_fd());
-        let priority = if wait_first { POLL_FIRST } else { 0 };
-        let vectors = plan.vectors();
-        let entry = match vectors.single() {
-            Some((base, length)) => opcode::Recv::new(fd, base, length).ioprio(priority).build(),
-            None => opcode::RecvMsg::new(fd, vectors.message()).ioprio(priority).build(),
-        };
-        match self.launch(entry, queue_pair, RECEIVE, Operation::Receive(plan)) {
-            Err(Operation::Receive(plan)) => Err(plan),
-            _ => Ok(()),
+        match self.direct.receive(socket, queue_pair, plan) {
+            Ok(()) => Ok(()),
+            Err(plan) => self.receive_by_ring(socket, queue_pair, plan, wait_first),
         }
     }
 
@@ -280,6 +324,7 @@ impl Driver for Ring {
     }
 
     fn cancel(&mut self, queue_pair: u32) {
+        self.direct.cancel(queue_pair);
         for kind in 0..KINDS {
             if self.flights.get(slot(queue_pair, kind)).is_some_and(Option::is_some) {
                 let entry = opcode::AsyncCancel::new(user_data(queue_pair, kind)).build().user_data(CANCEL);
@@ -295,12 +340,18 @@ impl Driver for Ring {
         if self.needs_enter() { self.enter() } else { Ok(()) }
     }
 
-    /// Completions come without being asked for.
+    /// Completions of the ring come without being asked for.
     fn look(&mut self) -> io::Result<()> {
+        if let Some(receive) = self.direct.look(&mut self.calls) {
+            self.hand_over(receive);
+        }
         Ok(())
     }
 
     fn next(&mut self) -> Option<Event> {
+        if let Some(event) = self.direct.next() {
+            return Some(event);
+        }
         let entry = self.ring.completion().next()?;
         let (user_data, result, flags) = (entry.user_data(), entry.result(), entry.flags());
         let queue_pair = user_data as u32;
@@ -324,13 +375,16 @@ impl Driver for Ring {
     }
 
     fn is_idle(&mut self) -> bool {
-        self.ring.completion().is_empty() && !self.needs_enter()
+        self.direct.is_idle() && self.ring.completion().is_empty() && !self.needs_enter()
     }
 
     fn arm(&mut self) {
         if !self.armed {
             self.armed = true;
             self.signal(true);
+        }
+        while let Some(receive) = self.direct.rest() {
+            self.hand_over(receive);
         }
         // Signals from before are spent.
         self.calls += 1;

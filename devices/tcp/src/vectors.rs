@@ -63,9 +63,9 @@ impl Vectors {
     }
 }
 
-/// Sends what a non-blocking socket takes of a batch, with one system call. Gives the count, or a negative `errno`.
+/// Sends what a socket takes at once of a batch, with one system call. Gives the count, or a negative `errno`.
 pub(crate) fn send(socket: BorrowedFd<'_>, batch: &mut SendBatch) -> i32 {
-    let (fd, flags) = (socket.as_raw_fd(), libc::MSG_NOSIGNAL);
+    let (fd, flags) = (socket.as_raw_fd(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
     // Made just now, of bytes that the batch owns and of mappings that it holds; the batch is borrowed to the end.
     let vectors = batch.vectors();
     outcome(match vectors.single() {
@@ -77,19 +77,19 @@ pub(crate) fn send(socket: BorrowedFd<'_>, batch: &mut SendBatch) -> i32 {
     })
 }
 
-/// Receives what a non-blocking socket has for a plan, with one system call. Gives the count, or a negative `errno`, and
+/// Receives what a socket has at once for a plan, with one system call. Gives the count, or a negative `errno`, and
 /// whether all of the plan was filled, so that the socket may have more.
 pub(crate) fn receive(socket: BorrowedFd<'_>, plan: &mut ReceivePlan) -> (i32, bool) {
-    let fd = socket.as_raw_fd();
+    let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
     // Made just now, of bytes that the plan owns and of writable mappings that it holds; the plan is borrowed to the end,
     // so that nobody here has a reference to those bytes. To bytes of mappings nobody ever has one.
     let vectors = plan.vectors();
     let room = vectors.length();
     let result = outcome(match vectors.single() {
         // SAFETY: the piece lies in the plan's bytes or in a writable mapping it holds, alive as said above.
-        Some((base, length)) => unsafe { libc::recv(fd, base.cast(), length as usize, 0) },
+        Some((base, length)) => unsafe { libc::recv(fd, base.cast(), length as usize, flags) },
         // SAFETY: the same of every piece; header and list are the plan's own and do not move before the call ends.
-        None => unsafe { libc::recvmsg(fd, vectors.message(), 0) },
+        None => unsafe { libc::recvmsg(fd, vectors.message(), flags) },
     });
     (result, usize::try_from(result) == Ok(room))
 }

@@ -12,6 +12,9 @@ use ringway_verbs::{Access, Completion, CompletionKind, Device, Operation, Queue
 const LENGTH: u64 = 64;
 /// Turns in which nothing is said, after which nothing will be.
 const QUIET_TURNS: u32 = 10;
+/// Polls after which a caller that did not ask to be woken spins, and those after which it has waited for long.
+const POLLS_OF_SPINNING: u32 = 50;
+const POLLS_OF_WAITING: u32 = 5000;
 
 /// System calls of each step of an exchange.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,15 +51,21 @@ impl<const DRIVER: usize> Exchange<DRIVER> {
     fn new() -> Self {
         let (mut fixture, pair) = Fixture::connected();
         let memory = Side::BOTH.map(|side| fixture.memory(side, LENGTH as usize, Access::ALL));
-        fixture.receive(Side::Right, pair[1], 0, memory[1].slice(0, LENGTH));
         let mut exchange = Self { fixture, pair, memory };
+        exchange.post_receive();
+        exchange
+    }
+
+    /// Posts a receive and has that and everything before be said.
+    fn post_receive(&mut self) {
+        self.fixture.receive(Side::Right, self.pair[1], 0, self.memory[1].slice(0, LENGTH));
         let (mut quiet, mut said) = (0, 0);
         while quiet < QUIET_TURNS {
             for side in Side::BOTH {
-                assert_eq!(exchange.poll(side), None);
-                exchange.fixture.device(side).flush();
+                assert_eq!(self.poll(side), None);
+                self.fixture.device(side).flush();
             }
-            let [left, right] = Side::BOTH.map(|side| exchange.counts(side));
+            let [left, right] = Side::BOTH.map(|side| self.counts(side));
             // The preface goes past the other device: a listener reads it.
             let all_here = left.bytes_received == right.bytes_sent
                 && right.bytes_received + ringway_tcp::PREFACE_LENGTH as u64 == left.bytes_sent;
@@ -64,7 +73,6 @@ impl<const DRIVER: usize> Exchange<DRIVER> {
             quiet = if all_here && now_said == said { quiet + 1 } else { 0 };
             said = now_said;
         }
-        exchange
     }
 
     fn counts(&mut self, side: Side) -> Counts {
@@ -109,12 +117,10 @@ impl<const DRIVER: usize> Exchange<DRIVER> {
     }
 
     fn calls(&mut self) -> Calls {
-        let send = request(0, Operation::Send { immediate: None }, &[self.memory[0].slice(0, LENGTH)]);
-        let queue_pair = self.pair[0];
         let idle_poll = self.cost(Side::Left, |exchange| assert_eq!(exchange.poll(Side::Left), None));
         Calls {
             idle_poll,
-            send: self.cost(Side::Left, |exchange| exchange.fixture.send(Side::Left, queue_pair, &send)),
+            send: self.cost(Side::Left, Self::send),
             receive: self.until(Side::Right, CompletionKind::Receive, idle_poll),
             acknowledge: self.cost(Side::Right, |exchange| exchange.fixture.device(Side::Right).flush()),
             complete: self.until(Side::Left, CompletionKind::Send, idle_poll),
@@ -126,10 +132,48 @@ impl<const DRIVER: usize> Exchange<DRIVER> {
     }
 }
 
+/// How the caller has waited before it does something.
+#[derive(Debug, Clone, Copy)]
+enum Waited {
+    /// Asleep.
+    Armed,
+    /// Polling so many times.
+    Polling(u32),
+}
+
+impl<const DRIVER: usize> Exchange<DRIVER> {
+    fn wait(&mut self, waited: Waited) {
+        for side in Side::BOTH {
+            match waited {
+                Waited::Armed => while !self.fixture.device(side).arm() {},
+                Waited::Polling(polls) => (0..polls).for_each(|_| assert_eq!(self.poll(side), None)),
+            }
+        }
+    }
+
+    /// Makes an exchange of which nothing is counted, so that what waited before is over.
+    fn warm_up(&mut self) {
+        self.send();
+        self.until(Side::Right, CompletionKind::Receive, 0);
+        self.fixture.device(Side::Right).flush();
+        self.until(Side::Left, CompletionKind::Send, 0);
+        self.post_receive();
+    }
+
+    fn send(&mut self) {
+        let send = request(0, Operation::Send { immediate: None }, &[self.memory[0].slice(0, LENGTH)]);
+        self.fixture.send(Side::Left, self.pair[0], &send);
+    }
+}
+
 /// Makes an exchange and compares what it cost; the bytes are the same with every driver.
 #[track_caller]
-fn assert_costs<const DRIVER: usize>(expected: &Calls) {
+fn assert_costs<const DRIVER: usize>(waited: Waited, expected: &Calls) {
     let mut exchange = Exchange::<DRIVER>::new();
+    exchange.wait(waited);
+    if matches!(waited, Waited::Polling(_)) {
+        exchange.warm_up();
+    }
     let before = Side::BOTH.map(|side| exchange.counts(side));
     assert_eq!(exchange.calls(), *expected);
     let after = Side::BOTH.map(|side| exchange.counts(side));
@@ -152,11 +196,32 @@ fn assert_costs<const DRIVER: usize>(expected: &Calls) {
 fn io_uring_is_entered_once_for_each_step() {
     // A step's operations go together, and a poll that finds nothing asks nobody.
     let expected = Calls { idle_poll: 0, send: 1, receive: 1, acknowledge: 1, complete: 1, rest: 1, arm: 1 };
-    assert_costs::<IO_URING>(&expected);
+    assert_costs::<IO_URING>(Waited::Armed, &expected);
+}
+
+#[test]
+fn while_the_caller_spins_io_uring_is_passed_over() {
+    // As of bare sockets: a poll tries to receive. Who then wants to be woken has the receive wait in the kernel.
+    let expected = Calls { idle_poll: 1, send: 1, receive: 1, acknowledge: 1, complete: 1, rest: 0, arm: 2 };
+    assert_costs::<IO_URING>(Waited::Polling(POLLS_OF_SPINNING), &expected);
+}
+
+#[test]
+fn who_spins_for_long_without_a_message_asks_nobody() {
+    let mut exchange = Exchange::<IO_URING>::new();
+    exchange.wait(Waited::Polling(POLLS_OF_SPINNING));
+    exchange.warm_up();
+    exchange.wait(Waited::Polling(POLLS_OF_WAITING));
+    let idle_polls = exchange
+        .cost(Side::Left, |exchange| (0..100).for_each(|_| assert_eq!(exchange.poll(Side::Left), None)));
+    assert_eq!(idle_polls, 0);
+    // What comes is found all the same.
+    exchange.send();
+    exchange.until(Side::Right, CompletionKind::Receive, 0);
 }
 
 #[test]
 fn epoll_costs_a_wait_and_a_call_for_each_message() {
     let expected = Calls { idle_poll: 1, send: 1, receive: 2, acknowledge: 1, complete: 2, rest: 0, arm: 0 };
-    assert_costs::<EPOLL>(&expected);
+    assert_costs::<EPOLL>(Waited::Polling(POLLS_OF_SPINNING), &expected);
 }
