@@ -13,7 +13,8 @@ pub enum Algorithm {
     Local,
     /// Every node exchanges with every other one at once: fewest steps, for small sizes and for few nodes.
     Direct,
-    /// Each node sends to the next one only: least traffic, for large sizes on more than two nodes.
+    /// Each node sends to the next one only: least traffic, for large sizes on more than two nodes. Of an allreduce each node
+    /// finishes a part, which between two nodes is no less traffic but half the work.
     Ring,
 }
 
@@ -59,7 +60,7 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { chunk_bytes: 512 << 10, direct_max_bytes: 256 << 10, depth: 4, pack_max_bytes: 4 << 10 }
+        Self { chunk_bytes: 512 << 10, direct_max_bytes: 128 << 10, depth: 4, pack_max_bytes: 4 << 10 }
     }
 }
 
@@ -120,7 +121,7 @@ impl Plan {
         let nodes = view.layout.nodes();
         let algorithm = if nodes <= 1 {
             Algorithm::Local
-        } else if nodes > 2 && has_ring(view.call.operation) && total_bytes(view) > tuning.direct_max_bytes {
+        } else if nodes >= ring_nodes(view.call.operation) && total_bytes(view) > tuning.direct_max_bytes {
             Algorithm::Ring
         } else {
             Algorithm::Direct
@@ -147,13 +148,14 @@ impl Plan {
                     instead: Algorithm::Local,
                 });
             }
-            Algorithm::Ring if !has_ring(operation) => {
-                return Err(Ineligible::NotOffered { algorithm, operation });
-            }
-            Algorithm::Ring if nodes < 3 => {
-                let instead = if nodes < 2 { Algorithm::Local } else { Algorithm::Direct };
-                return Err(Ineligible::TooFewNodes { algorithm, needed: 3, nodes, instead });
-            }
+            Algorithm::Ring => match ring_nodes(operation) {
+                NO_RING => return Err(Ineligible::NotOffered { algorithm, operation }),
+                needed if nodes < needed => {
+                    let instead = if nodes < 2 { Algorithm::Local } else { Algorithm::Direct };
+                    return Err(Ineligible::TooFewNodes { algorithm, needed, nodes, instead });
+                }
+                _ => {}
+            },
             _ => {}
         }
         Ok(Self::new(algorithm, view, tuning))
@@ -199,18 +201,21 @@ impl Plan {
     }
 }
 
-/// Whether there is a ring algorithm for the operation.
-const fn has_ring(operation: Operation) -> bool {
-    matches!(
-        operation,
-        Operation::Allreduce
-            | Operation::Reduce
-            | Operation::Broadcast
-            | Operation::AllGather
-            | Operation::AllGatherV
-            | Operation::ReduceScatter
-            | Operation::ReduceScatterV
-    )
+/// What [`ring_nodes`] gives for operations without a ring algorithm.
+const NO_RING: u32 = u32::MAX;
+
+/// The fewest nodes between which there is a ring algorithm for the operation.
+const fn ring_nodes(operation: Operation) -> u32 {
+    match operation {
+        Operation::Allreduce => 2,
+        Operation::Reduce
+        | Operation::Broadcast
+        | Operation::AllGather
+        | Operation::AllGatherV
+        | Operation::ReduceScatter
+        | Operation::ReduceScatterV => 3,
+        _ => NO_RING,
+    }
 }
 
 /// Bytes of the whole vector, as every node knows them for operations that have a ring.

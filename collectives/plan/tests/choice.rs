@@ -18,7 +18,9 @@ fn chosen(layout: &[u32], operation: Operation, count: u64) -> Algorithm {
 #[test]
 fn size_and_layout_decide() {
     assert_eq!(chosen(&[0, 0, 0], Operation::Allreduce, 1 << 20), Algorithm::Local);
-    assert_eq!(chosen(&[0, 1], Operation::Allreduce, 1 << 20), Algorithm::Direct);
+    assert_eq!(chosen(&[0, 1], Operation::Allreduce, 1 << 10), Algorithm::Direct);
+    assert_eq!(chosen(&[0, 1], Operation::Allreduce, 1 << 20), Algorithm::Ring);
+    assert_eq!(chosen(&[0, 1], Operation::AllGather, 1 << 20), Algorithm::Direct);
     assert_eq!(chosen(&[0, 1, 2], Operation::Allreduce, 1 << 10), Algorithm::Direct);
     assert_eq!(chosen(&[0, 1, 2], Operation::Allreduce, 1 << 20), Algorithm::Ring);
     assert_eq!(chosen(&[0, 1, 2], Operation::AllToAll, 1 << 20), Algorithm::Direct);
@@ -27,7 +29,7 @@ fn size_and_layout_decide() {
 #[test]
 fn what_cannot_be_is_refused_with_a_reason() {
     let layout = Layout::new(&[0, 1]).unwrap();
-    let call = Call { operation: Operation::Allreduce, element: 4, count: 8, root: 0 };
+    let call = Call { operation: Operation::AllGather, element: 4, count: 8, root: 0 };
     let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
     let refused = Plan::with(Algorithm::Ring, &view, &Tuning::default()).unwrap_err();
     assert_eq!(

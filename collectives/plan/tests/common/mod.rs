@@ -74,7 +74,7 @@ pub fn algorithms(scenario: &Scenario) -> Vec<Option<Algorithm>> {
     } else {
         all.push(Some(Algorithm::Direct));
     }
-    if nodes > 2 && ring {
+    if nodes > 2 && ring || nodes == 2 && scenario.call.operation == Operation::Allreduce {
         all.push(Some(Algorithm::Ring));
     }
     all
