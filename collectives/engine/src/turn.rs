@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) operands: Operands,
     pub(crate) pool: MessagePool,
     pub(crate) network: Network,
-    /// Bytes touched to take short messages out of receive buffers, since they were last charged to a communicator.
+    /// Bytes touched to copy short messages into buffers and out of them, since they were last charged to a communicator.
     pub(crate) copied: u64,
     /// Something was posted since the last doorbell.
     pub(crate) unflushed: bool,

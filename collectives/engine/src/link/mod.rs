@@ -13,8 +13,11 @@ use crate::{BufferRef, EngineConfig};
 
 /// Bytes of a send slot: a header and a payload short enough to be copied beside it.
 pub(crate) const SLOT: u64 = 256;
-/// The longest payload that is copied into the send slot, so that its source is free at once.
+/// The longest payload that is copied beside its header, there being room in the send slot.
 const INLINE: u64 = SLOT - HEADER as u64;
+/// The longest payload that is copied at all, so that its source is free at once: nothing waits for the peer's
+/// acknowledgement then, which takes longer than the copy. Each credit has such a place.
+const COPIED: u64 = 2048;
 /// Send-queue requests that may be outstanding.
 const SEND_DEPTH: u32 = 128;
 /// Data leaves this many places for control messages.
@@ -133,6 +136,8 @@ pub(crate) struct Link {
     pub(crate) early: Vec<Early>,
     credits: Credits,
     owed: Credits,
+    /// The places that payloads are copied to next.
+    places: Credits,
     announced: u32,
     /// Point-to-point messages of the peer that wait for a receive.
     pub(crate) held: u32,
@@ -210,6 +215,7 @@ impl Link {
             early: Vec::with_capacity(64),
             credits: each,
             owed: Credits::default(),
+            places: Credits::default(),
             announced: 0,
             held: 0,
             asked: None,
@@ -264,7 +270,9 @@ fn receives(config: &EngineConfig) -> u32 {
     2 * u32::from(config.credits) + CONTROL_RECEIVES
 }
 
-/// Bytes of a link's send slots and receive buffers.
+/// Bytes of a link's send slots, receive buffers and places for payloads.
 pub(crate) fn link_bytes(config: &EngineConfig) -> u64 {
-    u64::from(SEND_DEPTH) * SLOT + u64::from(receives(config)) * config.bounce_bytes()
+    u64::from(SEND_DEPTH) * SLOT
+        + u64::from(receives(config)) * config.bounce_bytes()
+        + 2 * u64::from(config.credits) * COPIED
 }

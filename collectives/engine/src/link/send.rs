@@ -4,8 +4,8 @@
 use ringway_verbs::{Device, LocalSlice, Operation, PostError, RemoteSlice, Time, WorkRequest};
 
 use super::{
-    ANNOUNCEMENTS, Class, Event, INLINE, Link, Purpose, Queued, RESERVED, SEND_DEPTH, SLOT, Sent, Taken,
-    Transfer, WINDOW,
+    ANNOUNCEMENTS, COPIED, Class, Event, INLINE, Link, Purpose, Queued, RESERVED, SEND_DEPTH, SLOT, Sent,
+    Taken, Transfer, WINDOW,
 };
 use crate::message::{Credits, Exchange, FAILURE, HEADER, Message, emit_failure};
 use crate::network::Room;
@@ -37,7 +37,7 @@ impl Link {
             return Taken::No;
         }
         let message = Message::Data { exchange, length: from.length, credits: self.owed };
-        let taken = self.send_eager(&message, from, purpose, turn);
+        let taken = self.send_eager(&message, from, (Class::Collective, purpose), turn);
         if taken != Taken::No {
             self.owed = Credits::default();
             self.credits.collective -= 1;
@@ -49,7 +49,7 @@ impl Link {
         &mut self,
         message: &Message,
         from: BufferRef,
-        purpose: Purpose,
+        (class, purpose): (Class, Purpose),
         turn: &mut Turn<'_, D>,
     ) -> Taken {
         let slot = self.slot();
@@ -63,9 +63,40 @@ impl Link {
             let posted = self.post(send(), [header, LocalSlice::default()], Purpose::Control, false, turn);
             return if posted { Taken::Copied } else { Taken::No };
         }
+        if from.length <= COPIED {
+            let into = turn.shared.workspace.buffer(self.place(class), from.length);
+            turn.memory.copy(from, &[into]);
+            turn.shared.copied += 2 * from.length;
+            let key = turn.shared.workspace.keys().local;
+            let payload = LocalSlice { key, offset: into.offset, length: into.length };
+            if !self.post(send(), [header, payload], Purpose::Control, false, turn) {
+                return Taken::No;
+            }
+            self.use_place(class);
+            return Taken::Copied;
+        }
         let Some(key) = turn.shared.local_key(from.region) else { return Taken::No };
         let payload = LocalSlice { key, offset: from.offset, length: from.length };
         if self.post(send(), [header, payload], purpose, true, turn) { Taken::Posted } else { Taken::No }
+    }
+
+    /// Where the next payload of the class is copied to. What was there before is with the peer: as many messages were sent
+    /// since as there are credits, so that one of them, or a later one, was given back, and messages arrive in order.
+    fn place(&self, class: Class) -> u64 {
+        let each = u64::from(self.credits_each);
+        let number = match class {
+            Class::Collective => u64::from(self.places.collective),
+            Class::Point => each + u64::from(self.places.point),
+        };
+        self.memory + self.memory_length - (2 * each - number) * COPIED
+    }
+
+    fn use_place(&mut self, class: Class) {
+        let place = match class {
+            Class::Collective => &mut self.places.collective,
+            Class::Point => &mut self.places.point,
+        };
+        *place = (*place + 1) % self.credits_each.max(1);
     }
 
     /// Sends a message without payload, now or as soon as there is room.
@@ -161,7 +192,7 @@ impl Link {
         let Some(Queued { key, envelope, buffer }) = self.queue.front().copied() else { return false };
         if envelope.length <= self.eager_max && self.credits.point > 0 {
             let message = Message::PointData { envelope, credits: self.owed };
-            match self.send_eager(&message, buffer, Purpose::Point { key }, turn) {
+            match self.send_eager(&message, buffer, (Class::Point, Purpose::Point { key }), turn) {
                 Taken::No => return false,
                 Taken::Posted => {}
                 Taken::Copied => self.events.push_back(Event::Sent(Purpose::Point { key })),
