@@ -33,6 +33,8 @@ const RECEIVE: usize = 1;
 const CONNECT: usize = 2;
 /// The user data of completions that carry no operation.
 const CANCEL: u64 = u64::MAX;
+/// Queue pairs whose sockets are in the ring's own table, by index: those behind them are rare.
+const FILES: u32 = 512;
 /// How long dropping waits for the kernel to let go, in rounds of 10 ms.
 const DROP_ROUNDS: u32 = 200;
 
@@ -100,6 +102,9 @@ pub(crate) struct Ring {
     acceptor: TcpAcceptor,
     /// Events signal it.
     armed: bool,
+    /// Which places of the ring's table have a socket: there operations find it without a look into the process's table. No
+    /// places where the system allows none.
+    files: Vec<bool>,
     /// What the caller does without the ring while it spins.
     direct: Direct,
     calls: u64,
@@ -147,6 +152,7 @@ impl Ring {
             errno: error.raw_os_error().unwrap_or(0),
         })?;
         ring.completion().disable_eventfd();
+        let places = if ring.submitter().register_files_sparse(FILES).is_ok() { FILES } else { 0 };
         Ok(Self {
             ring,
             enabled: false,
@@ -154,6 +160,7 @@ impl Ring {
             in_flight: 0,
             acceptor,
             armed: false,
+            files: vec![false; places as usize],
             direct: Direct::default(),
             calls: 0,
         })
@@ -200,6 +207,20 @@ impl Ring {
         }
     }
 
+    /// What names a queue pair's socket in an entry, and the flag that goes with it.
+    fn target(&mut self, socket: &OwnedFd, queue_pair: u32) -> (types::Fd, squeue::Flags) {
+        let (descriptor, place) = (socket.as_raw_fd(), queue_pair & 0xFFFF);
+        if let Some(registered) = self.files.get_mut(place as usize) {
+            if !*registered {
+                *registered = self.ring.submitter().register_files_update(place, &[descriptor]).is_ok();
+            }
+            if *registered {
+                return (types::Fd(place as i32), squeue::Flags::FIXED_FILE);
+            }
+        }
+        (types::Fd(descriptor), squeue::Flags::empty())
+    }
+
     /// Takes ownership of an operation and pushes it.
     fn launch(
         &mut self,
@@ -229,14 +250,14 @@ impl Ring {
         mut plan: Box<ReceivePlan>,
         wait_first: bool,
     ) -> Result<(), Box<ReceivePlan>> {
-        let fd = types::Fd(socket.as_raw_fd());
+        let (fd, fixed) = self.target(socket, queue_pair);
         let priority = if wait_first { POLL_FIRST } else { 0 };
         let vectors = plan.vectors();
         let entry = match vectors.single() {
             Some((base, length)) => opcode::Recv::new(fd, base, length).ioprio(priority).build(),
             None => opcode::RecvMsg::new(fd, vectors.message()).ioprio(priority).build(),
         };
-        match self.launch(entry, queue_pair, RECEIVE, Operation::Receive(plan)) {
+        match self.launch(entry.flags(fixed), queue_pair, RECEIVE, Operation::Receive(plan)) {
             Err(Operation::Receive(plan)) => Err(plan),
             _ => Ok(()),
         }
@@ -255,7 +276,7 @@ impl Ring {
         if self.ring.submission().is_full() && self.enter().is_err() {
             return false;
         }
-        // SAFETY: the entries made in this module name descriptors, and memory that is owned by an operation in
+        // SAFETY: the entries made in this module name descriptors or places of the ring's table, and memory that is owned by an operation in
         // `flights` (boxed, so it does not move with it) until the completion is taken; nothing is freed earlier,
         // also when the ring is dropped.
         unsafe { self.ring.submission().push(entry) }.is_ok()
@@ -290,14 +311,14 @@ impl Driver for Ring {
                 Err(unsent) => batch = unsent,
             }
         }
-        let fd = types::Fd(socket.as_raw_fd());
+        let (fd, fixed) = self.target(socket, queue_pair);
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let vectors = batch.vectors();
         let entry = match vectors.single() {
             Some((base, length)) => opcode::Send::new(fd, base, length).flags(flags).build(),
             None => opcode::SendMsg::new(fd, vectors.message()).flags(flags as u32).build(),
         };
-        match self.launch(entry, queue_pair, SEND, Operation::Send(batch)) {
+        match self.launch(entry.flags(fixed), queue_pair, SEND, Operation::Send(batch)) {
             Err(Operation::Send(batch)) => Err(batch),
             _ => Ok(()),
         }
@@ -319,7 +340,8 @@ impl Driver for Ring {
     fn connect(&mut self, socket: &Arc<OwnedFd>, queue_pair: u32, peer: SocketAddr) -> bool {
         let address = Box::new(PeerAddress::new(peer));
         let (pointer, length) = address.raw();
-        let entry = opcode::Connect::new(types::Fd(socket.as_raw_fd()), pointer, length).build();
+        let (fd, fixed) = self.target(socket, queue_pair);
+        let entry = opcode::Connect::new(fd, pointer, length).build().flags(fixed);
         self.launch(entry, queue_pair, CONNECT, Operation::Connect(address)).is_ok()
     }
 
@@ -333,8 +355,16 @@ impl Driver for Ring {
         }
     }
 
-    /// The ring has no sockets but those of operations.
-    fn forget(&mut self, _queue_pair: u32) {}
+    fn forget(&mut self, queue_pair: u32) {
+        let place = queue_pair & 0xFFFF;
+        if let Some(registered) = self.files.get_mut(place as usize)
+            && core::mem::take(registered)
+        {
+            // Otherwise the socket would stay open, and a later queue pair have it for its own.
+            let emptied = self.ring.submitter().register_files_update(place, &[-1]);
+            debug_assert!(emptied.is_ok(), "the place is in the table");
+        }
+    }
 
     fn submit(&mut self) -> io::Result<()> {
         if self.needs_enter() { self.enter() } else { Ok(()) }
