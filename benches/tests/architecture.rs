@@ -39,7 +39,7 @@ const CRATES: &[Crate] = &[
         folder: "devices/tcp",
         may_use: &["verbs", "mem"],
         no_std: false,
-        may_be_unsafe: &["ring.rs", "vectors.rs"],
+        may_be_unsafe: &["options.rs", "ring.rs", "vectors.rs"],
     },
     safe("devices/shm", &["verbs", "mem", "ring"]),
     Crate {

@@ -68,6 +68,10 @@ pub struct DaemonArgs {
     /// address
     #[arg(long, value_name = "PORT", allow_negative_numbers = true)]
     roce_port: Option<i64>,
+    /// Microseconds for which reading a socket of the tcp devices polls the network card itself (SO_BUSY_POLL); 0 leaves that
+    /// to interrupts. For cards whose driver can be polled; needs CAP_NET_ADMIN
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    tcp_busy_poll_us: Option<i64>,
     /// Lose, spoil, repeat, delay or mark packets that come in over a roce device, for tests: loss=0.01,seed=7
     #[arg(long, value_name = "SPEC")]
     fault: Option<String>,
@@ -169,6 +173,7 @@ impl DaemonArgs {
             cluster_key_file: self.cluster_key_file,
             device: self.device,
             roce_port: self.roce_port,
+            tcp_busy_poll_us: self.tcp_busy_poll_us,
             fault: self.fault,
             pcap: self.pcap,
             peer_timeout_ms: self.peer_timeout_ms,

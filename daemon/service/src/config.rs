@@ -225,6 +225,8 @@ pub struct Config {
     pub network: Option<NetworkConfig>,
     /// Which devices move data between nodes.
     pub device: DeviceChoice,
+    /// Microseconds for which reading a TCP socket polls the network card itself.
+    pub tcp_busy_poll_us: u32,
     /// What happens on purpose to packets that come in from other nodes.
     pub fault: Option<FaultSpec>,
     /// A file that gets all packets to and from other nodes.

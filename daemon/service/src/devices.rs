@@ -169,8 +169,8 @@ fn make_one(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Resul
             let device = ShmDevice::new(shm).map_err(|error| error.to_string())?;
             Ok(One { place: Some(place), ..One::new(Box::new(device)) })
         }
-        DeviceKind::Tcp => tcp(TcpDriver::IoUring, network),
-        DeviceKind::TcpEpoll => tcp(TcpDriver::Epoll, network),
+        DeviceKind::Tcp => tcp(TcpDriver::IoUring, network, config),
+        DeviceKind::TcpEpoll => tcp(TcpDriver::Epoll, network, config),
         DeviceKind::RoceXdp => {
             let zero_copy = if is_choice { ZeroCopy::Required } else { ZeroCopy::Wanted };
             let port = network.roce_port;
@@ -206,10 +206,11 @@ fn worth_it(link: &UdpLink) -> Result<(), String> {
 }
 
 /// A TCP device with this driver, and where its connections come in.
-fn tcp(driver: TcpDriver, network: &NetworkConfig) -> Result<One, String> {
+fn tcp(driver: TcpDriver, network: &NetworkConfig, config: &Config) -> Result<One, String> {
     let mut tcp = TcpConfig::new(network.advertise);
     tcp.source = Some(network.listen.ip()).filter(|ip| !ip.is_unspecified());
     tcp.driver = driver;
+    tcp.busy_poll_us = config.tcp_busy_poll_us;
     tcp.max_regions = u32::from(u16::MAX);
     let (device, acceptor) = TcpDevice::new(tcp).map_err(|error| error.to_string())?;
     Ok(One { door: Some(Box::new(TcpDoor(acceptor))), ..One::new(Box::new(device)) })

@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 
 use crate::endpoint::preface;
 use crate::error::{ProtocolError, TcpFailure};
+use crate::options;
 use crate::queue_pair::{Incoming, Phase, QueuePair, Shared};
 
 /// Makes a socket and has the kernel connect it.
@@ -33,11 +34,17 @@ fn make_socket(peer: SocketAddr, shared: &Shared) -> rustix::io::Result<OwnedFd>
     let mut flags = SocketFlags::CLOEXEC;
     flags.set(SocketFlags::NONBLOCK, shared.driver.wants_nonblocking());
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    sockopt::set_tcp_nodelay(&socket, true)?;
+    prepare(&socket, shared)?;
     if let Some(source) = shared.config.source.filter(|source| source.is_ipv4() == peer.is_ipv4()) {
         rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
     }
     Ok(socket)
+}
+
+/// Sets what every connection has.
+fn prepare(socket: &OwnedFd, shared: &Shared) -> rustix::io::Result<()> {
+    sockopt::set_tcp_nodelay(socket, true)?;
+    options::set_busy_polling(socket, shared.config.busy_poll_us)
 }
 
 /// The kernel's word on a connect.
@@ -60,7 +67,7 @@ pub(crate) fn connected(pair: &mut QueuePair, shared: &mut Shared, result: i32) 
 pub(crate) fn take_offer(pair: &mut QueuePair, shared: &mut Shared, socket: OwnedFd) {
     pair.offered = true;
     let prepared = rustix::io::ioctl_fionbio(&socket, shared.driver.wants_nonblocking())
-        .and_then(|()| sockopt::set_tcp_nodelay(&socket, true));
+        .and_then(|()| prepare(&socket, shared));
     pair.socket = Some(Arc::new(socket));
     if let Err(errno) = prepared {
         return fail(pair, shared, TcpFailure::from_errno(errno.raw_os_error()), Status::TransportLost);

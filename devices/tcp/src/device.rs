@@ -21,6 +21,7 @@ use crate::driver::{Event, TcpDriver};
 use crate::endpoint::{Token, decode, encode};
 use crate::error::{TcpError, TcpFailure};
 use crate::frame::MAX_MESSAGE;
+use crate::options;
 use crate::queue_pair::{Counters, Phase, QueuePair, SendEntry, Shared};
 use crate::receive::{arm, received};
 use crate::transmit::{sent, transmit};
@@ -47,12 +48,16 @@ pub struct TcpConfig {
     pub max_regions: u32,
     /// How long connecting may take, in nanoseconds.
     pub connect_timeout_ns: u64,
+    /// For how many microseconds reading a socket on which nothing is may poll the network card's queue itself
+    /// (`SO_BUSY_POLL`); 0 to leave that to interrupts. A spinning caller polls it once in each try. Needs a card whose
+    /// driver can be polled, which virtual ones and loopback cannot, and CAP_NET_ADMIN.
+    pub busy_poll_us: u32,
     /// How long a refusal may take to reach the peer before the connection is cut, in nanoseconds.
     pub linger_ns: u64,
 }
 
 impl TcpConfig {
-    /// The defaults: io_uring, 4096 queue pairs and regions, 5 s to connect, 1 s to linger.
+    /// The defaults: io_uring, 4096 queue pairs and regions, 5 s to connect, no busy polling, 1 s to linger.
     #[must_use]
     pub const fn new(advertised: SocketAddr) -> Self {
         Self {
@@ -62,6 +67,7 @@ impl TcpConfig {
             max_queue_pairs: 4096,
             max_regions: 4096,
             connect_timeout_ns: 5_000_000_000,
+            busy_poll_us: 0,
             linger_ns: 1_000_000_000,
         }
     }
@@ -103,6 +109,7 @@ impl TcpDevice {
                 return Err(TcpError::Limit { limit, most });
             }
         }
+        options::check_busy_polling(config.busy_poll_us)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags)
             .map_err(|errno| TcpError::System { what: "an eventfd", errno: errno.raw_os_error() })?;

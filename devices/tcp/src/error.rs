@@ -32,6 +32,12 @@ pub enum TcpError {
         /// The system's reason.
         errno: i32,
     },
+    /// Sockets may not poll the network card (an `errno` value).
+    #[error(
+        "the system refused busy polling (errno {0}); it needs CAP_NET_ADMIN and a kernel with CONFIG_NET_RX_BUSY_POLL; \
+         set it to 0 to do without"
+    )]
+    BusyPolling(i32),
     /// The limits asked for are out of range.
     #[error("{limit} must be between 1 and {most}")]
     Limit {

@@ -15,8 +15,8 @@
 //! # Memory
 //! What the kernel works on is owned by the driver until it is done: headers, staging bytes, and the mappings that scatter
 //! and gather lists point into. A queue pair that fails flushes its requests only after the kernel has let go of them.
-//! Unsafe code is in `vectors`, where such lists and the system calls that work through one at once are, and in `ring`,
-//! where io_uring is given them for longer.
+//! Unsafe code is in `vectors`, where such lists and the system calls that work through one at once are, in `ring`, where
+//! io_uring is given them for longer, and in `options`, which sets one of sockets.
 //!
 //! # Drivers
 //! All that a queue pair does is written once, over the trait `Driver`: operations on sockets go in, events come out. `ring`
@@ -37,6 +37,7 @@ mod driver;
 mod endpoint;
 mod error;
 pub mod frame;
+mod options;
 mod queue_pair;
 mod receive;
 mod ring;

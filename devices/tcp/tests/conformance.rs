@@ -22,3 +22,8 @@ mod epoll_to_io_uring {
     use crate::common::{EPOLL, IO_URING, Loopback};
     ringway_sim::conformance_suite!(Loopback<EPOLL, IO_URING>);
 }
+
+mod busy_polling {
+    use crate::common::{BUSY_POLLING, Loopback};
+    ringway_sim::conformance_suite!(Loopback<BUSY_POLLING, BUSY_POLLING>);
+}

@@ -40,6 +40,7 @@ impl Settings {
             cluster_key_file: None,
             device: text("auto"),
             roce_port: Some(i64::from(ROCE_PORT)),
+            tcp_busy_poll_us: Some(0),
             fault: None,
             pcap: None,
             peer_timeout_ms: Some(1000),
@@ -88,6 +89,13 @@ impl Settings {
             engine_cpu: engine_cpu(s.engine_cpu)?,
             network: network(&s)?,
             device: device(s.device.as_deref())?,
+            tcp_busy_poll_us: u32::try_from(number(
+                "tcp_busy_poll_us",
+                s.tcp_busy_poll_us,
+                0..=1_000_000,
+                "microseconds; 0 leaves it to interrupts",
+            )?)
+            .unwrap_or(0),
             fault: fault(&s)?,
             pcap: for_packets("pcap", s.pcap.as_deref(), &s)?.map(PathBuf::from),
             workspace_bytes: number("workspace_mib", s.workspace_mib, 1..=65_536, "MiB")? * MIB,

@@ -40,6 +40,8 @@ pub struct Settings {
     pub device: Option<String>,
     /// The UDP port of RoCE packets, the same on all nodes; other RoCE devices know 4791 alone.
     pub roce_port: Option<i64>,
+    /// Microseconds for which reading a TCP socket polls the network card itself; 0 leaves that to interrupts.
+    pub tcp_busy_poll_us: Option<i64>,
     /// What shall happen to packets that come in, for tests: `loss=0.01,seed=7`.
     pub fault: Option<String>,
     /// The file to capture packets into.
@@ -98,7 +100,7 @@ impl Settings {
         merge!(
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
-            roce_port, fault, pcap, peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format,
+            roce_port, tcp_busy_poll_us, fault, pcap, peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format,
             ring_submissions_max, ring_argument_words
         )
     }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use ringway_sim::conformance::{Harness, Side};
-use ringway_tcp::{PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, parse_preface};
+use ringway_tcp::{PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, TcpError, parse_preface};
 use ringway_verbs::{Device, Endpoint, QueuePairConfig, Time};
 
 /// A stuck test ends after this long.
@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Drivers, by their place in [`TcpDriver::ALL`].
 pub(crate) const IO_URING: usize = 0;
 pub(crate) const EPOLL: usize = 1;
+/// The first, with sockets that poll the network card where the system allows it.
+pub(crate) const BUSY_POLLING: usize = 2;
 
 /// A listener and the connections whose preface is not complete yet.
 pub(crate) struct Listener {
@@ -31,11 +33,19 @@ impl Listener {
         Self { listener, acceptor: None, arriving: Vec::new() }
     }
 
-    pub(crate) fn device(&mut self, driver: TcpDriver) -> TcpDevice {
+    pub(crate) fn device(&mut self, driver: usize) -> TcpDevice {
         let mut config = TcpConfig::new(self.listener.local_addr().unwrap());
         config.source = Some("127.0.0.1".parse().unwrap());
-        config.driver = driver;
-        let (device, acceptor) = TcpDevice::new(config).unwrap();
+        config.driver = TcpDriver::ALL[driver % BUSY_POLLING];
+        config.busy_poll_us = if driver == BUSY_POLLING { 50 } else { 0 };
+        let made = TcpDevice::new(config);
+        let (device, acceptor) = match made {
+            Err(TcpError::BusyPolling(libc::EPERM)) => {
+                config.busy_poll_us = 0;
+                TcpDevice::new(config).unwrap()
+            }
+            made => made.unwrap(),
+        };
         self.acceptor = Some(acceptor);
         device
     }
@@ -74,8 +84,7 @@ impl<const LEFT: usize, const RIGHT: usize> Harness for Loopback<LEFT, RIGHT> {
 
     fn new() -> Self {
         let mut listeners = [Listener::new(), Listener::new()];
-        let drivers = [LEFT, RIGHT].map(|driver| TcpDriver::ALL[driver]);
-        let devices = [Some(listeners[0].device(drivers[0])), Some(listeners[1].device(drivers[1]))];
+        let devices = [Some(listeners[0].device(LEFT)), Some(listeners[1].device(RIGHT))];
         Self { devices, listeners, start: Instant::now() }
     }
 
@@ -104,7 +113,7 @@ impl<const LEFT: usize, const RIGHT: usize> Harness for Loopback<LEFT, RIGHT> {
     fn unreachable_endpoint(&mut self) -> Endpoint {
         // A port that was just free: nobody listens there.
         let mut listener = Listener::new();
-        let mut device = listener.device(TcpDriver::ALL[LEFT]);
+        let mut device = listener.device(LEFT);
         let config = QueuePairConfig { send_depth: 1, receive_depth: 1 };
         let queue_pair = device.create_queue_pair(config).unwrap();
         device.endpoint(queue_pair).unwrap()
