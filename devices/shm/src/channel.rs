@@ -26,6 +26,9 @@ const STAGING: u64 = 128 << 10;
 pub(crate) const PIECE: u64 = 16 << 10;
 /// Requests that may be executed without the peer being told, while more of them come.
 const UNTOLD_MAX: u64 = 16;
+/// Turns without news after which the counts say what entries have said: the peer may be waiting for it before it reads on,
+/// when a message before them waits for a receive. Longer than an answer takes.
+const IDLE_MAX: u32 = 256;
 
 const EXECUTED: usize = 0;
 const PULLED: usize = 8;
@@ -42,6 +45,17 @@ const STAGED: [u64; 2] = {
 pub(crate) const FILE_BYTES: usize = (STAGED[1] + STAGING) as usize;
 
 type Ring = SharedRing<WORDS>;
+
+/// When the peer is to hear of what was executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Telling {
+    /// More has come, and some of it is likely to be answered: then the answer says it.
+    Later,
+    /// Nothing more has come, or the peer has asked.
+    Soon,
+    /// This side is about to sleep or to end: everything, now.
+    Now,
+}
 
 /// Which of a side's two rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,9 +151,14 @@ pub(crate) struct Channel {
     doorbell: OwnedFd,
     /// The peer was told of something since its doorbell was last looked at.
     news: bool,
+    /// How many of its requests the peer was told were executed, by an entry or by the counts, and pieces fetched.
     told: (u64, u64),
-    /// How many of its requests the peer is told were executed, by entries that it cannot see yet.
+    /// What the counts say.
+    counted: (u64, u64),
+    /// What entries say that the peer cannot see yet.
     carried: u64,
+    /// Turns without news.
+    idle: u32,
 }
 
 #[derive(Debug)]
@@ -210,7 +229,9 @@ impl Channel {
             doorbell,
             news: false,
             told: (0, 0),
+            counted: (0, 0),
             carried: 0,
+            idle: 0,
         })
     }
 
@@ -305,26 +326,33 @@ impl Channel {
         self.outgoing(lane).push(&Entry { executed: executed as u32, ..*entry })
     }
 
-    /// Tells the peer how many of its requests were executed, and how many pieces fetched.
+    /// Writes how many of the peer's requests were executed, and how many pieces fetched.
     #[inline]
     pub(crate) fn tell(&mut self, executed: u64, pulled: u64) {
-        if self.told != (executed, pulled) {
+        if self.counted != (executed, pulled) {
             self.words.executed[0].word().store_release(executed);
             self.words.pulled[0].word().store_release(pulled);
-            (self.told, self.news) = ((executed, pulled), true);
+            (self.told, self.counted, self.news) = ((executed, pulled), (executed, pulled), true);
         }
     }
 
     /// Makes what was pushed visible, tells the peer of what was executed, and wakes it if it sleeps; whether it did.
     ///
-    /// Entries tell the peer as well, without another line of memory to be moved between the processors. So counts are
-    /// written when nothing more is expected to go out soon (`quiet`), or the peer would wait for them.
+    /// Entries tell the peer as well, without another line of memory to be moved between the processors: counts are written
+    /// when none has, or when the peer may not get as far as the entry.
     #[inline]
-    pub(crate) fn publish(&mut self, executed: u64, pulled: u64, quiet: bool) -> bool {
-        if self.responses_out.publish() | self.requests_out.publish() {
+    pub(crate) fn publish(&mut self, executed: u64, pulled: u64, telling: Telling) -> bool {
+        let pushed = self.responses_out.publish() | self.requests_out.publish();
+        if pushed {
             (self.told.0, self.news) = (self.carried, true);
         }
-        if quiet || pulled != self.told.1 || executed - self.told.0 >= UNTOLD_MAX {
+        self.idle = if pushed || telling == Telling::Later { 0 } else { self.idle.saturating_add(1) };
+        let tells = match telling {
+            Telling::Now => true,
+            Telling::Soon => self.told != (executed, pulled) || self.idle >= IDLE_MAX,
+            Telling::Later => pulled != self.told.1 || executed - self.told.0 >= UNTOLD_MAX,
+        };
+        if tells {
             self.tell(executed, pulled);
         }
         let sleeps = std::mem::take(&mut self.news) && wake::armed(&self.words.armed[1].word()) != 0;
@@ -400,7 +428,7 @@ mod tests {
                 pieces += 1;
             }
             assert_eq!(pieces, STAGING / PIECE, "round {round}");
-            one.publish(0, 0, true);
+            one.publish(0, 0, Telling::Now);
             while let Some(raw) = other.pop(Lane::Requests).expect("no fault") {
                 let Some(Entry { source: Source::Staged { offset, length }, .. }) = Entry::parse(&raw) else {
                     panic!("{raw:?}")

@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
 
 use self::sockets::{ARRIVALS_MAX, BELL, LISTENER, watch};
-use crate::channel::Lane;
+use crate::channel::{Lane, Telling};
 use crate::control;
 use crate::counters::Counters;
 use crate::endpoint::{Name, decode, encode, random};
@@ -206,9 +206,15 @@ fn turn(pair: &mut QueuePair, shared: &mut Shared, all: bool) {
         return;
     }
     let came = take_responses(pair, shared).and_then(|()| {
-        let rest = receive(pair, shared).and_then(|came| {
-            pair.catch_up(shared)?;
-            transmit(pair, shared, all || !came)
+        // What the peer has fetched may be what a request waits for, and entries say what it has executed.
+        let rest = pair.catch_up(shared).and_then(|()| receive(pair, shared)).and_then(|came| {
+            pair.complete_done(shared);
+            let telling = match (all, came) {
+                (true, _) => Telling::Now,
+                (false, true) => Telling::Later,
+                (false, false) => Telling::Soon,
+            };
+            transmit(pair, shared, telling)
         });
         rest.map_err(|failure| (failure, status_of(failure)))
     });
@@ -399,7 +405,7 @@ impl Device for ShmDevice {
             if let Some(pair) = pair
                 && pair.phase == Phase::Ready
                 && pair.has_more()
-                && let Err(failure) = transmit(pair, &mut self.shared, false)
+                && let Err(failure) = transmit(pair, &mut self.shared, Telling::Later)
             {
                 pair.fail(&mut self.shared, failure, status_of(failure));
             }

@@ -4,7 +4,7 @@ use ringway_mem::{RegionTable, Window};
 use ringway_verbs::{Access, LocalSlice, Operation, Status};
 
 use crate::ShmFailure;
-use crate::channel::Lane;
+use crate::channel::{Lane, Telling};
 use crate::entry::{Entry, Kind, Source, bytes_of};
 use crate::queue_pair::{Incoming, MAX_READS, Piece, QueuePair, Response, Shared, row};
 
@@ -218,7 +218,7 @@ fn refuse(pair: &mut QueuePair, shared: &mut Shared, status: Status) {
         channel.tell(executed, pulled);
         // A peer that keeps to the rules has left room; another one hears that the connection is closed.
         let _ = channel.push(Lane::Responses, &Entry::refused(status), executed);
-        shared.counters.rang(channel.publish(executed, pulled, true));
+        shared.counters.rang(channel.publish(executed, pulled, Telling::Now));
     }
 }
 

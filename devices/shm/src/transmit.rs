@@ -7,7 +7,7 @@ use ringway_ring::{PeerFault, PushError};
 use ringway_verbs::{LocalSlice, Operation, WorkRequest};
 
 use crate::ShmFailure;
-use crate::channel::{Channel, Lane};
+use crate::channel::{Channel, Lane, Telling};
 use crate::control;
 use crate::counters::Counters;
 use crate::entry::{Entry, INLINE_BYTES, Kind, Source};
@@ -20,9 +20,12 @@ impl From<PeerFault> for ShmFailure {
     }
 }
 
-/// Puts into the rings what there is room for, and makes it visible. `quiet`: nothing has come that is likely to be answered
-/// soon.
-pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared, quiet: bool) -> Result<(), ShmFailure> {
+/// Puts into the rings what there is room for, and makes it visible.
+pub(crate) fn transmit(
+    pair: &mut QueuePair,
+    shared: &mut Shared,
+    telling: Telling,
+) -> Result<(), ShmFailure> {
     while let Some(response) = pair.responses.front().copied() {
         if !respond(pair, shared, response)? {
             break;
@@ -40,9 +43,10 @@ pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared, quiet: bool) -
         pair.partial = 0;
     }
     let (executed, pulled) = (pair.executed, pair.pulled);
-    let tells = quiet || std::mem::take(&mut pair.asked);
+    let asked = std::mem::take(&mut pair.asked);
+    let telling = if asked && telling == Telling::Later { Telling::Soon } else { telling };
     if let Some(channel) = &mut pair.channel {
-        shared.counters.rang(channel.publish(executed, pulled, tells));
+        shared.counters.rang(channel.publish(executed, pulled, telling));
     }
     Ok(())
 }
@@ -223,7 +227,6 @@ impl<'a> Straight<'a> {
         let Some(file) = self.exports.file(key).filter(|_| self.announced.has_room(key)) else {
             return false;
         };
-        self.counters.system_calls += 1;
         let told = control::share(self.socket.as_fd(), key, file).is_ok();
         if told {
             self.counters.regions_told += 1;
