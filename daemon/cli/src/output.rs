@@ -2,8 +2,10 @@
 
 use std::io::{self, Write as _};
 
-/// A line on standard error, from this program itself.
+/// A line on standard error, from this program itself. Parts of it may be another machine's words: what would steer a terminal
+/// is left out.
 pub(crate) fn note(text: &str) {
+    let text: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
     let _ = writeln!(io::stderr().lock(), "ringway: {text}");
 }
 

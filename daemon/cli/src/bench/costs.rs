@@ -29,7 +29,8 @@ impl Spent {
         }
     }
 
-    /// By these processes so far, as far as it can be seen from outside. The time of a thread that is running is up to a tick of the clock too small.
+    /// By these processes so far, as far as it can be seen from outside. The time of a thread that is running is up to a tick
+    /// of the clock too small.
     pub(super) fn by(pids: &[u32]) -> Self {
         let each = pids.iter().map(|pid| pid.to_string());
         each.fold(Self::default(), |sum, pid| Self {

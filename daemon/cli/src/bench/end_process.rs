@@ -1,6 +1,7 @@
 //! An end in a process of its own, on this machine, as whoever tells it what to do has it.
 
 use std::{
+    cell::Cell,
     io::{BufRead as _, BufReader, Write as _},
     process::{Child, ChildStdin, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
@@ -27,6 +28,8 @@ pub(super) struct EndProcess {
     process: Child,
     commands: ChildStdin,
     answers: Receiver<String>,
+    /// Commands that it has not answered.
+    unanswered: Cell<u32>,
 }
 
 impl EndProcess {
@@ -48,13 +51,19 @@ impl EndProcess {
                 }
             }
         });
-        Ok(Self { process, commands, answers: told })
+        Ok(Self { process, commands, answers: told, unanswered: Cell::new(0) })
     }
 
     pub(super) fn tell(&mut self, command: &Command) -> Result<(), String> {
         let text = serde_json::to_string(command).map_err(|e| e.to_string())?;
+        self.unanswered.update(|count| count + u32::from(!matches!(command, Command::Rest)));
         let written = writeln!(self.commands, "{text}").and_then(|()| self.commands.flush());
         written.map_err(|e| format!("an end has gone: {e}"))
+    }
+
+    /// Whether the next answer may be to an earlier command.
+    pub(super) const fn is_behind(&self) -> bool {
+        self.unanswered.get() > 0
     }
 
     /// The answer to the oldest command without one.
@@ -63,6 +72,7 @@ impl EndProcess {
         loop {
             match self.answers.recv_timeout(LOOK) {
                 Ok(line) => {
+                    self.unanswered.update(|count| count.saturating_sub(1));
                     return match serde_json::from_str(&line) {
                         Ok(Answer::Failed(why)) => Err(why),
                         Ok(answer) => Ok(answer),

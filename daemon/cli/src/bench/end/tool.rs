@@ -14,7 +14,10 @@ use super::{
     Address, Messenger,
     job::{Job, Outcome},
 };
-use crate::bench::result::{Percentiles, Polling, Test};
+use crate::{
+    bench::result::{Percentiles, Polling, Test},
+    local::process::helper_command,
+};
 
 /// How long a tool's server may take to listen.
 const STARTING: Duration = Duration::from_secs(5);
@@ -75,14 +78,18 @@ impl Tool {
         Ok(line.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(60).collect())
     }
 
-    fn command(&self, words: &[&str], at: SocketAddr) -> Command {
-        let mut command = Command::new(self.name);
-        let word = |word: &&str| match *word {
+    /// A command line's words, with the address in its places.
+    fn words(&self, words: &[&str], at: SocketAddr) -> impl Iterator<Item = String> {
+        words.iter().map(move |word| match *word {
             "{address}" => at.ip().to_string(),
             "{port}" => at.port().to_string(),
             word => word.to_owned(),
-        };
-        command.args(words.iter().map(word)).stdin(Stdio::null()).stderr(Stdio::piped());
+        })
+    }
+
+    fn client(&self, at: SocketAddr) -> Command {
+        let mut command = Command::new(self.name);
+        command.args(self.words(self.ask, at)).stdin(Stdio::null()).stderr(Stdio::piped());
         command
     }
 }
@@ -95,6 +102,16 @@ pub(super) struct ToolEnd {
     server: Option<Child>,
 }
 
+impl Drop for ToolEnd {
+    fn drop(&mut self) {
+        if let Some(server) = &mut self.server {
+            // One that has ended already is what we want.
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
 impl ToolEnd {
     /// Starts the server, if it is to be that.
     pub(super) fn open(name: &str, address: IpAddr, serves: bool) -> Result<Self, String> {
@@ -105,7 +122,10 @@ impl ToolEnd {
             // A free port of this moment.
             let free = TcpListener::bind(end.at).and_then(|listener| listener.local_addr());
             end.at = free.map_err(|e| format!("cannot listen on {address}: {e}"))?;
-            let mut command = tool.command(tool.serve, end.at);
+            // It ends when this process does, however that happens.
+            let words = tool.words(tool.serve, end.at).map(Into::into);
+            let mut command =
+                helper_command(None, tool.name, words).map_err(|e| format!("cannot start {name}: {e}"))?;
             command.stdout(Stdio::null()).stderr(Stdio::null());
             end.server = Some(command.spawn().map_err(|e| format!("cannot start {name}: {e}"))?);
             end.wait_until_listening()?;
@@ -184,8 +204,7 @@ impl Messenger for ToolEnd {
             return Some(Ok(Outcome::default()));
         }
         let tool = self.tool;
-        let output =
-            tool.command(tool.ask, self.at).output().map_err(|e| format!("cannot start {}: {e}", tool.name));
+        let output = tool.client(self.at).output().map_err(|e| format!("cannot start {}: {e}", tool.name));
         Some(output.and_then(|output| {
             let text = String::from_utf8_lossy(&output.stdout);
             (tool.read)(&text).ok_or_else(|| {

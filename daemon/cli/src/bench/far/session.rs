@@ -133,7 +133,14 @@ impl Session {
         Ok(Opened { path, end, daemons, _cluster: cluster })
     }
 
+    /// Tells an end something. One that did not answer in time is ended: its next answer would be taken for another one.
     fn tell(&mut self, end: u32, command: Command) -> Result<Option<Answer>, String> {
+        let told = self.tell_open(end, command);
+        self.ends.retain(|_, opened| !opened.end.is_behind());
+        told
+    }
+
+    fn tell_open(&mut self, end: u32, command: Command) -> Result<Option<Answer>, String> {
         let opened = self.ends.get_mut(&end).ok_or("there is no end of this number")?;
         let command = checked(command, opened.path, self.connection.peer.ip())?;
         if let Command::Run(job) = &command {
