@@ -77,8 +77,23 @@ impl Pace {
         if !self.roomy {
             return calls::yield_now();
         }
-        let taken = self.courtesy.hand_over() > TAKEN_NS;
-        self.crowded = if taken { CROWDED } else { self.crowded.saturating_sub(1) };
+        let took_ns = self.courtesy.hand_over();
+        self.notice(took_ns);
+    }
+
+    /// Gives the processor to whoever else wants it, be it for long: it may be the daemon who has much to do, for which this
+    /// thread waits.
+    pub(crate) fn hand_over_to_the_daemon(&mut self) {
+        if !self.roomy {
+            return calls::yield_now();
+        }
+        let before = monotonic_ns();
+        calls::yield_now();
+        self.notice(monotonic_ns().saturating_sub(before));
+    }
+
+    fn notice(&mut self, took_ns: u64) {
+        self.crowded = if took_ns > TAKEN_NS { CROWDED } else { self.crowded.saturating_sub(1) };
     }
 }
 

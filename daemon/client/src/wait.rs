@@ -44,7 +44,7 @@ impl Waiting {
 
     fn hand_over(&self) {
         let mut pace = self.pace.get();
-        pace.hand_over();
+        pace.hand_over_to_the_daemon();
         self.pace.set(pace);
     }
 
