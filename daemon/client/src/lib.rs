@@ -48,12 +48,12 @@
 //!
 //! # Blocking
 //! [`Communicator::run`] and [`Communicator::blocking`] work while they wait. An operation that is not waited for goes on
-//! in the daemon. At most 64 collectives of a rank can be under way in shared memory. When a non-blocking one finds that
+//! in the daemon. At most 128 collectives of a rank can be under way in shared memory, and 16 broadcasts of 8 to 64 KiB. When a non-blocking one finds that
 //! there is no room, the daemon takes over: it makes that one and all later ones of the communicator in the rank's place,
 //! until none is left, so that nobody has to wait. Then a call costs as much as one between ranks that share no memory.
 //! As many operations can be outstanding as the ring holds and the daemon has taken out of it, some hundreds unless
 //! [`CommunicatorBuilder::ring_size`] says otherwise; the next one waits, for as long as an operation may take. A ring of
-//! less than 128 has no room for what is handed over: there the 65th collective waits until every rank is through with the
+//! less than 128 has no room for what is handed over: there the 129th collective waits until every rank is through with the
 //! first. Operations on ordinary slices wait until the daemon is through with what it took over.
 //!
 //! # When something fails

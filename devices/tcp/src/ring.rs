@@ -276,9 +276,9 @@ impl Ring {
         if self.ring.submission().is_full() && self.enter().is_err() {
             return false;
         }
-        // SAFETY: the entries made in this module name descriptors or places of the ring's table, and memory that is owned by an operation in
-        // `flights` (boxed, so it does not move with it) until the completion is taken; nothing is freed earlier,
-        // also when the ring is dropped.
+        // SAFETY: the entries made in this module name descriptors or places of the ring's table, and memory that is owned
+        // by an operation in `flights` (boxed, so it does not move with it) until the completion is taken; nothing is freed
+        // earlier, also when the ring is dropped.
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 }

@@ -42,7 +42,7 @@ impl Member {
     #[inline(never)]
     pub(crate) fn room_in_pool(&mut self, puts: bool) -> bool {
         let unreported = self.called.wrapping_sub(self.consumed);
-        if unreported >= POOL_SWEEP_EVERY && self.called.is_multiple_of(POOL_SWEEP_EVERY) {
+        if unreported >= POOL_SWEEP_EVERY && unreported.is_multiple_of(POOL_SWEEP_EVERY) {
             self.sweep();
         }
         if puts && self.called >= self.pool_free_until {

@@ -100,8 +100,8 @@ impl Settings {
         merge!(
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
-            roce_port, tcp_busy_poll_us, fault, pcap, peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format,
-            ring_submissions_max, ring_argument_words
+            roce_port, tcp_busy_poll_us, fault, pcap, peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s,
+            log_level, log_format, ring_submissions_max, ring_argument_words
         )
     }
 
