@@ -15,7 +15,7 @@ use std::{
     io::{self, Read},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -30,7 +30,7 @@ use ringway_client::{
 };
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
-/// Calls before it happens, and in all.
+/// Calls before it happens, and in all at least: they go on until it has happened.
 const WARM: u32 = 20;
 const CALLS: u32 = 60;
 /// How long a call may take when nobody is to come back.
@@ -126,7 +126,7 @@ impl Kind {
 
     /// What rank `rank` fills a block of its buffer with.
     const fn given(call: u32, rank: u32, block: u32) -> u32 {
-        call + 100 * rank + 10_000 * block
+        call + (rank << 24) + (block << 28)
     }
 
     /// What is in blocks of a rank's buffer then.
@@ -166,23 +166,40 @@ impl Kind {
         }
     }
 
-    /// Makes the call, then a barrier: whoever only gives would be through with all calls before anything happens.
+    /// Makes the call, unless it is a barrier, which [`agree`] is as well.
     fn make(self, world: &Communicator, buffer: Buffer<u32>) -> Result<Buffer<u32>, (OperationError, bool)> {
-        fn failed<B>(failure: Failure<B>) -> (OperationError, bool) {
-            let Failure { error, returned } = failure;
-            (error, matches!(returned, Returned::Buffers(_)))
+        match (self.operation, self.blocking) {
+            (Operation::Barrier, true) => world.run(Communicator::barrier).map(|()| buffer).map_err(failed),
+            (Operation::Barrier, false) => {
+                world.barrier().expect("as it must be").wait().map(|()| buffer).map_err(failed)
+            }
+            (_, true) => world.run(|world| self.submit(world, buffer)).map_err(failed),
+            (_, false) => self.submit(world, buffer).expect("as it must be").wait().map_err(failed),
         }
-        let buffer = match (self.operation, self.blocking) {
-            (Operation::Barrier, _) => buffer,
-            (_, true) => world.run(|world| self.submit(world, buffer)).map_err(failed)?,
-            (_, false) => self.submit(world, buffer).expect("as it must be").wait().map_err(failed)?,
-        };
-        let barrier = match self.blocking {
-            true => world.run(Communicator::barrier),
-            false => world.barrier().expect("as it must be").wait(),
-        };
-        barrier.map_err(failed).map(|()| buffer)
     }
+
+    /// Whether any rank says that it has happened, the same for all: all make as many calls as the victim needs to come to
+    /// its step. And whoever only gives would be through with many calls before anything happens.
+    fn agree(
+        self,
+        world: &Communicator,
+        mut flag: Buffer<u32>,
+        happened: bool,
+    ) -> Result<Buffer<u32>, (OperationError, bool)> {
+        flag.fill(u32::from(happened));
+        match self.blocking {
+            true => world.run(|world| world.allreduce_in_place(flag, Reduction::Max)).map_err(failed),
+            false => {
+                world.allreduce_in_place(flag, Reduction::Max).expect("as it must be").wait().map_err(failed)
+            }
+        }
+    }
+}
+
+/// What an operation failed with, and whether its buffers are back.
+fn failed<B>(failure: Failure<B>) -> (OperationError, bool) {
+    let Failure { error, returned } = failure;
+    (error, matches!(returned, Returned::Buffers(_)))
 }
 
 fn variable(name: &str) -> String {
@@ -206,13 +223,13 @@ fn play_daemon() {
     drop(stop);
 }
 
-/// How often the step is still to be reached before it happens.
-static LEFT: AtomicU32 = AtomicU32::new(1);
+/// Whether it has happened.
+static HAPPENED: AtomicBool = AtomicBool::new(false);
 
 /// What happens to the victim, by its environment. The kernel may hand the signal to another thread of the process, and
 /// this one would go on for many calls before it is stopped too: it goes no further until it is told to.
 fn happen(step: Step) {
-    if format!("{step:?}") != variable("TEST_STEP") || LEFT.fetch_sub(1, Ordering::Relaxed) != 1 {
+    if format!("{step:?}") != variable("TEST_STEP") || HAPPENED.swap(true, Ordering::Relaxed) {
         return;
     }
     if variable("TEST_END") == "kill" {
@@ -255,15 +272,19 @@ fn play_rank() {
     let (rank, kind) = (world.rank(), told_kind(world.size()));
     let length = kind.length();
     let mut buffer = arena.buffer::<u32>(length * kind.blocks(rank) as usize).expect("buffer");
-    for call in 0..CALLS {
+    let mut flag = arena.buffer::<u32>(1).expect("buffer");
+    let started = Instant::now();
+    for call in 0.. {
         if call == WARM && rank == kind.victim() {
             assert!(set_hook(happen));
         }
         for (block, elements) in (0..).zip(buffer.chunks_mut(length)) {
             elements.fill(Kind::given(call, rank, block));
         }
-        buffer = match kind.make(&world, buffer) {
-            Ok(buffer) => buffer,
+        let happened = HAPPENED.load(Ordering::Relaxed);
+        let made = kind.make(&world, buffer).and_then(|made| Ok((made, kind.agree(&world, flag, happened)?)));
+        (buffer, flag) = match made {
+            Ok(made) => made,
             Err((error, returned)) => {
                 fs::write(variable("TEST_TOLD"), monotonic_ns().to_string()).expect("told");
                 check_failure(&end, kind.victim(), &error, returned);
@@ -275,8 +296,12 @@ fn play_rank() {
             let block = buffer.get(start..start + length).expect("inside");
             assert!(block.iter().all(|element| *element == value), "call {call}");
         }
+        if call >= CALLS && flag[0] == 1 {
+            break;
+        }
+        assert!(started.elapsed() < TIMEOUT, "not reached in {call} calls");
     }
-    assert_eq!(end, "resume", "the calls must not have been enough for all");
+    assert_eq!(end, "resume", "others are told that it happened only then");
 }
 
 /// Checks what a rank is told of a victim, itself or another; `returned` says whether it has its buffers back.
