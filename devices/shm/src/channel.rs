@@ -357,6 +357,9 @@ impl Channel {
         }
         let sleeps = std::mem::take(&mut self.news) && wake::armed(&self.words.armed[1].word()) != 0;
         if sleeps {
+            // Whoever wakes up finds everything, and is not woken again for what an entry has said.
+            self.tell(executed, pulled);
+            self.news = false;
             ring_bell(self.doorbell.as_fd());
         }
         sleeps
