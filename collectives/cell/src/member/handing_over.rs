@@ -32,7 +32,7 @@ use thiserror::Error;
 
 use super::{Member, Outstanding, Poll, Seen, see};
 use crate::{
-    Call, Place, Regions, SLOTS, Signature,
+    Call, INLINE_BYTES, Place, Regions, SLOTS, Signature,
     cell::Cell,
     large::Large,
     layout::{RankWord, STOOD_IN},
@@ -303,6 +303,14 @@ impl StandIn {
     #[must_use]
     pub fn is_small(&self, sequence: u64) -> bool {
         self.member.calls.get(Member::index(sequence)).is_none_or(|call| call.small)
+    }
+
+    /// The most bytes of one rank that beginning or ending a call copies. Those of a large one are the business of whoever
+    /// works on its blocks.
+    #[must_use]
+    pub fn copied_bytes(&self, sequence: u64) -> u64 {
+        let call = self.member.calls.get(Member::index(sequence)).filter(|call| call.small);
+        call.map_or(0, |call| call.shape.contribution()).max(INLINE_BYTES as u64)
     }
 
     /// As [`Member::room_after`].

@@ -126,10 +126,10 @@ struct Cursor {
 enum Step {
     /// There is nothing to do now.
     Nothing,
-    /// A call is over.
-    Over(u32),
-    /// A call was published.
-    Begun,
+    /// A call is over, by its ring's slot; it may have copied so many bytes.
+    Over(u32, u64),
+    /// A call was published, and so many bytes copied at most.
+    Begun(u64),
     /// A call was wrong.
     Refused(u32, Reason),
     /// Ranks contradict each other.
@@ -193,10 +193,11 @@ impl Acting {
         while let Some(Made { sequence, slot }) = self.made.get(cursor.next).copied() {
             let large = !self.stand_in.is_small(sequence);
             if !(large && cursor.behind_large) {
+                let bytes = self.stand_in.copied_bytes(sequence);
                 match self.stand_in.poll(sequence, own) {
                     Poll::Done => {
                         self.made.remove(cursor.next);
-                        return Step::Over(slot);
+                        return Step::Over(slot, bytes);
                     }
                     Poll::Mismatch { sequence, .. } if !self.told.disputed => {
                         self.told.disputed = true;
@@ -349,11 +350,12 @@ impl EngineThread {
             let mut bytes = INLINE_BYTES as u64;
             match self.step(index, &mut cursor) {
                 Step::Nothing => break,
-                Step::Over(slot) => {
-                    bytes = bytes.saturating_mul(self.size_of(index));
+                Step::Over(slot, copied) => {
+                    // Of payloads that are longer there is one.
+                    bytes = bytes.saturating_mul(self.size_of(index)).max(copied);
                     self.end_in_cell(index, slot, Ok(()));
                 }
-                Step::Begun => {}
+                Step::Begun(copied) => bytes = copied,
                 Step::Refused(slot, reason) => self.end_in_cell(index, slot, Err(reason)),
                 Step::Mismatch(sequence) => {
                     self.ask_about(index, sequence, now);
@@ -411,10 +413,11 @@ impl EngineThread {
             Ok(None) => Step::Nothing,
             Ok(Some((sequence, used))) => {
                 acting.waiting.pop_front();
+                let copied = acting.stand_in.copied_bytes(sequence);
                 acting.made.push_back(Made { sequence, slot });
                 ring.hold(slot, used);
                 count_uses(regions, used);
-                Step::Begun
+                Step::Begun(copied)
             }
         }
     }
