@@ -1,6 +1,6 @@
 //! The devices between nodes: which kinds, and what they are made of.
 
-mod place;
+pub(crate) mod place;
 
 use std::net::IpAddr;
 

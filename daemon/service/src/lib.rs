@@ -26,5 +26,6 @@ pub use config::{
     NetworkConfig, PollingMode, QuotaSettings, Quotas, Settings, Users,
 };
 pub use daemon::run;
+pub use devices::place::place;
 pub use error::ServiceError;
 pub use stop::{Stop, StopHandle, stop_pair};

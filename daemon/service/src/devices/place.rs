@@ -9,7 +9,10 @@ const NETWORK: &str = "/proc/self/ns/net";
 
 /// The host and the network namespace: daemons that say the same reach each other's Unix sockets that have no path. At most
 /// 25 printable characters, so that a protocol's name has room for it.
-pub(super) fn place() -> Result<String, String> {
+///
+/// # Errors
+/// When `/proc` does not tell, as a sentence.
+pub fn place() -> Result<String, String> {
     let unreadable = |path, error| {
         format!("cannot tell which daemons are on this host and in this network namespace: {path}: {error}")
     };

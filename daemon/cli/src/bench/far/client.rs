@@ -7,9 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Command, FarKind, Greeting, Order, PORT, Reply, Request, Welcome, connection::Connection, place,
-};
+use super::{Command, FarKind, Greeting, Order, PORT, Reply, Request, Welcome, connection::Connection};
 use crate::bench::{end::Answer, end_process::PATIENCE, interrupt::Interrupt};
 
 /// How long connecting and greeting may take.
@@ -68,7 +66,7 @@ impl Far {
 
     /// Whether processes of both programs can share memory.
     pub(in crate::bench) fn is_here(&self) -> bool {
-        self.welcome.place == place()
+        ringway_service::place().is_ok_and(|place| place == self.welcome.place)
     }
 
     /// The far end of a path, not opened yet.

@@ -45,7 +45,7 @@ struct Greeting {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Welcome {
     pub(super) machine: Machine,
-    /// See [`place`].
+    /// Where the server's processes can share memory; empty where the system does not tell. See [`ringway_service::place`].
     pub(super) place: String,
 }
 
@@ -148,14 +148,6 @@ fn leads_to(address: &Address, path: &str, client: IpAddr) -> bool {
         Some(_) => true,
         None => false,
     }
-}
-
-/// This host, this boot and this network namespace, as far as the system tells: where two are the same, processes can share
-/// memory over the `shm` device.
-pub(super) fn place() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
-    format!("{} {}", boot.trim(), namespace.display())
 }
 
 #[cfg(test)]

@@ -6,9 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    ENDS_MAX, FarKind, Greeting, Order, Reply, Request, Welcome, checked, connection::Connection, place,
-};
+use super::{ENDS_MAX, FarKind, Greeting, Order, Reply, Request, Welcome, checked, connection::Connection};
 use crate::{
     bench::{
         daemons::Daemons,
@@ -69,7 +67,8 @@ impl Session {
         greeting.check()?;
         output::note(&format!("serving {} on {}", self.connection.peer, self.connection.local));
         let machine = machine::describe("", None);
-        self.connection.send(&Welcome { machine, place: place() })?;
+        let place = ringway_service::place().unwrap_or_default();
+        self.connection.send(&Welcome { machine, place })?;
         Ok(true)
     }
 
