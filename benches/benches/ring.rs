@@ -1,6 +1,5 @@
 //! The shared rings beside a bare single-producer single-consumer ring of 64-byte entries: round trips between two
-//! threads, and submissions per second in batches of 32. The bare ring trusts its peer, checks nothing and completes
-//! nothing; it is laid out like the fastest known ones (indices 128 bytes apart, the peer's index cached).
+//! threads, and submissions per second in batches of 32.
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must stop")]
 
@@ -8,7 +7,7 @@ use std::{
     hint::{black_box, spin_loop},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -17,72 +16,11 @@ use std::{
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ringway_abi::descriptor::{BufferHandle, Completion, Submission};
 use ringway_mem::Mapping;
-use ringway_ring::{ClientRings, DaemonRings, Geometry};
+use ringway_ring::{BareCursor, BareRing, ClientRings, DaemonRings, Geometry};
 use ringway_types::{DataType, Operation, Reduction};
 
 const CAPACITY: u32 = 256;
 const BATCH: usize = 32;
-
-#[repr(align(128))]
-struct Index(AtomicU64);
-
-#[repr(align(64))]
-struct Entry([AtomicU64; 8]);
-
-struct Bare {
-    entries: Vec<Entry>,
-    head: Index,
-    tail: Index,
-}
-
-impl Bare {
-    fn new() -> Self {
-        let entries = (0..CAPACITY).map(|_| Entry([const { AtomicU64::new(0) }; 8])).collect();
-        Self { entries, head: Index(AtomicU64::new(0)), tail: Index(AtomicU64::new(0)) }
-    }
-
-    fn entry(&self, position: u64) -> &Entry {
-        &self.entries[position as usize & (CAPACITY as usize - 1)]
-    }
-}
-
-#[derive(Default)]
-struct Cursor {
-    position: u64,
-    peer: u64,
-}
-
-fn bare_push(ring: &Bare, cursor: &mut Cursor, batch: &[[u64; 8]]) {
-    while cursor.position + batch.len() as u64 - cursor.peer > u64::from(CAPACITY) {
-        cursor.peer = ring.head.0.load(Ordering::Acquire);
-        spin_loop();
-    }
-    for words in batch {
-        let entry = ring.entry(cursor.position);
-        for (cell, word) in entry.0.iter().zip(words) {
-            cell.store(*word, Ordering::Relaxed);
-        }
-        cursor.position += 1;
-    }
-    ring.tail.0.store(cursor.position, Ordering::Release);
-}
-
-/// Takes what there is, at most `BATCH` entries.
-fn bare_pop(ring: &Bare, cursor: &mut Cursor, mut each: impl FnMut([u64; 8])) -> u64 {
-    if cursor.peer == cursor.position {
-        cursor.peer = ring.tail.0.load(Ordering::Acquire);
-    }
-    let count = (cursor.peer - cursor.position).min(BATCH as u64);
-    for _ in 0..count {
-        let entry = ring.entry(cursor.position);
-        each(std::array::from_fn(|i| entry.0[i].load(Ordering::Relaxed)));
-        cursor.position += 1;
-    }
-    if count > 0 {
-        ring.head.0.store(cursor.position, Ordering::Release);
-    }
-    count
-}
 
 fn submission() -> [u64; 8] {
     Submission {
@@ -120,19 +58,19 @@ fn against<T>(server: impl FnOnce(&AtomicBool) + Send, client: impl FnOnce() -> 
 }
 
 fn bare_round_trips(rounds: u64) -> Duration {
-    let (there, back) = (Bare::new(), Bare::new());
+    let (there, back) = (BareRing::new(), BareRing::new());
     let server = |stop: &AtomicBool| {
-        let (mut input, mut output) = (Cursor::default(), Cursor::default());
+        let (mut input, mut output) = (BareCursor::default(), BareCursor::default());
         while !stop.load(Ordering::Relaxed) {
-            bare_pop(&there, &mut input, |words| bare_push(&back, &mut output, &[words]));
+            there.pop(&mut input, BATCH as u64, |words| back.push(&mut output, &[words]));
         }
     };
     against(server, || {
-        let (mut output, mut input) = (Cursor::default(), Cursor::default());
+        let (mut output, mut input) = (BareCursor::default(), BareCursor::default());
         let begun = Instant::now();
         for _ in 0..rounds {
-            bare_push(&there, &mut output, &[submission()]);
-            while bare_pop(&back, &mut input, |words| _ = black_box(words)) == 0 {
+            there.push(&mut output, &[submission()]);
+            while back.pop(&mut input, BATCH as u64, |words| _ = black_box(words)) == 0 {
                 spin_loop();
             }
         }
@@ -182,21 +120,21 @@ fn shared_round_trips(rounds: u64) -> Duration {
 }
 
 fn bare_batches(count: u64) -> Duration {
-    let ring = Bare::new();
+    let ring = BareRing::new();
     let server = |stop: &AtomicBool| {
-        let mut cursor = Cursor::default();
+        let mut cursor = BareCursor::default();
         while !stop.load(Ordering::Relaxed) {
-            bare_pop(&ring, &mut cursor, |words| _ = black_box(words));
+            ring.pop(&mut cursor, BATCH as u64, |words| _ = black_box(words));
         }
     };
     against(server, || {
-        let mut cursor = Cursor::default();
+        let mut cursor = BareCursor::default();
         let batch = [submission(); BATCH];
         let begun = Instant::now();
         for _ in 0..count.div_ceil(BATCH as u64) {
-            bare_push(&ring, &mut cursor, &batch);
+            ring.push(&mut cursor, &batch);
         }
-        while ring.head.0.load(Ordering::Acquire) != cursor.position {
+        while !ring.is_drained() {
             spin_loop();
         }
         begun.elapsed()

@@ -8,6 +8,7 @@
 //! - [`Producer`] and [`Consumer`] are the algorithms, over any [`Storage`]: mapped memory, atomics of a test, loom.
 //! - [`wake`] is the handshake by which one side may sleep without missing the other.
 //! - [`layout`] says where everything lies in the two memory files of a communicator.
+//! - [`BareRing`] is what to compare with.
 //! - `shared` (a default feature) attaches rings to mappings and is the only module with unsafe code.
 //!
 //! Sources: the phase word follows NVMe's phase tag and Caladan's LRPC parity; the cached peer index follows rigtorp's
@@ -16,6 +17,8 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+#[cfg(feature = "shared")]
+mod bare;
 mod consumer;
 mod fault;
 pub mod layout;
@@ -25,6 +28,8 @@ mod shared;
 mod storage;
 pub mod wake;
 
+#[cfg(feature = "shared")]
+pub use bare::{BareCursor, BareEntry, BareRing};
 pub use consumer::Consumer;
 pub use fault::{PeerFault, PushError};
 pub use layout::{COMPLETION_WORDS, Geometry, GeometryError, SUBMISSION_WORDS};

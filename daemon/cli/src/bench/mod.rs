@@ -1,7 +1,6 @@
 //! `ringway bench`: what the bypass is worth, measured on this machine: the same operations over every path that works
 //! here, by turns, with what each costs.
 
-mod bare_ring;
 mod compare;
 mod costs;
 mod daemons;

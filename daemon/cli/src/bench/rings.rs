@@ -12,11 +12,10 @@ use std::{
 
 use ringway_abi::descriptor::{BufferHandle, Completion, Submission};
 use ringway_mem::Mapping;
-use ringway_ring::{ClientRings, DaemonRings, Geometry};
+use ringway_ring::{BareCursor, BareRing, ClientRings, DaemonRings, Geometry, SUBMISSION_WORDS};
 use ringway_types::{DataType, Operation, Reduction};
 
 use super::{
-    bare_ring::{self, BareRing},
     costs::Spent,
     pair::{Measured, Task},
     result::{Percentiles, Test},
@@ -86,12 +85,39 @@ fn round_trips(rings: &mut ClientRings, count: u64) -> Result<Vec<f64>, String> 
     Ok(times)
 }
 
+/// Gives back every entry, until it is told to stop.
+fn bare_echo(there: &BareRing, back: &BareRing, stop: &AtomicBool) {
+    let (mut taken, mut given) = (BareCursor::default(), BareCursor::default());
+    while !stop.load(Ordering::Relaxed) {
+        if there.pop(&mut taken, 1, |words| back.push(&mut given, &[words])) == 0 {
+            spin_loop();
+        }
+    }
+}
+
+/// Half the time of each round trip, in nanoseconds.
+fn bare_round_trips(there: &BareRing, back: &BareRing, count: u64) -> Vec<f64> {
+    let (mut given, mut taken) = (BareCursor::default(), BareCursor::default());
+    let mut times = Vec::with_capacity(count as usize);
+    let mut last = Instant::now();
+    for number in 0..count {
+        there.push(&mut given, &[[number; SUBMISSION_WORDS]]);
+        while back.pop(&mut taken, 1, |_| {}) == 0 {
+            spin_loop();
+        }
+        let now = Instant::now();
+        times.push((now - last).as_nanos() as f64 / 2.0);
+        last = now;
+    }
+    times
+}
+
 /// Measures a ring once, on two processors.
 pub(super) fn run(task: &Task) -> Result<Measured, String> {
     if task.test == Test::BareRing {
         let (there, back) = (BareRing::new(), BareRing::new());
-        let echo = |stop: &AtomicBool| bare_ring::echo(&there, &back, stop);
-        return between_threads(task, echo, || Ok(bare_ring::round_trips(&there, &back, task.operations)));
+        let echo = |stop: &AtomicBool| bare_echo(&there, &back, stop);
+        return between_threads(task, echo, || Ok(bare_round_trips(&there, &back, task.operations)));
     }
     let geometry = Geometry::new(CAPACITY, 2 * CAPACITY, 0).map_err(|e| e.to_string())?;
     let memory = |bytes| Mapping::private(bytes).map(Arc::new).map_err(|e| e.to_string());
