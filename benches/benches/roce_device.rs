@@ -1,23 +1,21 @@
 //! What the whole RoCE device takes for a short message, without a network: both ends on one thread, over a link of memory.
 
+#![allow(missing_docs, reason = "criterion's macros make undocumented items")]
+#![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must stop")]
+
+mod common;
+
 use std::{
     collections::VecDeque,
-    hint::black_box,
     net::{IpAddr, Ipv4Addr},
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
 };
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ringway_mem::Mapping;
 use ringway_roce::{Counters, Link, LinkError, Path, Received, Refusal, RoceConfig, RoceDevice, SendError};
-use ringway_verbs::{
-    Access, Completion, CompletionKind, Device, LocalKey, LocalSlice, Operation, QueuePairConfig,
-    QueuePairNumber, QueuePairState, ReceiveRequest, Role, Status, Time, WorkRequest,
-};
+use ringway_verbs::Time;
 use ringway_wire::{Addresses, Ecn, Flow, PathMtu};
 
-const SMALL: u64 = 8;
 const ADDRESSES: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2))];
 
@@ -113,92 +111,13 @@ impl Link for Memory {
     }
 }
 
-/// One end's device, with memory and a queue pair.
-struct End {
-    device: RoceDevice<Memory>,
-    queue_pair: QueuePairNumber,
-    key: LocalKey,
-}
-
-impl End {
-    fn new(wire: &Arc<Mutex<Wire>>, end: usize) -> Option<Self> {
-        let link = Memory { wire: Arc::clone(wire), end };
-        let mut device = RoceDevice::new(link, RoceConfig::new("roce")).ok()?;
-        let memory = Arc::new(Mapping::private(1 << 16).ok()?);
-        let key = device.register(memory, Access::ALL).ok()?.local;
-        let depths = QueuePairConfig { send_depth: 128, receive_depth: 128 };
-        let queue_pair = device.create_queue_pair(depths).ok()?;
-        Some(Self { device, queue_pair, key })
-    }
-
-    fn post_receive(&mut self) {
-        let local = LocalSlice { key: self.key, offset: 0, length: SMALL };
-        let posted = self.device.post_receive(self.queue_pair, &ReceiveRequest { id: 0, local });
-        debug_assert!(posted.is_ok());
-    }
-
-    fn send(&mut self) {
-        let local = [LocalSlice { key: self.key, offset: 4096, length: SMALL }, LocalSlice::default()];
-        let operation = Operation::Send { immediate: None };
-        let request = WorkRequest { id: 0, operation, local, signalled: false, fence: false };
-        let posted = self.device.post_send(self.queue_pair, &request);
-        debug_assert!(posted.is_ok());
-        self.device.flush();
-    }
-
-    /// Polls once; how many messages came.
-    fn poll(&mut self, now: Time) -> usize {
-        let mut completions = [Completion::EMPTY; 16];
-        let count = self.device.poll(now, &mut completions);
-        let came = |one: &&Completion| one.kind == CompletionKind::Receive && one.status == Status::Success;
-        completions.iter().take(count).filter(came).count()
-    }
-}
-
-/// Both ends, connected.
-fn ends(start: Instant) -> Option<[End; 2]> {
-    let wire = Arc::new(Mutex::new(Wire::default()));
-    let mut ends = [End::new(&wire, 0)?, End::new(&wire, 1)?];
-    let [one, other] = ends.each_ref().map(|end| end.device.endpoint(end.queue_pair).ok());
-    for (end, peer, role) in [(0, other?, Role::Active), (1, one?, Role::Passive)] {
-        let end = ends.get_mut(end)?;
-        end.post_receive();
-        end.device.connect(end.queue_pair, &peer, role).ok()?;
-    }
-    let is_ready = |end: &End| end.device.state(end.queue_pair) == Some(QueuePairState::Ready);
-    while !ends.iter().all(is_ready) {
-        for end in &mut ends {
-            end.poll(now(start));
-        }
-    }
-    Some(ends)
-}
-
-fn now(start: Instant) -> Time {
-    Time(start.elapsed().as_nanos() as u64)
-}
-
 fn messages(c: &mut Criterion) {
-    let start = Instant::now();
-    let connected = ends(start);
-    assert!(connected.is_some(), "two devices on a link of memory connect");
-    let Some(mut ends) = connected else { return };
-    let mut group = c.benchmark_group("roce_device");
-    group.bench_function("8 B there and back", |b| {
-        b.iter(|| {
-            for (from, to) in [(0, 1), (1, 0)] {
-                ends.get_mut(from).into_iter().for_each(End::send);
-                let Some(end) = ends.get_mut(to) else { return };
-                while end.poll(now(start)) == 0 {}
-                end.post_receive();
-            }
-        });
-    });
-    group.bench_function("poll of what has nothing", |b| {
-        let [one, _] = &mut ends;
-        b.iter(|| black_box(one.poll(now(start))));
-    });
-    group.finish();
+    let wire = Arc::new(Mutex::new(Wire::default()));
+    let device = |end| {
+        let link = Memory { wire: Arc::clone(&wire), end };
+        RoceDevice::new(link, RoceConfig::new("roce")).expect("a device")
+    };
+    common::messages(c, "roce_device", [device(0), device(1)]);
 }
 
 criterion_group!(benches, messages);

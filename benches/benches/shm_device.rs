@@ -1,103 +1,16 @@
 //! What the whole shm device takes for a short message: both ends on one thread, so that no line changes its processor,
-//! which leaves the work of the two sides; and what a poll that finds nothing takes.
+//! which leaves the work of the two sides.
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must stop")]
 
-use std::{hint::black_box, sync::Arc, time::Instant};
+mod common;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ringway_mem::Mapping;
 use ringway_shm::{ShmConfig, ShmDevice};
-use ringway_verbs::{
-    Access, Completion, CompletionKind, Device, LocalKey, LocalSlice, Operation, QueuePairConfig,
-    QueuePairNumber, QueuePairState, ReceiveRequest, Role, Status, Time, WorkRequest,
-};
-
-const SMALL: u64 = 8;
-
-/// One end's device, with memory and a queue pair.
-struct End {
-    device: ShmDevice,
-    queue_pair: QueuePairNumber,
-    key: LocalKey,
-}
-
-impl End {
-    fn new() -> Self {
-        let mut device = ShmDevice::new(ShmConfig::default()).expect("a device");
-        let memory = Arc::new(Mapping::private(1 << 16).expect("memory"));
-        let key = device.register(memory, Access::ALL).expect("registered").local;
-        let depths = QueuePairConfig { send_depth: 128, receive_depth: 128 };
-        let queue_pair = device.create_queue_pair(depths).expect("a queue pair");
-        Self { device, queue_pair, key }
-    }
-
-    fn post_receive(&mut self) {
-        let local = LocalSlice { key: self.key, offset: 0, length: SMALL };
-        let posted = self.device.post_receive(self.queue_pair, &ReceiveRequest { id: 0, local });
-        debug_assert!(posted.is_ok());
-    }
-
-    fn send(&mut self) {
-        let local = [LocalSlice { key: self.key, offset: 4096, length: SMALL }, LocalSlice::default()];
-        let operation = Operation::Send { immediate: None };
-        let request = WorkRequest { id: 0, operation, local, signalled: false, fence: false };
-        let posted = self.device.post_send(self.queue_pair, &request);
-        debug_assert!(posted.is_ok());
-        self.device.flush();
-    }
-
-    /// Polls once; how many messages came.
-    fn poll(&mut self, now: Time) -> usize {
-        let mut completions = [Completion::EMPTY; 16];
-        let count = self.device.poll(now, &mut completions);
-        let came = |one: &&Completion| one.kind == CompletionKind::Receive && one.status == Status::Success;
-        completions.iter().take(count).filter(came).count()
-    }
-}
-
-/// Both ends, connected.
-fn ends(start: Instant) -> [End; 2] {
-    let mut ends = [End::new(), End::new()];
-    let [one, other] = ends.each_ref().map(|end| end.device.endpoint(end.queue_pair).expect("an endpoint"));
-    for (end, peer, role) in [(0, other, Role::Active), (1, one, Role::Passive)] {
-        let end = &mut ends[end];
-        end.post_receive();
-        end.device.connect(end.queue_pair, &peer, role).expect("connecting");
-    }
-    let is_ready = |end: &End| end.device.state(end.queue_pair) == Some(QueuePairState::Ready);
-    while !ends.iter().all(is_ready) {
-        for end in &mut ends {
-            end.poll(now(start));
-        }
-    }
-    ends
-}
-
-fn now(start: Instant) -> Time {
-    Time(start.elapsed().as_nanos() as u64)
-}
 
 fn messages(c: &mut Criterion) {
-    let start = Instant::now();
-    let mut ends = ends(start);
-    let mut group = c.benchmark_group("shm_device");
-    let time = now(start);
-    group.bench_function("8 B there and back", |b| {
-        b.iter(|| {
-            for (from, to) in [(0, 1), (1, 0)] {
-                ends[from].send();
-                let end = &mut ends[to];
-                while end.poll(time) == 0 {}
-                end.post_receive();
-            }
-        });
-    });
-    group.bench_function("poll of what has nothing", |b| {
-        let [one, _] = &mut ends;
-        b.iter(|| black_box(one.poll(time)));
-    });
-    group.finish();
+    let device = || ShmDevice::new(ShmConfig::default()).expect("a device");
+    common::messages(c, "shm_device", [device(), device()]);
 }
 
 criterion_group!(benches, messages);

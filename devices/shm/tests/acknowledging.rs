@@ -65,11 +65,11 @@ fn connected() -> [End; 2] {
     ends
 }
 
-#[test]
-fn an_answer_behind_a_message_that_waits_is_no_obstacle() {
+/// The second end has executed the first one's message, and its answer stands behind a message for which the first one has no
+/// receive.
+fn answered_behind_a_message_that_waits() -> [End; 2] {
     let [mut one, mut other] = connected();
     other.post_receive();
-    // It waits: nobody posts a receive for it. So does whatever comes after it.
     other.send(false);
     one.poll();
     one.send(true);
@@ -77,6 +77,12 @@ fn an_answer_behind_a_message_that_waits_is_no_obstacle() {
         other.poll();
     }
     other.send(false);
+    [one, other]
+}
+
+#[test]
+fn an_answer_behind_a_message_that_waits_is_no_obstacle() {
+    let [mut one, mut other] = answered_behind_a_message_that_waits();
     for _ in 0..1000 {
         one.poll();
         other.poll();
@@ -86,15 +92,7 @@ fn an_answer_behind_a_message_that_waits_is_no_obstacle() {
 
 #[test]
 fn what_was_executed_before_the_peer_failed_is_a_success() {
-    let [mut one, mut other] = connected();
-    other.post_receive();
-    other.send(false);
-    one.poll();
-    one.send(true);
-    while !other.has(CompletionKind::Receive) {
-        other.poll();
-    }
-    other.send(false);
+    let [mut one, mut other] = answered_behind_a_message_that_waits();
     other.device.fail_queue_pair(other.queue_pair);
     while one.device.state(one.queue_pair) != Some(QueuePairState::Error) {
         let mut batch = [Completion::EMPTY; 4];
