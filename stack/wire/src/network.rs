@@ -195,9 +195,11 @@ impl Flow {
         let udp = self.udp(options, transport_length);
         match self.addresses {
             Addresses::V4 { source, destination } => {
-                let unsigned = ipv4(source, destination, options, transport_length, 0);
-                let sum = checksum(0, &[&unsigned]);
-                put(out, &[&ipv4(source, destination, options, transport_length, sum), &udp])
+                let mut header = ipv4(source, destination, options, transport_length, 0);
+                let sum = checksum(0, &[&header]);
+                let [.., c0, c1, _, _, _, _, _, _, _, _] = &mut header;
+                [*c0, *c1] = sum.to_be_bytes();
+                put(out, &[&header, &udp])
             }
             Addresses::V6 { source, destination } => {
                 put(out, &[&ipv6(source, destination, options, 0, transport_length), &udp])
@@ -265,9 +267,14 @@ fn ipv6(
 fn checksum(carried: u64, pieces: &[&[u8]]) -> u16 {
     let mut sum = carried;
     let mut odd = false;
-    for byte in pieces.iter().flat_map(|piece| piece.iter()) {
-        sum += u64::from(*byte) << if odd { 0 } else { 8 };
-        odd = !odd;
+    for piece in pieces {
+        // A piece that begins in the middle of a word ends that first.
+        let (first, rest) = piece.split_at(usize::from(odd).min(piece.len()));
+        let (words, last) = rest.as_chunks::<2>();
+        sum += first.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        sum += words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>();
+        sum += last.iter().map(|byte| u64::from(*byte) << 8).sum::<u64>();
+        odd ^= !piece.len().is_multiple_of(2);
     }
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);

@@ -5,7 +5,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use ringway_wire::{
-    Addresses, Aeth, AtomicEth, Bth, Check, Datagram, Deth, EmitError, Ethernet, Flow, Header, Opcode,
+    Addresses, Aeth, AtomicEth, Bth, Check, Datagram, Deth, EmitError, Ethernet, Flow, Header, Icrc, Opcode,
     Options, Packet, ParseError, PathMtu, Psn, QueuePair, Reth, Syndrome, TRANSPORT_LENGTH_MAX, emit,
 };
 
@@ -100,6 +100,23 @@ fn sent(bth: Bth, header: Header, payload: &[u8], flow: &Flow, options: Options)
 }
 
 proptest! {
+    /// Short pieces are taken otherwise than long ones.
+    #[test]
+    fn a_crc_in_pieces_is_that_of_all(bytes in vec(any::<u8>(), 0..300), cuts in vec(0_usize..300, 0..4)) {
+        let mut icrc = Icrc::new();
+        let mut rest = &bytes[..];
+        for cut in cuts {
+            let (piece, behind) = rest.split_at(cut.min(rest.len()));
+            icrc.update(piece);
+            rest = behind;
+        }
+        icrc.update(rest);
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&[0xff; 8]);
+        hasher.update(&bytes);
+        prop_assert_eq!(icrc.to_bytes(), hasher.finalize().to_le_bytes());
+    }
+
     #[test]
     fn what_is_written_comes_back(
         bth in bth(), header in header(), payload in vec(any::<u8>(), 0..600), flow in flow(),
