@@ -57,6 +57,8 @@ pub struct RoceDevice<L: Link = Box<dyn Link>> {
     depth: usize,
     /// The link has packets that the network does not take.
     blocked: bool,
+    /// The last poll had something for its caller, and left sending to what comes next.
+    postponed: bool,
     /// Queue pairs to whose peers no way is known yet, and when it is looked for again.
     seeking: VecDeque<u16>,
     seek_at: Time,
@@ -154,8 +156,11 @@ fn refuse_unknown(received: &Received<'_>, table: &mut Table, shared: &mut Share
 
 /// Has a queue pair come up when it next has something to do.
 fn schedule(pair: &mut Pair, shared: &mut Shared) {
-    let due = [pair.transport.next_timeout(shared.now), pair.next_question(shared)];
-    if let Some(due) = due.into_iter().flatten().min() {
+    // One after the other: an array of both to find the earlier in takes longer than either.
+    if let Some(due) = pair.transport.next_timeout(shared.now) {
+        shared.timers.at_latest(pair.index, due);
+    }
+    if let Some(due) = pair.next_question(shared) {
         shared.timers.at_latest(pair.index, due);
     }
 }
@@ -176,6 +181,7 @@ impl<L: Link> RoceDevice<L> {
             ended: ringway_rc::Counters::default(),
             depth: 0,
             blocked: false,
+            postponed: false,
             seeking: VecDeque::new(),
             seek_at: Time(0),
         })
@@ -451,7 +457,12 @@ impl<L: Link> Device for RoceDevice<L> {
             self.seek(SOUGHT_PER_POLL);
         }
         self.expire();
-        self.run(if taken == 0 { Acknowledge::Idle } else { Acknowledge::Urgent });
+        // Who waits for a message hears of it before anything is said about it. What has come may be answered, and
+        // sending both takes one call; the next poll sends in any case.
+        self.postponed = !self.postponed && !self.shared.completions.is_empty();
+        if !self.postponed {
+            self.run(if taken == 0 { Acknowledge::Idle } else { Acknowledge::Urgent });
+        }
         self.take_completions(completions)
     }
 

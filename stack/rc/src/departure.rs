@@ -68,7 +68,8 @@ impl QueuePair {
         }
         // A queue pair that has failed has nothing to wait for.
         let acknowledge = if self.state == State::Error { Acknowledge::All } else { acknowledge };
-        let reports = self.responder.responses.report.is_some_and(|due| due.goes(now, acknowledge));
+        let due = self.responder.responses.report.filter(|due| due.goes(now, acknowledge));
+        let reports = due.is_some_and(|due| !due.lets_pass() || !self.has_request(now));
         if let Some(reorder) = self.reorder.as_ref().filter(|_| reports) {
             let expected = self.responder.expected;
             let outgoing = segment::report(reorder.report(expected), expected, self.responder.msn);
@@ -102,6 +103,12 @@ impl QueuePair {
                 }
             }
         }
+    }
+
+    /// Whether a request could go out now.
+    fn has_request(&mut self, now: Time) -> bool {
+        let sends = self.state == State::ReadyToSend && self.requester.has_more(self.mtu);
+        sends && self.rate.held_until(now).is_none()
     }
 
     /// `None` when the memory of a READ is gone: it is refused after all.

@@ -111,12 +111,17 @@ impl ReportDue {
     pub(crate) fn goes(&self, now: Time, acknowledge: Acknowledge) -> bool {
         let delayed = self.replied && self.at() > now;
         match acknowledge {
-            _ if self.urgent => true,
+            _ if self.urgent || self.messages >= REPORT_MESSAGES => true,
             // Others may keep this side at work for ever.
             Acknowledge::Urgent => self.at() <= now,
             Acknowledge::Idle => !delayed,
             Acknowledge::All => true,
         }
+    }
+
+    /// Whether a request of this side goes out before it: one that answers what it reports is waited for, it is not.
+    pub(crate) const fn lets_pass(&self) -> bool {
+        !self.urgent && !self.replied
     }
 }
 
@@ -193,7 +198,6 @@ impl Responses {
         let due =
             self.report.get_or_insert(ReportDue { urgent: false, messages: 0, since: now, replied: false });
         due.messages += 1;
-        due.urgent |= due.messages >= REPORT_MESSAGES;
     }
 
     /// The acknowledgement or report that is to be sent, if there is one, waits no longer.
@@ -449,5 +453,20 @@ mod tests {
         hurried.replied();
         hurried.hurry();
         assert!(goes(&hurried, 1000, Acknowledge::Urgent));
+    }
+
+    #[test]
+    fn a_report_of_messages_lets_one_request_pass_and_one_of_a_gap_none() {
+        let lets_pass = |responses: &Responses| responses.report.is_some_and(|due| due.lets_pass());
+        let mut responses = reporting();
+        for _ in 0..REPORT_MESSAGES {
+            assert!(lets_pass(&responses));
+            responses.acknowledge(Psn::ZERO, Syndrome::ACK);
+        }
+        responses.replied();
+        assert!(!lets_pass(&responses));
+        let mut gap = reporting();
+        gap.report_now();
+        assert!(!lets_pass(&gap));
     }
 }

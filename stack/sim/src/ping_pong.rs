@@ -96,6 +96,7 @@ struct Node<D> {
     start: Instant,
     /// Messages that have come and nobody has waited for: the first may come with the news that the peer is connected.
     received: usize,
+    completions: [Completion; 16],
 }
 
 impl<D: Device<Region = Arc<Mapping>>> Node<D> {
@@ -104,7 +105,8 @@ impl<D: Device<Region = Arc<Mapping>>> Node<D> {
         let queue_pair = device.create_queue_pair(config).expect("a queue pair");
         let mapping = Arc::new(memory(2 * LARGE as usize));
         let keys = device.register(mapping, Access::ALL).expect("registered");
-        Self { device, queue_pair, keys, start: Instant::now(), received: 0 }
+        let completions = [Completion::EMPTY; 16];
+        Self { device, queue_pair, keys, start: Instant::now(), received: 0, completions }
     }
 
     fn endpoint(&self) -> Endpoint {
@@ -121,11 +123,10 @@ impl<D: Device<Region = Arc<Mapping>>> Node<D> {
 
     /// Takes what is complete; how many sends were.
     fn poll(&mut self) -> u64 {
-        let mut completions = [Completion::EMPTY; 16];
         let now = Time(self.start.elapsed().as_nanos() as u64);
-        let count = self.device.poll(now, &mut completions);
+        let count = self.device.poll(now, &mut self.completions);
         let mut sent = 0;
-        for completion in &completions[..count] {
+        for completion in &self.completions[..count] {
             assert_eq!(completion.status, Status::Success, "{completion:?}");
             match completion.kind {
                 CompletionKind::Receive => self.received += 1,
