@@ -72,7 +72,7 @@ impl QueuePair {
         let reports = due.is_some_and(|due| !due.lets_pass() || !self.has_request(now));
         if let Some(reorder) = self.reorder.as_ref().filter(|_| reports) {
             let expected = self.responder.expected;
-            let outgoing = segment::report(reorder.report(expected), expected, self.responder.msn);
+            let outgoing = segment::report(reorder.report(expected), expected, self.responder.responses.msn);
             return Some(Departure { outgoing, kind: Kind::Report });
         }
         loop {
@@ -113,7 +113,7 @@ impl QueuePair {
 
     /// `None` when the memory of a READ is gone: it is refused after all.
     fn response_packet<M: Memory>(&mut self, response: Response, memory: &M) -> Option<Outgoing> {
-        let outgoing = segment::response(&response, self.responder.msn, self.mtu);
+        let outgoing = segment::response(&response, self.mtu);
         if outgoing.payload.check(memory).is_err() {
             self.responder.refuse_read(outgoing.psn);
             self.fail(Failure::AccessRefused);

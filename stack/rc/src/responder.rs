@@ -43,10 +43,8 @@ pub(crate) struct Responder {
     receives: VecDeque<ReceiveRequest>,
     /// The PSN of the next request to execute.
     pub(crate) expected: Psn,
-    /// The last packet executed that an acknowledgement answers: of a SEND or WRITE.
-    acknowledgeable: Psn,
-    /// Messages completed, modulo 2^24.
-    pub(crate) msn: u32,
+    /// The last packet executed that an acknowledgement answers: of a SEND or WRITE. And the messages completed then.
+    acknowledgeable: (Psn, u32),
     message: Option<Message>,
     /// A NAK for `expected` is out: what follows it is ignored until it comes.
     refused: bool,
@@ -64,8 +62,7 @@ impl Responder {
             depth: depth as usize,
             receives: VecDeque::with_capacity(depth as usize),
             expected: Psn::ZERO,
-            acknowledgeable: Psn::ZERO,
-            msn: 0,
+            acknowledgeable: (Psn::ZERO, 0),
             message: None,
             refused: false,
             last_word: None,
@@ -78,7 +75,7 @@ impl Responder {
 
     pub(crate) fn start(&mut self, attributes: &ReceiveAttributes) {
         self.expected = attributes.receive_psn;
-        self.acknowledgeable = self.expected.minus(1);
+        self.acknowledgeable = (self.expected.minus(1), 0);
         self.min_rnr_timer = attributes.min_rnr_timer;
         self.responses.reset(attributes.max_dest_rd_atomic, attributes.selective);
     }
@@ -124,7 +121,7 @@ impl Responder {
             Ok(packets) => {
                 self.refused = false;
                 if packet.header.opcode().ends_message() {
-                    self.msn = self.msn.wrapping_add(1);
+                    self.responses.msn = self.responses.msn.wrapping_add(1);
                 }
                 self.expected = psn.plus(packets);
                 // A response is an acknowledgement by itself.
@@ -133,7 +130,7 @@ impl Responder {
                     Header::ReadRequest(_) | Header::FetchAdd(_) | Header::CompareSwap(_)
                 );
                 if !answered {
-                    self.acknowledgeable = psn;
+                    self.acknowledgeable = (psn, self.responses.msn);
                     if packet.bth.ack_request {
                         self.responses.acknowledge(psn, Syndrome::ACK);
                     }
@@ -194,7 +191,10 @@ impl Responder {
             // While a request is refused the NAK says what was executed; the peer has it or will ask again. Nothing but its
             // response answers a READ or atomic: that may come later than this, and there are peers (rxe) that take an
             // acknowledgement of its last PSN for the end of a READ whose bytes have not come.
-            _ => self.responses.acknowledge_again(self.acknowledgeable),
+            _ => {
+                let (psn, msn) = self.acknowledgeable;
+                self.responses.acknowledge_again(psn, msn);
+            }
         }
     }
 
@@ -400,7 +400,7 @@ impl Responder {
     pub(crate) fn reset(&mut self) {
         self.receives.clear();
         self.responses.reset(0, false);
-        (self.message, self.refused, self.last_word, self.msn) = (None, false, None, 0);
+        (self.message, self.refused, self.last_word) = (None, false, None);
         self.access = Access::default();
     }
 }

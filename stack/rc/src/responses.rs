@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use ringway_verbs::{RemoteKey, Time};
-use ringway_wire::{PathMtu, Psn, Syndrome};
+use ringway_wire::{Aeth, PathMtu, Psn, Syndrome};
 
 use crate::timer;
 
@@ -11,11 +11,11 @@ use crate::timer;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Response {
     /// An acknowledgement of either kind.
-    Acknowledge { psn: Psn, syndrome: Syndrome },
+    Acknowledge { psn: Psn, aeth: Aeth },
     /// The rest of a READ's response, whose next packet has this PSN.
-    Read { psn: Psn, memory: RemoteBytes, first: bool, again: bool },
+    Read { psn: Psn, msn: u32, memory: RemoteBytes, first: bool, again: bool },
     /// An atomic's response.
-    Atomic { psn: Psn, old: u64, again: bool },
+    Atomic { psn: Psn, msn: u32, old: u64, again: bool },
 }
 
 impl Response {
@@ -50,8 +50,8 @@ const AGAIN_MAX: usize = 32;
 /// What a READ or atomic was, kept so that a duplicate can be answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Resource {
-    Read { first: Psn, packets: u32, memory: RemoteBytes },
-    Atomic { psn: Psn, memory: RemoteBytes, old: u64 },
+    Read { first: Psn, msn: u32, packets: u32, memory: RemoteBytes },
+    Atomic { psn: Psn, msn: u32, memory: RemoteBytes, old: u64 },
 }
 
 /// Responses in the order of their requests, and the last READs and atomics. Both are bounded: by the resources, and
@@ -65,6 +65,8 @@ pub(crate) struct Responses {
     capacity: usize,
     /// Acknowledgements are reports, made when they are sent.
     reports: bool,
+    /// Messages completed, modulo 2^24. What answers a request says how many there are with it.
+    pub(crate) msn: u32,
     /// When the packet came that is being looked at.
     pub(crate) now: Time,
     /// The report that is to be sent.
@@ -150,6 +152,7 @@ impl Responses {
             limit,
             capacity,
             reports: false,
+            msn: 0,
             now: Time(0),
             report: None,
             yielding: None,
@@ -161,7 +164,7 @@ impl Responses {
     pub(crate) fn reset(&mut self, resources: u8, reports: bool) {
         self.queue.clear();
         self.resources.clear();
-        (self.reports, self.report, self.yielding) = (reports, None, None);
+        (self.reports, self.msn, self.report, self.yielding) = (reports, 0, None, None);
         self.limit = usize::from(resources);
     }
 
@@ -172,13 +175,17 @@ impl Responses {
     /// Adds an acknowledgement, or makes the last one say this as well. Of different kinds the last one counts: a
     /// NAK acknowledges what came before it, and an acknowledgement comes after a NAK only when that is settled.
     pub(crate) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome) {
-        if self.reports && matches!(syndrome, Syndrome::Ack(_)) {
+        self.acknowledge_with(psn, Aeth { syndrome, msn: self.msn });
+    }
+
+    fn acknowledge_with(&mut self, psn: Psn, aeth: Aeth) {
+        if self.reports && is_ack(&aeth) {
             return self.report_soon();
         }
-        if !matches!(syndrome, Syndrome::Ack(_)) {
+        if !is_ack(&aeth) {
             self.yielding = None;
         }
-        let response = Response::Acknowledge { psn, syndrome };
+        let response = Response::Acknowledge { psn, aeth };
         if let Some(last) = self.queue.back_mut().filter(|last| matches!(last, Response::Acknowledge { .. }))
         {
             *last = response;
@@ -211,7 +218,7 @@ impl Responses {
     /// A short message was executed: its acknowledgement lets requests go first if there is nothing else to say.
     pub(crate) fn let_requests_pass(&mut self) {
         let alone = self.queue.len() == 1
-            && matches!(self.queue.front(), Some(Response::Acknowledge { syndrome: Syndrome::Ack(_), .. }));
+            && matches!(self.queue.front(), Some(Response::Acknowledge { aeth, .. }) if is_ack(aeth));
         let messages = |yielding: Yielding| Yielding { messages: yielding.messages + 1, ..yielding };
         let first = Yielding { since: self.now, messages: 1 };
         self.yielding = alone.then(|| self.yielding.map_or(first, messages));
@@ -252,16 +259,18 @@ impl Responses {
         self.pending(false) < self.limit
     }
 
-    /// Takes a READ on.
+    /// Takes a READ on, which is not counted yet.
     pub(crate) fn read(&mut self, first: Psn, packets: u32, memory: RemoteBytes) {
-        self.remember(Resource::Read { first, packets, memory });
-        self.push(Response::Read { psn: first, memory, first: true, again: false });
+        let msn = self.msn.wrapping_add(1);
+        self.remember(Resource::Read { first, msn, packets, memory });
+        self.push(Response::Read { psn: first, msn, memory, first: true, again: false });
     }
 
-    /// Answers an atomic that was executed.
+    /// Answers an atomic that was executed and is not counted yet.
     pub(crate) fn atomic(&mut self, psn: Psn, memory: RemoteBytes, old: u64) {
-        self.remember(Resource::Atomic { psn, memory, old });
-        self.push(Response::Atomic { psn, old, again: false });
+        let msn = self.msn.wrapping_add(1);
+        self.remember(Resource::Atomic { psn, msn, memory, old });
+        self.push(Response::Atomic { psn, msn, old, again: false });
     }
 
     fn remember(&mut self, resource: Resource) {
@@ -283,20 +292,19 @@ impl Responses {
     /// Answers a READ request that was executed before, wholly or from some packet on; says whether it is remembered
     /// and names the same memory.
     pub(crate) fn read_again(&mut self, from: Psn, memory: RemoteBytes, mtu: PathMtu) -> bool {
-        let known = self.resources.iter().any(|resource| match resource {
-            Resource::Read { first, packets, memory: whole } => {
+        let known = self.resources.iter().find_map(|resource| match resource {
+            Resource::Read { first, msn, packets, memory: whole } => {
                 let skipped = from.above(*first);
                 let offset = u64::from(skipped) * mtu.bytes() as u64;
-                skipped < *packets
+                let within = skipped < *packets
                     && whole.key == memory.key
                     && whole.address.wrapping_add(offset) == memory.address
-                    && offset + u64::from(memory.length) <= u64::from(whole.length)
+                    && offset + u64::from(memory.length) <= u64::from(whole.length);
+                within.then_some(*msn)
             }
-            Resource::Atomic { .. } => false,
+            Resource::Atomic { .. } => None,
         });
-        if !known {
-            return false;
-        }
+        let Some(msn) = known else { return false };
         let end = from.plus(u32::try_from(mtu.packets(memory.length.into())).unwrap_or(u32::MAX));
         // A response that is under way and covers this one is all there is to send, from here on if need be.
         for response in &mut self.queue {
@@ -311,7 +319,7 @@ impl Responses {
             }
         }
         if self.pending(true) < AGAIN_MAX {
-            self.push(Response::Read { psn: from, memory, first: true, again: true });
+            self.push(Response::Read { psn: from, msn, memory, first: true, again: true });
         }
         true
     }
@@ -319,13 +327,15 @@ impl Responses {
     /// Answers an atomic that was executed before, with the result it had then; says whether it is remembered.
     pub(crate) fn atomic_again(&mut self, again: Psn, named: RemoteBytes) -> bool {
         let known = self.resources.iter().find_map(|resource| match resource {
-            Resource::Atomic { psn, memory, old } if *psn == again && *memory == named => Some(*old),
+            Resource::Atomic { psn, msn, memory, old } if *psn == again && *memory == named => {
+                Some((*msn, *old))
+            }
             _ => None,
         });
-        let Some(old) = known else { return false };
+        let Some((msn, old)) = known else { return false };
         let is_pending = |r: &Response| matches!(r, Response::Atomic { psn, .. } if *psn == again);
         if self.pending(true) < AGAIN_MAX && !self.queue.iter().any(is_pending) {
-            self.push(Response::Atomic { psn: again, old, again: true });
+            self.push(Response::Atomic { psn: again, msn, old, again: true });
         }
         true
     }
@@ -342,22 +352,31 @@ impl Responses {
         }
     }
 
-    /// Acknowledges what was acknowledged before, but where a NAK that says as much is still to be sent.
-    pub(crate) fn acknowledge_again(&mut self, psn: Psn) {
+    /// Acknowledges what was acknowledged before, when so many messages were completed, but where a NAK that says as much
+    /// is still to be sent.
+    pub(crate) fn acknowledge_again(&mut self, psn: Psn, msn: u32) {
         let settled = |last: &Response| match last {
-            Response::Acknowledge { syndrome, .. } => matches!(syndrome, Syndrome::Ack(_)),
+            Response::Acknowledge { aeth, .. } => is_ack(aeth),
             Response::Read { .. } | Response::Atomic { .. } => true,
         };
         if self.queue.back().is_none_or(settled) {
-            self.acknowledge(psn, Syndrome::ACK);
+            self.acknowledge_with(psn, Aeth { syndrome: Syndrome::ACK, msn });
         }
     }
 
-    /// Refuses what the first response was for; nothing comes after that.
+    /// Refuses the READ that the first response was for, which then does not count; nothing comes after that.
     pub(crate) fn refuse_front(&mut self, psn: Psn, syndrome: Syndrome) {
+        let msn = match self.queue.front() {
+            Some(Response::Read { msn, .. }) => msn.wrapping_sub(1),
+            _ => self.msn,
+        };
         self.queue.clear();
-        self.acknowledge(psn, syndrome);
+        self.acknowledge_with(psn, Aeth { syndrome, msn });
     }
+}
+
+const fn is_ack(aeth: &Aeth) -> bool {
+    matches!(aeth.syndrome, Syndrome::Ack(_))
 }
 
 #[cfg(test)]

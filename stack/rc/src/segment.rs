@@ -203,20 +203,20 @@ pub(crate) fn report(report: Report, expected: Psn, msn: u32) -> Outgoing {
 }
 
 /// The next packet of a response.
-pub(crate) fn response(response: &Response, msn: u32, mtu: PathMtu) -> Outgoing {
-    let aeth = |syndrome| Aeth { syndrome, msn };
+pub(crate) fn response(response: &Response, mtu: PathMtu) -> Outgoing {
+    let well = |msn| Aeth { syndrome: Syndrome::ACK, msn };
     let (header, psn, payload) = match *response {
-        Response::Acknowledge { psn, syndrome } => (Header::Acknowledge(aeth(syndrome)), psn, Payload::None),
-        Response::Atomic { psn, old, .. } => {
-            (Header::AtomicAcknowledge(aeth(Syndrome::ACK), old), psn, Payload::None)
+        Response::Acknowledge { psn, aeth } => (Header::Acknowledge(aeth), psn, Payload::None),
+        Response::Atomic { psn, msn, old, .. } => {
+            (Header::AtomicAcknowledge(well(msn), old), psn, Payload::None)
         }
-        Response::Read { psn, memory, first, .. } => {
+        Response::Read { psn, msn, memory, first, .. } => {
             let mtu_bytes = u32::try_from(mtu.bytes()).unwrap_or(u32::MAX);
             let header = match (first, memory.length <= mtu_bytes) {
-                (true, true) => Header::ReadResponseOnly(aeth(Syndrome::ACK)),
-                (true, false) => Header::ReadResponseFirst(aeth(Syndrome::ACK)),
+                (true, true) => Header::ReadResponseOnly(well(msn)),
+                (true, false) => Header::ReadResponseFirst(well(msn)),
                 (false, false) => Header::ReadResponseMiddle,
-                (false, true) => Header::ReadResponseLast(aeth(Syndrome::ACK)),
+                (false, true) => Header::ReadResponseLast(well(msn)),
             };
             let length = memory.length.min(mtu_bytes);
             (header, psn, Payload::Remote(RemoteBytes { length, ..memory }))

@@ -188,6 +188,30 @@ fn an_atomic_is_executed_once_and_answered_again() {
 }
 
 #[test]
+fn what_answers_a_request_counts_the_messages_up_to_it() {
+    let mut side = Side::new();
+    side.post_receive(0, 100);
+    let read = Header::ReadRequest(reth(&side, 0, 300));
+    let word = AtomicEth { address: 64, key: side.remote.0, swap_or_add: 5, compare: 0 };
+    let counts = |side: &mut Side| -> Vec<_> {
+        let count = |header: &Header| match header {
+            Header::ReadResponseFirst(aeth) | Header::ReadResponseLast(aeth) => Some(aeth.msn),
+            Header::AtomicAcknowledge(aeth, _) | Header::Acknowledge(aeth) => Some(aeth.msn),
+            _ => None,
+        };
+        side.sent().iter().filter_map(|sent| count(&sent.header)).collect()
+    };
+    side.take(0, true, read, &[]);
+    side.take(2, true, Header::SendOnly, b"abc");
+    side.take(3, true, Header::FetchAdd(word), &[]);
+    assert_eq!(counts(&mut side), [1, 1, 2, 3]);
+    side.take(0, true, read, &[]);
+    side.take(2, true, Header::SendOnly, b"abc");
+    side.take(3, true, Header::FetchAdd(word), &[]);
+    assert_eq!(counts(&mut side), [1, 1, 2, 3], "the second time as well");
+}
+
+#[test]
 fn more_reads_than_agreed_are_refused() {
     let mut side = Side::new();
     for after in 0..3 {
