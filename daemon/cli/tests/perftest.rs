@@ -119,6 +119,10 @@ fn nothing_is_wrong_when_packets_are_lost_and_damaged() {
 fn what_does_not_fit_together_is_said() {
     for (test, server, client, said) in [
         ("send-lat", &["-s", "100", "-n", "5"][..], &["-s", "101", "-n", "5"][..], "-s"),
+        ("send-lat", &["-n", "9"], &["-n", "5"], "5 messages, and 9 were expected"),
+        ("send-bw", &["-n", "50"], &["-n", "20"], "20 messages, and 50 were expected"),
+        ("send-lat", &["-n", "5"], &["-n", "9"], "more than the 5 messages"),
+        ("send-bw", &["-n", "20"], &["-n", "50"], "more than the 20 messages"),
         ("write-bw", &["-s", "100", "-n", "5"], &["-s", "101", "-n", "5"], "100 were expected"),
         ("read-lat", &["-q", "2"], &["-q", "2"], "the number of queue pairs is 2"),
         ("atomic-lat", &["-s", "16"], &["-s", "16"], "8 bytes"),

@@ -301,6 +301,12 @@ impl Channel {
         }
     }
 
+    /// Whether the peer has begun a turn that this side has not taken.
+    #[must_use]
+    pub fn has_spoken(&self) -> bool {
+        matches!(self.stream.peek(&mut [0]), Ok(1..))
+    }
+
     /// Whether the peer has hung up.
     #[must_use]
     pub fn hung_up(&self) -> bool {

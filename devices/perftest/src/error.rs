@@ -84,10 +84,30 @@ pub enum Failure {
     )]
     Unknown,
     /// Nothing happens any more.
-    #[error("the peer hung up after {done} of {expected} messages; its own output says why")]
+    #[error(
+        "the peer hung up after {done} of {expected} messages; its own output says why, or it was given another -n"
+    )]
     Gone {
         /// Messages before.
         done: u64,
+        /// Messages in all.
+        expected: u64,
+    },
+    /// The peer goes on, and messages are missing.
+    #[error(
+        "the peer is done after {received} messages, and {expected} were expected; give both sides the same -n and -q"
+    )]
+    Fewer {
+        /// Messages that came.
+        received: u64,
+        /// Messages in all.
+        expected: u64,
+    },
+    /// Messages come that nobody waits for.
+    #[error(
+        "the peer sends more than the {expected} messages that were expected; give both sides the same -n and -q"
+    )]
+    More {
         /// Messages in all.
         expected: u64,
     },

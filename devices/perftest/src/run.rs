@@ -160,7 +160,7 @@ impl Session {
         while (times.completed.len() as u64) < all {
             let count = self.poll(&mut completions);
             let now = self.clock.now().0;
-            waiting.look(self, count, times.completed.len() as u64)?;
+            waiting.look_for_messages(self, count, times.completed.len() as u64)?;
             for completion in completions.iter().take(count) {
                 let index = completion.id as usize;
                 let Some(one) = progress.get_mut(index) else { continue };
@@ -199,7 +199,7 @@ impl Session {
         self.turn(0, false)?;
         let mut times = Times::new(iterations);
         let mut completions = [Completion::EMPTY; BATCH];
-        let mut waiting = Waiting::for_messages(2 * iterations);
+        let mut waiting = Waiting::for_messages(iterations);
         while receives.done < iterations || sends.done < iterations {
             let ours = if first { sends.posted <= receives.done } else { sends.posted < receives.done };
             if sends.posted < iterations && sends.posted == sends.done && ours {
@@ -208,7 +208,7 @@ impl Session {
                 sends.posted += 1;
             }
             let count = self.poll(&mut completions);
-            waiting.look(self, count, receives.done + sends.done)?;
+            waiting.look_for_messages(self, count, receives.done)?;
             for completion in completions.iter().take(count) {
                 self.received(completion, bytes, receives.done + sends.done, 2 * iterations)?;
                 if completion.kind == CompletionKind::Send {

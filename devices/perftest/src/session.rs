@@ -86,6 +86,22 @@ impl Waiting {
         }
         Ok(())
     }
+
+    /// The same where messages of the peer's are missing, of which `received` are here: it speaks again when all of them were
+    /// acknowledged.
+    pub(crate) fn look_for_messages(
+        &mut self,
+        session: &Session,
+        count: usize,
+        received: u64,
+    ) -> Result<(), Failure> {
+        let expected = session.options.iterations * session.connections.len() as u64;
+        let long = self.idle % LOOK_EVERY == LOOK_EVERY - 2 && count == 0;
+        if long && received < expected && session.channel.has_spoken() {
+            return Err(Failure::Fewer { received, expected });
+        }
+        self.look(session, count, received)
+    }
 }
 
 /// Runs a test with the peer at the other end of the channel; a row for every size.
@@ -233,6 +249,7 @@ impl Session {
                     self.receive_many(bytes)?
                 };
                 rows.push(row);
+                self.await_client()?;
                 if all {
                     self.turn(0, true)?;
                 }
@@ -278,6 +295,7 @@ impl Session {
         if verb == Verb::Write {
             self.linger();
         } else {
+            self.await_client()?;
             self.close()?;
         }
         Ok(rows)
@@ -293,6 +311,24 @@ impl Session {
         self.turn(0, true)?;
         let Self { channel, device, clock, .. } = self;
         channel.done(LINGER, &mut || serve(device, *clock));
+        Ok(())
+    }
+
+    /// Where this side is the server of a SEND test: waits for the client to be done as well. What comes for which there is no
+    /// receive is more than this side was told to expect.
+    fn await_client(&mut self) -> Result<(), Failure> {
+        if self.options.test.verb != Verb::Send || self.is_client() {
+            return Ok(());
+        }
+        let refused = |device: &RoceDevice| device.counters().transport.rnr_naks_sent;
+        let before = refused(&self.device);
+        while !self.channel.has_spoken() && !self.channel.hung_up() {
+            serve(&mut self.device, self.clock);
+            if refused(&self.device) > before {
+                let expected = self.options.iterations * self.connections.len() as u64;
+                return Err(Failure::More { expected });
+            }
+        }
         Ok(())
     }
 
