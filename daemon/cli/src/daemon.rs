@@ -68,6 +68,9 @@ pub struct DaemonArgs {
     /// address
     #[arg(long, value_name = "PORT", allow_negative_numbers = true)]
     roce_port: Option<i64>,
+    /// Interface that the roce devices use, which must have the node's address [default: the one that has it]
+    #[arg(long, value_name = "NAME")]
+    roce_interface: Option<String>,
     /// Microseconds for which reading a socket of the tcp devices polls the network card itself (SO_BUSY_POLL); 0 leaves that
     /// to interrupts. For cards whose driver can be polled; needs CAP_NET_ADMIN
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -173,6 +176,7 @@ impl DaemonArgs {
             cluster_key_file: self.cluster_key_file,
             device: self.device,
             roce_port: self.roce_port,
+            roce_interface: self.roce_interface,
             tcp_busy_poll_us: self.tcp_busy_poll_us,
             fault: self.fault,
             pcap: self.pcap,

@@ -189,6 +189,8 @@ pub struct NetworkConfig {
     pub cluster_key: ClusterKey,
     /// Where RoCE packets go, at all nodes.
     pub roce_port: u16,
+    /// The interface that RoCE packets must leave and come in by; the one that has the address if `None`.
+    pub roce_interface: Option<String>,
     /// How long a peer may be silent before it counts as lost.
     pub peer_timeout: Duration,
 }

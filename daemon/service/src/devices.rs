@@ -173,14 +173,15 @@ fn make_one(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Resul
         DeviceKind::TcpEpoll => tcp(TcpDriver::Epoll, network, config),
         DeviceKind::RoceXdp => {
             let zero_copy = if is_choice { ZeroCopy::Required } else { ZeroCopy::Wanted };
-            let port = network.roce_port;
-            let xdp = XdpConfig { zero_copy, port, ..XdpConfig::new(address(network)) };
+            let (port, interface) = (network.roce_port, network.roce_interface.clone());
+            let xdp = XdpConfig { zero_copy, port, interface, ..XdpConfig::new(address(network)) };
             let link = XdpLink::new(xdp).map_err(|error| error.to_string())?;
             tracing::info!("{}", link.describe());
             roce(kind, Box::new(link), config)
         }
         DeviceKind::RoceUdp => {
-            let udp = UdpConfig { port: network.roce_port, ..UdpConfig::new(address(network)) };
+            let (port, interface) = (network.roce_port, network.roce_interface.clone());
+            let udp = UdpConfig { port, interface, ..UdpConfig::new(address(network)) };
             let link = UdpLink::new(udp).map_err(|error| error.to_string())?;
             if is_choice {
                 worth_it(&link)?;

@@ -86,6 +86,18 @@ fn where_a_device_does_not_work_the_next_is_used_and_the_reason_told() {
 }
 
 #[test]
+fn an_interface_that_does_not_have_the_address_is_refused_and_named() {
+    let with = |interface: &str| {
+        node(KEY, &format!("device = \"roce-udp,tcp\"\nroce_interface = {interface:?}")).0.status()
+    };
+    let status = with("nowhere0");
+    assert_eq!(status["device"], "tcp");
+    let refused = status["devices"][1]["refused"].as_str().expect("a reason");
+    assert_mentions(refused, &["there is no interface nowhere0", "(lo)"]);
+    assert_eq!(with("lo")["device"], "roce-udp");
+}
+
+#[test]
 fn nodes_with_and_without_io_uring_work_together() {
     let nodes = ["tcp", "tcp-epoll", "tcp-epoll"].map(start);
     for (pair, used) in [(&nodes[..2], ["tcp", "tcp-epoll"]), (&nodes[1..], ["tcp-epoll", "tcp-epoll"])] {

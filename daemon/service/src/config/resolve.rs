@@ -40,6 +40,7 @@ impl Settings {
             cluster_key_file: None,
             device: text("auto"),
             roce_port: Some(i64::from(ROCE_PORT)),
+            roce_interface: None,
             tcp_busy_poll_us: Some(0),
             fault: None,
             pcap: None,
@@ -262,7 +263,8 @@ fn network(s: &Settings) -> Result<Option<NetworkConfig>, ConfigError> {
     }
     let cluster_key = ClusterKey::read(Path::new(key_file))?;
     let peer_timeout = Duration::from_millis(peer_timeout);
-    Ok(Some(NetworkConfig { listen, advertise, cluster_key, roce_port, peer_timeout }))
+    let roce_interface = s.roce_interface.clone();
+    Ok(Some(NetworkConfig { listen, advertise, cluster_key, roce_port, roce_interface, peer_timeout }))
 }
 
 /// `address`, or `address:port`, without names to look up.

@@ -40,6 +40,8 @@ pub struct Settings {
     pub device: Option<String>,
     /// The UDP port of RoCE packets, the same on all nodes; other RoCE devices know 4791 alone.
     pub roce_port: Option<i64>,
+    /// The interface that the `roce` devices use, which must have the node's address; absent for the one that has it.
+    pub roce_interface: Option<String>,
     /// Microseconds for which reading a TCP socket polls the network card itself; 0 leaves that to interrupts.
     pub tcp_busy_poll_us: Option<i64>,
     /// What shall happen to packets that come in, for tests: `loss=0.01,seed=7`.
@@ -100,8 +102,8 @@ impl Settings {
         merge!(
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
-            roce_port, tcp_busy_poll_us, fault, pcap, peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s,
-            log_level, log_format, ring_submissions_max, ring_argument_words
+            roce_port, roce_interface, tcp_busy_poll_us, fault, pcap, peer_timeout_ms, workspace_mib, late_after_s,
+            idle_exit_s, log_level, log_format, ring_submissions_max, ring_argument_words
         )
     }
 
