@@ -13,8 +13,8 @@ pub enum Algorithm {
     Local,
     /// Every node exchanges with every other one at once: fewest steps, for small sizes and for few nodes.
     Direct,
-    /// Each node sends to the next one only: least traffic, for large sizes on more than two nodes. Of an allreduce each node
-    /// finishes a part, which between two nodes is no less traffic but half the work.
+    /// Each node sends to the next one only: least traffic, for large sizes on more than two nodes. Of an allreduce and
+    /// a reduce_scatter each node finishes a part, which between two nodes is no less traffic but less work.
     Ring,
 }
 
@@ -121,7 +121,7 @@ impl Plan {
         let nodes = view.layout.nodes();
         let algorithm = if nodes <= 1 {
             Algorithm::Local
-        } else if nodes >= ring_nodes(view.call.operation) && total_bytes(view) > tuning.direct_max_bytes {
+        } else if nodes >= ring_nodes(view.call.operation) && total_bytes(view) > direct_max(view, tuning) {
             Algorithm::Ring
         } else {
             Algorithm::Direct
@@ -207,14 +207,19 @@ const NO_RING: u32 = u32::MAX;
 /// The fewest nodes between which there is a ring algorithm for the operation.
 const fn ring_nodes(operation: Operation) -> u32 {
     match operation {
-        Operation::Allreduce => 2,
-        Operation::Reduce
-        | Operation::Broadcast
-        | Operation::AllGather
-        | Operation::AllGatherV
-        | Operation::ReduceScatter
-        | Operation::ReduceScatterV => 3,
+        Operation::Allreduce | Operation::ReduceScatter | Operation::ReduceScatterV => 2,
+        Operation::Reduce | Operation::Broadcast | Operation::AllGather | Operation::AllGatherV => 3,
         _ => NO_RING,
+    }
+}
+
+/// Up to how many bytes of the whole vector the direct exchange is chosen over the ring.
+fn direct_max(view: &View<'_>, tuning: &Tuning) -> u64 {
+    match view.call.operation {
+        // Between two nodes both have the same messages, and the ring has a pass less: what is this node's own is
+        // combined only once, together with what comes.
+        Operation::ReduceScatter | Operation::ReduceScatterV if view.layout.nodes() == 2 => 0,
+        _ => tuning.direct_max_bytes,
     }
 }
 

@@ -21,6 +21,8 @@ fn size_and_layout_decide() {
     assert_eq!(chosen(&[0, 1], Operation::Allreduce, 1 << 10), Algorithm::Direct);
     assert_eq!(chosen(&[0, 1], Operation::Allreduce, 1 << 20), Algorithm::Ring);
     assert_eq!(chosen(&[0, 1], Operation::AllGather, 1 << 20), Algorithm::Direct);
+    assert_eq!(chosen(&[0, 1], Operation::ReduceScatter, 1 << 4), Algorithm::Ring);
+    assert_eq!(chosen(&[0, 1, 2], Operation::ReduceScatter, 1 << 4), Algorithm::Direct);
     assert_eq!(chosen(&[0, 1, 2], Operation::Allreduce, 1 << 10), Algorithm::Direct);
     assert_eq!(chosen(&[0, 1, 2], Operation::Allreduce, 1 << 20), Algorithm::Ring);
     assert_eq!(chosen(&[0, 1, 2], Operation::AllToAll, 1 << 20), Algorithm::Direct);

@@ -74,7 +74,11 @@ pub fn algorithms(scenario: &Scenario) -> Vec<Option<Algorithm>> {
     } else {
         all.push(Some(Algorithm::Direct));
     }
-    if nodes > 2 && ring || nodes == 2 && scenario.call.operation == Operation::Allreduce {
+    let finished_in_parts = matches!(
+        scenario.call.operation,
+        Operation::Allreduce | Operation::ReduceScatter | Operation::ReduceScatterV
+    );
+    if nodes > 2 && ring || nodes == 2 && finished_in_parts {
         all.push(Some(Algorithm::Ring));
     }
     all
