@@ -44,6 +44,8 @@ impl Communicator {
             CompletionKind::ReceiveWrite => {
                 link.taken(turn.now);
                 link.repost(number, turn);
+                // The peer's step waits for the acknowledgement.
+                turn.shared.unflushed = true;
                 let outcome = self.written(at, completion.immediate.unwrap_or(0), turn);
                 self.note(outcome);
             }

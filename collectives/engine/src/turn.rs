@@ -25,7 +25,8 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     /// Bytes touched to copy short messages into buffers and out of them, since they were last charged to a communicator.
     pub(crate) copied: u64,
-    /// Something was posted since the last doorbell.
+    /// Something was posted since the last doorbell that is to be sent. Receives are not: to tell the peer of them at once
+    /// would keep those waiting that are told of what has come, and the next poll does it.
     pub(crate) unflushed: bool,
     /// A communicator wants to be looked at again within milliseconds.
     pub(crate) soon: bool,

@@ -18,6 +18,8 @@ const INLINE: u64 = SLOT - HEADER as u64;
 /// The longest payload that is copied at all, so that its source is free at once: nothing waits for the peer's
 /// acknowledgement then, which takes longer than the copy. Each credit has such a place.
 const COPIED: u64 = 2048;
+/// The same for collectives: all ranks of the node wait for them.
+const COPIED_OF_COLLECTIVES: u64 = 8192;
 /// Send-queue requests that may be outstanding.
 const SEND_DEPTH: u32 = 128;
 /// Data leaves this many places for control messages.
@@ -96,6 +98,16 @@ pub(crate) enum EarlyKind {
 pub(crate) enum Class {
     Collective,
     Point,
+}
+
+impl Class {
+    /// The longest payload that is copied.
+    const fn copied_max(self) -> u64 {
+        match self {
+            Self::Collective => COPIED_OF_COLLECTIVES,
+            Self::Point => COPIED,
+        }
+    }
 }
 
 /// How a message was taken.
@@ -274,5 +286,5 @@ fn receives(config: &EngineConfig) -> u32 {
 pub(crate) fn link_bytes(config: &EngineConfig) -> u64 {
     u64::from(SEND_DEPTH) * SLOT
         + u64::from(receives(config)) * config.bounce_bytes()
-        + 2 * u64::from(config.credits) * COPIED
+        + u64::from(config.credits) * (Class::Collective.copied_max() + Class::Point.copied_max())
 }

@@ -35,7 +35,6 @@ impl Link {
         let request = ReceiveRequest { id: self.id | (1 << 31) | u64::from(index), local };
         device.post_receive(self.queue_pair, &request)?;
         self.posted += 1;
-        shared.unflushed = true;
         Ok(())
     }
 

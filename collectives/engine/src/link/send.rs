@@ -4,8 +4,8 @@
 use ringway_verbs::{Device, LocalSlice, Operation, PostError, RemoteSlice, Time, WorkRequest};
 
 use super::{
-    ANNOUNCEMENTS, COPIED, Class, Event, INLINE, Link, Purpose, Queued, RESERVED, SEND_DEPTH, SLOT, Sent,
-    Taken, Transfer, WINDOW,
+    ANNOUNCEMENTS, Class, Event, INLINE, Link, Purpose, Queued, RESERVED, SEND_DEPTH, SLOT, Sent, Taken,
+    Transfer, WINDOW,
 };
 use crate::message::{Credits, Exchange, FAILURE, HEADER, Message, emit_failure};
 use crate::network::Room;
@@ -63,7 +63,7 @@ impl Link {
             let posted = self.post(send(), [header, LocalSlice::default()], Purpose::Control, false, turn);
             return if posted { Taken::Copied } else { Taken::No };
         }
-        if from.length <= COPIED {
+        if from.length <= class.copied_max() {
             let into = turn.shared.workspace.buffer(self.place(class), from.length);
             turn.memory.copy(from, &[into]);
             turn.shared.copied += 2 * from.length;
@@ -83,12 +83,14 @@ impl Link {
     /// Where the next payload of the class is copied to. What was there before is with the peer: as many messages were sent
     /// since as there are credits, so that one of them, or a later one, was given back, and messages arrive in order.
     fn place(&self, class: Class) -> u64 {
-        let each = u64::from(self.credits_each);
-        let number = match class {
-            Class::Collective => u64::from(self.places.collective),
-            Class::Point => each + u64::from(self.places.point),
+        let (own, behind) = match class {
+            Class::Collective => {
+                (self.places.collective, u64::from(self.credits_each) * Class::Point.copied_max())
+            }
+            Class::Point => (self.places.point, 0),
         };
-        self.memory + self.memory_length - (2 * each - number) * COPIED
+        let left = u64::from(self.credits_each) - u64::from(own);
+        self.memory + self.memory_length - behind - left * class.copied_max()
     }
 
     fn use_place(&mut self, class: Class) {
