@@ -121,6 +121,7 @@ impl TcpDevice {
             counters: Counters::default(),
             completions: VecDeque::new(),
             dirty: VecDeque::new(),
+            patient: false,
             changed: false,
             now: Time(0),
             next_deadline: None,
@@ -160,6 +161,14 @@ impl TcpDevice {
             transmit(pair, &mut self.shared);
             arm(pair, &mut self.shared);
         }
+    }
+
+    /// Has the kernel do what is to be done; `patient`: but for what can wait.
+    fn drive(&mut self, patient: bool) {
+        self.shared.patient = patient;
+        self.run_dirty();
+        let submitted = self.shared.driver.submit();
+        self.check(submitted);
     }
 
     /// Fails every queue pair when the driver does not work.
@@ -409,9 +418,7 @@ impl Device for TcpDevice {
     }
 
     fn flush(&mut self) {
-        self.run_dirty();
-        let submitted = self.shared.driver.submit();
-        self.check(submitted);
+        self.drive(false);
     }
 
     fn poll(&mut self, now: Time, completions: &mut [Completion]) -> usize {
@@ -420,7 +427,7 @@ impl Device for TcpDevice {
         if !self.acceptor.is_empty() {
             self.take_offers();
         }
-        self.flush();
+        self.drive(true);
         let looked = self.shared.driver.look();
         self.check(looked);
         for _ in 0..EVENTS_PER_POLL {

@@ -16,6 +16,12 @@ use crate::error::TcpFailure;
 use crate::frame::MAX_READS;
 use crate::{TcpConfig, Token};
 
+/// For how many polls an acknowledgement waits for a message to go with: about as long as it takes a client that was told of
+/// what has come to answer.
+const REPLY_POLLS: u32 = 8;
+/// From so many messages on that the peer was not told of, it is told at once.
+const UNTOLD_MAX: u64 = 8;
+
 /// Where a queue pair is in its life, in more detail than [`QueuePairState`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -107,6 +113,8 @@ pub(crate) struct Shared {
     pub(crate) completions: VecDeque<Completion>,
     /// Queue pairs with something to send or to receive into, by index.
     pub(crate) dirty: VecDeque<u16>,
+    /// The caller polls: acknowledgements may wait for one of the next polls.
+    pub(crate) patient: bool,
     /// A queue pair changed its state since the caller last asked to block: it gets another turn to see it.
     pub(crate) changed: bool,
     pub(crate) now: Time,
@@ -160,6 +168,8 @@ pub(crate) struct QueuePair {
     pub(crate) refusal: Option<Status>,
     /// What the peer was last told of `executed` and `receives_posted`; `None` before the first frame.
     pub(crate) told: Option<(u64, u64)>,
+    /// For how many more polls these counts may wait for something else to be sent.
+    pub(crate) patience: u32,
 
     pub(crate) sends_flushed: bool,
     pub(crate) receives_flushed: bool,
@@ -201,6 +211,7 @@ impl QueuePair {
             responses: VecDeque::with_capacity(MAX_READS),
             refusal: None,
             told: None,
+            patience: 0,
             sends_flushed: false,
             receives_flushed: false,
             untaken_sends: 0,
@@ -238,6 +249,17 @@ impl QueuePair {
     pub(crate) fn send_entry(&mut self, number: u64) -> Option<&mut SendEntry> {
         let index = usize::try_from(number.checked_sub(self.done)?).ok()?;
         self.sends.get_mut(index)
+    }
+
+    /// Counts a message of the peer that was executed. `short`: its acknowledgement may wait for a reply.
+    pub(crate) fn count_executed(&mut self, short: bool) {
+        let untold = self.told.map_or(u64::MAX, |(executed, _)| self.executed - executed);
+        self.executed += 1;
+        self.patience = match untold {
+            0 if short => REPLY_POLLS,
+            1..UNTOLD_MAX if short => self.patience,
+            _ => 0,
+        };
     }
 
     /// Completes what is executed, answered and out of the kernel's hands.

@@ -9,6 +9,10 @@ use crate::error::{ProtocolError, TcpFailure};
 use crate::frame::{self, Frame, HEADER_LENGTH, Header, MAX_READS};
 use crate::queue_pair::{Arriving, Incoming, Phase, QueuePair, Response, Shared};
 
+/// Messages up to this many bytes are acknowledged with the reply, if there is one soon: to send an acknowledgement alone
+/// costs about as much as the message did. Whoever sends more waits for its memory to be free.
+const SHORT: u64 = 16 << 10;
+
 /// Has the kernel receive what comes next, unless it does already.
 pub(crate) fn arm(pair: &mut QueuePair, shared: &mut Shared) {
     if pair.connecting || !matches!(pair.phase, Phase::Connecting | Phase::Ready | Phase::Draining) {
@@ -290,12 +294,12 @@ fn answered(pair: &mut QueuePair, shared: &mut Shared) {
 fn arrived(pair: &mut QueuePair, shared: &mut Shared, what: Arriving, length: u64) {
     match what {
         Arriving::Send { immediate } => {
-            pair.executed += 1;
+            pair.count_executed(length <= SHORT);
             pair.complete_receive(shared, Status::Success, CompletionKind::Receive, length, immediate);
         }
         Arriving::Write { immediate, held } => {
             shared.memory.release(&held);
-            pair.executed += 1;
+            pair.count_executed(false);
             if immediate.is_some() {
                 let kind = CompletionKind::ReceiveWrite;
                 pair.complete_receive(shared, Status::Success, kind, length, immediate);

@@ -192,6 +192,37 @@ fn assert_costs<const DRIVER: usize>(waited: Waited, expected: &Calls) {
     }
 }
 
+/// A message each way: the reply says that the message was executed, and nothing else is sent.
+fn assert_reply_acknowledges<const DRIVER: usize>() {
+    let mut exchange = Exchange::<DRIVER>::new();
+    let into = exchange.memory[0].slice(0, LENGTH);
+    exchange.fixture.receive(Side::Left, exchange.pair[0], 0, into);
+    exchange.post_receive();
+    let before = Side::BOTH.map(|side| exchange.counts(side).bytes_received);
+    exchange.send();
+    exchange.fixture.device(Side::Left).flush();
+    exchange.until(Side::Right, CompletionKind::Receive, 0);
+    let reply = request(0, Operation::Send { immediate: None }, &[exchange.memory[1].slice(0, LENGTH)]);
+    exchange.fixture.send(Side::Right, exchange.pair[1], &reply);
+    exchange.fixture.device(Side::Right).flush();
+    exchange.until(Side::Left, CompletionKind::Send, 0);
+    exchange.until(Side::Left, CompletionKind::Receive, 0);
+    let received = Side::BOTH.map(|side| exchange.counts(side).bytes_received);
+    let frame = HEADER_LENGTH as u64 + LENGTH;
+    assert_eq!(received, before.map(|before| before + frame));
+    // Without another message the reply is acknowledged all the same, by a frame of its own.
+    while exchange.poll(Side::Right).is_none() {
+        assert_eq!(exchange.poll(Side::Left), None);
+    }
+    assert_eq!(exchange.counts(Side::Right).bytes_received, received[1] + HEADER_LENGTH as u64);
+}
+
+#[test]
+fn a_reply_carries_the_acknowledgement() {
+    assert_reply_acknowledges::<IO_URING>();
+    assert_reply_acknowledges::<EPOLL>();
+}
+
 #[test]
 fn io_uring_is_entered_once_for_each_step() {
     // A step's operations go together, and a poll that finds nothing asks nobody.
