@@ -20,7 +20,9 @@ host=$1
 shift
 case $host in
 {cases}esac
-exec ip netns exec "$namespace" unshare --uts sh -c "hostname node-$host; $*"
+place=
+[ -z "$PEER_BY_NODE" ] || place="taskset -c $cpu"
+exec ip netns exec "$namespace" $place unshare --uts sh -c "hostname node-$host; $*"
 """
 
 
@@ -29,6 +31,7 @@ class Node:
     namespace: str
     address: str
     socket: Path
+    cpu: int
 
     @property
     def inside(self):
@@ -70,9 +73,10 @@ def missing():
 
 def join(link):
     """Makes the namespaces and the pair."""
-    own = os.getpid()
+    own, cpus = os.getpid(), programs.cpus()
     for index in range(2):
-        node = Node(f"ringway-{own}-{index}", f"10.74.12.{index + 1}", link.folder / f"node{index}.sock")
+        socket, cpu = link.folder / f"node{index}.sock", cpus[index % len(cpus)]
+        node = Node(f"ringway-{own}-{index}", f"10.74.12.{index + 1}", socket, cpu)
         command("ip", "netns", "add", node.namespace)
         link.nodes.append(node)
     one, two = link.nodes
@@ -86,7 +90,7 @@ def join(link):
         if link.congestion:
             command(*node.inside, "sh", "-c", f"echo {link.congestion} > {name}")
         link.congestion = command(*node.inside, "cat", name)
-    cases = "".join(f"    {node.address}) namespace={node.namespace} ;;\n" for node in link.nodes)
+    cases = "".join(f"    {node.address}) namespace={node.namespace} cpu={node.cpu} ;;\n" for node in link.nodes)
     link.agent.write_text(AGENT.format(cases=cases))
     link.agent.chmod(0o700)
 
@@ -96,9 +100,10 @@ def start_daemons(link, program, extra):
     key.touch(mode=0o600)
     key.write_text(secrets.token_hex(32))
     for node in link.nodes:
+        # A node has processors of its own: otherwise both engine threads may share one while ranks wait on the other.
         log = open(link.folder / f"{node.socket.stem}.log", "wb")
         arguments = [*node.inside, program, "daemon", "--socket", node.socket, "--listen", f"{node.address}:{PORT}",
-                     "--cluster-key-file", key, *extra]
+                     "--cluster-key-file", key, "--engine-cpu", str(node.cpu), *extra]
         link.daemons.append(subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
     deadline = time.monotonic() + PATIENCE_S
     while not all(node.socket.exists() for node in link.nodes):

@@ -186,11 +186,15 @@ def ringway(program, extra):
 
 
 def openmpi_across(folder, link):
-    """Open MPI on two nodes: TCP between them, shared memory within each."""
+    """Open MPI on two nodes: TCP between them, shared memory within each. Its ranks are free, bound to a processor each, or
+    all of a node to the one that our daemon has there."""
     program = build("openmpi", folder)
-    chosen = {"default": ["--bind-to", "none"], "pinned": ["--bind-to", "core:overload-allowed"]}
+    free = ["--bind-to", "none"]
+    chosen = {"default": free, "pinned": ["--bind-to", "core:overload-allowed"], "by node": free}
 
     def command(work, setting):
+        by_node = setting == "by node"
+        own = ["taskset", "-c", str(link.nodes[0].cpu)] if by_node else []
         hosts = ",".join(f"{node.address}:{work.ranks // len(link.nodes)}" for node in link.nodes)
         arguments = ["mpirun.openmpi", "-n", str(work.ranks), "--host", hosts, "--oversubscribe",
                      "-x", "PEER_ALIGN_FROM_BYTES", "--mca", "plm_rsh_agent", str(link.agent),
@@ -198,7 +202,8 @@ def openmpi_across(folder, link):
                      "--mca", "btl_tcp_if_include", link.interface, "--mca", "oob_tcp_if_include", link.interface]
         if os.geteuid() == 0:
             arguments.append("--allow-run-as-root")
-        return [*link.nodes[0].inside, *arguments, *chosen[setting], *_mpi_arguments(program, work)], ALIGN_ALL
+        environment = ALIGN_ALL | ({"PEER_BY_NODE": "1"} if by_node else {})
+        return [*link.nodes[0].inside, *own, *arguments, *chosen[setting], *_mpi_arguments(program, work)], environment
 
     return Program("openmpi", lambda _work: list(chosen), command)
 
