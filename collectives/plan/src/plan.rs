@@ -54,13 +54,14 @@ pub struct Tuning {
     pub direct_max_bytes: u64,
     /// Chunks that may be under way at once.
     pub depth: u32,
-    /// Blocks up to this many bytes are copied together so that a pair of nodes exchanges one message.
+    /// Blocks up to this many bytes are copied together so that a pair of nodes exchanges one message: those beyond 4 KiB
+    /// only of an all_gather or all_to_all, and where that message has no more than half of `chunk_bytes`.
     pub pack_max_bytes: u64,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { chunk_bytes: 512 << 10, direct_max_bytes: 128 << 10, depth: 4, pack_max_bytes: 4 << 10 }
+        Self { chunk_bytes: 512 << 10, direct_max_bytes: 128 << 10, depth: 4, pack_max_bytes: 64 << 10 }
     }
 }
 
@@ -167,7 +168,7 @@ impl Plan {
         // A cache line or more where possible, so that chunks of aligned buffers stay aligned.
         let unit = if unit >= 64 * element { unit - unit % (64 * element) } else { unit - unit % element };
         let unit = unit.max(element);
-        Self { algorithm, unit, pack: tuning.pack_max_bytes.min(unit), depth: tuning.depth.max(1) }
+        Self { algorithm, unit, pack: pack_max(view, tuning).min(unit), depth: tuning.depth.max(1) }
     }
 
     /// The algorithm used.
@@ -179,8 +180,8 @@ impl Plan {
     /// The size of the plan on the view's node.
     ///
     /// Scratch memory of a chunk is at most twice [`Tuning::chunk_bytes`] for each node, but for many small blocks
-    /// that are packed: twice [`Tuning::pack_max_bytes`] for each pair of a local rank and a rank elsewhere (any node
-    /// counted as having as many as the fullest). An all_to_all in place has eight times `chunk_bytes` besides.
+    /// that are packed: twice 4 KiB for each pair of a local rank and a rank elsewhere (any node counted as having as many
+    /// as the fullest). An all_to_all in place has eight times `chunk_bytes` besides.
     #[must_use]
     pub fn shape(&self, view: &View<'_>) -> Shape {
         let size = algorithm::size(self.algorithm, &self.frame(view, 0));
@@ -199,6 +200,23 @@ impl Plan {
     const fn frame<'a>(&self, view: &'a View<'a>, chunk: u64) -> Frame<'a> {
         Frame { view, unit: self.unit, pack: self.pack, chunk }
     }
+}
+
+/// Blocks up to this many bytes are packed however many there are.
+const PACKED_ALWAYS: u64 = 4 << 10;
+
+/// Up to how many bytes blocks are packed; the same on every node. A copy on either side costs less than a message of its own
+/// for each block, until caches are too small for what is copied together.
+fn pack_max(view: &View<'_>, tuning: &Tuning) -> u64 {
+    let most = u64::from(view.layout.most_local()).max(1);
+    let blocks = match view.call.operation {
+        Operation::AllToAll | Operation::AllToAllV => most.saturating_mul(most),
+        Operation::AllGather | Operation::AllGatherV => most,
+        _ => 1,
+    };
+    // One block is a message already.
+    let each = if blocks > 1 { tuning.chunk_bytes / 2 / blocks } else { 0 };
+    tuning.pack_max_bytes.min(each.max(PACKED_ALWAYS))
 }
 
 /// What [`ring_nodes`] gives for operations without a ring algorithm.
