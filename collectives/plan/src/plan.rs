@@ -55,7 +55,7 @@ pub struct Tuning {
     /// Chunks that may be under way at once.
     pub depth: u32,
     /// Blocks up to this many bytes are copied together so that a pair of nodes exchanges one message: those beyond 4 KiB
-    /// only of an all_gather or all_to_all, and where that message has no more than half of `chunk_bytes`.
+    /// only of an all_gather or all_to_all between two nodes, and where that message has no more than half of `chunk_bytes`.
     pub pack_max_bytes: u64,
 }
 
@@ -206,12 +206,13 @@ impl Plan {
 const PACKED_ALWAYS: u64 = 4 << 10;
 
 /// Up to how many bytes blocks are packed; the same on every node. A copy on either side costs less than a message of its own
-/// for each block, until caches are too small for what is copied together.
+/// for each block, until caches are too small for what is copied together. Longer blocks only between two nodes, and where
+/// all are of one length: what is packed lies in scratch memory, for each peer and as long as the longest may be.
 fn pack_max(view: &View<'_>, tuning: &Tuning) -> u64 {
     let most = u64::from(view.layout.most_local()).max(1);
     let blocks = match view.call.operation {
-        Operation::AllToAll | Operation::AllToAllV => most.saturating_mul(most),
-        Operation::AllGather | Operation::AllGatherV => most,
+        Operation::AllToAll if view.layout.nodes() == 2 => most.saturating_mul(most),
+        Operation::AllGather if view.layout.nodes() == 2 => most,
         _ => 1,
     };
     // One block is a message already.

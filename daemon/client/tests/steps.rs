@@ -166,7 +166,7 @@ impl Kind {
         }
     }
 
-    /// Makes the call, unless it is a barrier, which [`agree`] is as well.
+    /// Makes the call, unless it is a barrier, which [`Self::agree`] is as well.
     fn make(self, world: &Communicator, buffer: Buffer<u32>) -> Result<Buffer<u32>, (OperationError, bool)> {
         match (self.operation, self.blocking) {
             (Operation::Barrier, true) => world.run(Communicator::barrier).map(|()| buffer).map_err(failed),

@@ -4,7 +4,10 @@
 
 mod common;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use common::{address, link};
 use ringway_mem::Mapping;
@@ -16,6 +19,7 @@ use ringway_verbs::{
 
 /// So many packets that their sender wants to hear of them at once.
 const LENGTH: u64 = 3 * 4096;
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_message_is_handed_over_before_it_is_acknowledged() {
@@ -38,6 +42,7 @@ fn a_message_is_handed_over_before_it_is_acknowledged() {
     while one.state(pairs[0]) != ready || other.state(pairs[1]) != ready {
         one.poll(now(), &mut []);
         other.poll(now(), &mut []);
+        assert!(start.elapsed() < TIMEOUT, "no connection");
     }
 
     other.post_receive(pairs[1], &ReceiveRequest { id: 0, local: local[1] }).unwrap();
@@ -56,5 +61,6 @@ fn a_message_is_handed_over_before_it_is_acknowledged() {
             break;
         }
         one.poll(now(), &mut []);
+        assert!(start.elapsed() < TIMEOUT, "no message");
     }
 }

@@ -19,6 +19,8 @@ use crate::{TcpConfig, Token};
 /// For how many polls an acknowledgement waits for a message to go with: about as long as it takes a client that was told of
 /// what has come to answer.
 const REPLY_POLLS: u32 = 8;
+/// And for how many nanoseconds: a caller that has more to do between two polls does not keep its peer waiting for that.
+const REPLY_NS: u64 = 20_000;
 /// From so many messages on that the peer was not told of, it is told at once.
 const UNTOLD_MAX: u64 = 8;
 
@@ -170,6 +172,8 @@ pub(crate) struct QueuePair {
     pub(crate) told: Option<(u64, u64)>,
     /// For how many more polls these counts may wait for something else to be sent.
     pub(crate) patience: u32,
+    /// And until when.
+    pub(crate) patient_until: Time,
 
     pub(crate) sends_flushed: bool,
     pub(crate) receives_flushed: bool,
@@ -212,6 +216,7 @@ impl QueuePair {
             refusal: None,
             told: None,
             patience: 0,
+            patient_until: Time(0),
             sends_flushed: false,
             receives_flushed: false,
             untaken_sends: 0,
@@ -252,9 +257,12 @@ impl QueuePair {
     }
 
     /// Counts a message of the peer that was executed. `short`: its acknowledgement may wait for a reply.
-    pub(crate) fn count_executed(&mut self, short: bool) {
+    pub(crate) fn count_executed(&mut self, short: bool, now: Time) {
         let untold = self.told.map_or(u64::MAX, |(executed, _)| self.executed - executed);
         self.executed += 1;
+        if untold == 0 {
+            self.patient_until = Time(now.0.saturating_add(REPLY_NS));
+        }
         self.patience = match untold {
             0 if short => REPLY_POLLS,
             1..UNTOLD_MAX if short => self.patience,

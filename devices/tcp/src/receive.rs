@@ -294,12 +294,12 @@ fn answered(pair: &mut QueuePair, shared: &mut Shared) {
 fn arrived(pair: &mut QueuePair, shared: &mut Shared, what: Arriving, length: u64) {
     match what {
         Arriving::Send { immediate } => {
-            pair.count_executed(length <= SHORT);
+            pair.count_executed(length <= SHORT, shared.now);
             pair.complete_receive(shared, Status::Success, CompletionKind::Receive, length, immediate);
         }
         Arriving::Write { immediate, held } => {
             shared.memory.release(&held);
-            pair.count_executed(false);
+            pair.count_executed(false, shared.now);
             if immediate.is_some() {
                 let kind = CompletionKind::ReceiveWrite;
                 pair.complete_receive(shared, Status::Success, kind, length, immediate);

@@ -68,7 +68,7 @@ fn build(pair: &mut QueuePair, shared: &mut Shared, batch: &mut SendBatch) {
     }
     let counts = (pair.executed, pair.receives_posted);
     if pair.phase == Phase::Ready && pair.told != Some(counts) {
-        if batch.is_empty() && pair.patience > 0 && shared.patient {
+        if batch.is_empty() && shared.patient && pair.patience > 0 && shared.now < pair.patient_until {
             // Looked at again with the next poll, by which there may be a message to go with.
             pair.patience -= 1;
             pair.mark(shared);
