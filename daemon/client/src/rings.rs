@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ringway_abi::descriptor::{COMPLETION_WORDS, SUBMISSION_WORDS};
 use ringway_mem::Mapping;
 use ringway_ring::{ClientRings, Geometry};
+use rustix::thread::sched_getcpu;
 
 use crate::Client;
 
@@ -83,6 +84,11 @@ impl Rings {
     pub(crate) fn publish(&mut self) {
         self.inner.submissions.publish();
         self.wake();
+    }
+
+    /// Tells the daemon on which processor this thread waits.
+    pub(crate) fn say_cpu(&self) {
+        self.inner.say_cpu(u32::try_from(sched_getcpu()).unwrap_or(u32::MAX));
     }
 
     /// Wakes the daemon when it sleeps.

@@ -21,6 +21,9 @@ const POLLS_PER_CLOCK: u32 = 16;
 /// Polls before this rank looks for work of the daemon's: a small operation is over before that, and pays nothing.
 const PRESENT_AFTER: u32 = 16;
 
+/// Hand-overs between two times that this rank says on which processor it waits.
+const HAND_OVERS_PER_CPU: u32 = 64;
+
 /// Why waiting ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupted {
@@ -34,15 +37,21 @@ pub(crate) enum Interrupted {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pace: Cell<Pace>,
+    hand_overs: Cell<u32>,
 }
 
 impl Waiting {
     /// For a node where `pollers` threads, the daemon's among them, poll at once.
     pub(crate) fn among(pollers: u32) -> Self {
-        Self { pace: Cell::new(Pace::among(pollers)) }
+        Self { pace: Cell::new(Pace::among(pollers)), hand_overs: Cell::new(0) }
     }
 
-    fn hand_over(&self) {
+    fn hand_over(&self, queue: &mut Queue) {
+        let hand_overs = self.hand_overs.get();
+        if hand_overs.is_multiple_of(HAND_OVERS_PER_CPU) {
+            queue.rings().say_cpu();
+        }
+        self.hand_overs.set(hand_overs.wrapping_add(1));
         let mut pace = self.pace.get();
         pace.hand_over_to_the_daemon();
         self.pace.set(pace);
@@ -65,7 +74,7 @@ impl Waiting {
             if waited < SPIN && self.pace.get().may_spin() {
                 Pace::relax();
             } else {
-                self.hand_over();
+                self.hand_over(queue);
             }
             if look(queue) {
                 return true;

@@ -266,14 +266,26 @@ impl EngineThread {
                 || self.standins.is_pressing(now);
             let pollers = self.rings.runnable().saturating_add(1);
             fruitless = if worked { 0 } else { fruitless.wrapping_add(1) };
-            match self.polling.after_turn(now.0, (worked, self.published), outstanding, pollers) {
+            now = match self.polling.after_turn(now.0, (worked, self.published), outstanding, pollers) {
                 Next::Turn if !fruitless.is_multiple_of(TURNS_PER_CLOCK) => continue,
-                Next::Turn => {}
-                Next::HandOver => calls::yield_now(),
-                Next::Sleep => self.sleep(&mut ready),
-            }
-            now = self.now();
+                Next::Turn => self.now(),
+                Next::HandOver => self.hand_over(),
+                Next::Sleep => {
+                    self.sleep(&mut ready);
+                    self.now()
+                }
+            };
         }
+    }
+
+    /// Gives the CPU to whoever else wants it; when it came back.
+    fn hand_over(&mut self) -> Time {
+        let before = self.now();
+        calls::yield_now();
+        let after = self.now();
+        let clients = self.rings.iter().filter_map(|(_, ring)| ring.rings.client_cpu());
+        self.polling.handed_over(after.0, after.0.saturating_sub(before.0), clients);
+        after
     }
 
     /// One turn of the loop; whether it did anything.

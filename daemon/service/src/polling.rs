@@ -7,9 +7,12 @@
 //! waits for from running: then every fruitless turn gives the CPU away.
 
 mod calibrate;
+mod company;
 mod cpus;
 
 use std::time::Duration;
+
+use company::Company;
 
 pub(crate) use calibrate::wake_up_cost;
 pub(crate) use cpus::{allowed_cpus, parallelism, parallelism_with_clients};
@@ -53,6 +56,7 @@ pub(crate) struct Polling {
     last_work_ns: u64,
     /// When others could last have the CPU.
     shared_ns: u64,
+    company: Company,
 }
 
 impl Polling {
@@ -67,6 +71,7 @@ impl Polling {
             cpus: cpus.max(1),
             last_work_ns: 0,
             shared_ns: 0,
+            company: Company::new(),
         }
     }
 
@@ -96,17 +101,34 @@ impl Polling {
         next
     }
 
+    /// The CPU was given away, and came back at `now_ns` after so long. `clients` are the CPUs that clients say they wait on.
+    pub(crate) fn handed_over(&mut self, now_ns: u64, took_ns: u64, clients: impl Iterator<Item = usize>) {
+        self.shared_ns = now_ns;
+        self.company.handed_over(took_ns);
+        if self.company.wants_look(now_ns) {
+            self.company.look(now_ns, clients);
+        }
+    }
+
     fn next(&mut self, now_ns: u64, (worked, told): (bool, bool), outstanding: bool, pollers: u32) -> Next {
         if worked {
             self.last_work_ns = now_ns;
             let unshared_ns = now_ns.saturating_sub(self.shared_ns);
             // A client that waits for what it was just told needs a CPU to see it.
-            let hands_over =
-                told && self.crowded(pollers) || u128::from(unshared_ns) >= SHARE_AFTER.as_nanos();
+            let wanted = self.crowded(pollers) || self.company.is_shared();
+            let hands_over = told && wanted || u128::from(unshared_ns) >= SHARE_AFTER.as_nanos();
             return if hands_over { Next::HandOver } else { Next::Turn };
         }
         let waited_ns = now_ns.saturating_sub(self.last_work_ns);
-        let alone = !self.crowded(pollers) && u128::from(waited_ns) < SPIN_ALONE.as_nanos();
+        let spun_ns = if self.company.is_shared() {
+            // A client that shares this CPU had it a moment ago, and gave it back because it waits for this thread; to
+            // strangers every moment counts.
+            let spun_ns = now_ns.saturating_sub(self.shared_ns);
+            if self.company.is_beside_client() { spun_ns } else { u64::MAX }
+        } else {
+            waited_ns
+        };
+        let alone = !self.crowded(pollers) && u128::from(spun_ns) < SPIN_ALONE.as_nanos();
         // A turn that finds nothing takes as long as pausing would.
         let wait = if alone { Next::Turn } else { Next::HandOver };
         let budget = if outstanding { self.outstanding_budget_ns } else { self.idle_budget_ns };

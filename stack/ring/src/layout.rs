@@ -6,6 +6,7 @@
 //! | C | | D | |
 //! |---|---|---|---|
 //! | 0 | completions consumed | 0 | submissions consumed |
+//! | 8 | the CPU that the client waits on | | |
 //! | 128 | the client's flag: it waits | 128 | the daemon's flag: it needs a wake-up |
 //! | 256 | submissions, 64 bytes each | 256 | the sequence a client sleeps on (a 32-bit futex) |
 //! | after | argument slab | 384 | completions, 32 bytes each |
@@ -21,6 +22,9 @@ pub const SEPARATION: usize = 128;
 
 /// In C: how many completions the client consumed.
 pub const COMPLETIONS_CONSUMED: usize = 0;
+/// In C: one more than the CPU on which the client last waited for long; zero while it is not known. Beside what it writes
+/// anyway, as the daemon looks at it seldom.
+pub const CLIENT_CPU: usize = COMPLETIONS_CONSUMED + size_of::<u64>();
 /// In C: the client's flag word.
 pub const CLIENT_FLAG: usize = SEPARATION;
 /// In C: the submission entries.

@@ -254,6 +254,7 @@ pub struct ClientRings {
     pub completions: Consumer<SharedRing<COMPLETION_WORDS>, COMPLETION_WORDS>,
     slab: Words,
     flag: Control,
+    cpu: Control,
     daemon_flag: Control,
     sequence: Control,
 }
@@ -280,6 +281,7 @@ impl ClientRings {
             )?),
             slab: Words::new(c, geometry.slab_offset(), geometry.slab_words() as usize)?,
             flag: Control::new(c, layout::CLIENT_FLAG)?,
+            cpu: Control::new(c, layout::CLIENT_CPU)?,
             daemon_flag: Control::new(d, layout::DAEMON_FLAG)?,
             sequence: Control::new(d, layout::SEQUENCE)?,
         })
@@ -296,6 +298,12 @@ impl ClientRings {
             cell.store_relaxed(word);
         }
         Some(())
+    }
+
+    /// Says on which CPU this side waits, so that the daemon can wait there as well where no CPU is left to it.
+    #[inline]
+    pub fn say_cpu(&self, cpu: u32) {
+        self.cpu.word().store_relaxed(u64::from(cpu).saturating_add(1));
     }
 
     /// After publishing: whether the daemon sleeps, so that the session's eventfd must be written.
@@ -351,6 +359,7 @@ pub struct DaemonRings {
     slab: Words,
     flag: Control,
     client_flag: Control,
+    client_cpu: Control,
     sequence: Control,
     /// The sequence word's value; the word itself is only written.
     current: u32,
@@ -379,6 +388,7 @@ impl DaemonRings {
             slab: Words::new(c, geometry.slab_offset(), geometry.slab_words() as usize)?,
             flag: Control::new(d, layout::DAEMON_FLAG)?,
             client_flag: Control::new(c, layout::CLIENT_FLAG)?,
+            client_cpu: Control::new(c, layout::CLIENT_CPU)?,
             sequence: Control::new(d, layout::SEQUENCE)?,
             current: 0,
         })
@@ -405,6 +415,12 @@ impl DaemonRings {
         } else {
             wake::disarm(&self.flag.word());
         }
+    }
+
+    /// The CPU on which the client says that it waits. It may be none that there is.
+    #[must_use]
+    pub fn client_cpu(&self) -> Option<usize> {
+        usize::try_from(self.client_cpu.word().load_relaxed()).ok()?.checked_sub(1)
     }
 
     /// Whether a submission can be read now.

@@ -116,6 +116,18 @@ fn the_daemon_says_when_it_needs_a_wake_up() {
 }
 
 #[test]
+fn a_client_says_on_which_cpu_it_waits() {
+    let (client, mut daemon) = pair(Geometry::new(4, 4, 0).expect("geometry"));
+    assert_eq!(daemon.client_cpu(), None, "not before it has waited");
+    for cpu in [0, 3, u32::MAX] {
+        client.say_cpu(cpu);
+        assert_eq!(daemon.client_cpu(), Some(cpu as usize));
+    }
+    // It stands beside a count, which it leaves alone.
+    assert_eq!(daemon.completions.unread(), Ok(0));
+}
+
+#[test]
 fn reserved_completion_slots_are_not_given_twice() {
     let (mut client, mut daemon) = pair(Geometry::new(4, 2, 0).expect("geometry"));
     assert_eq!(daemon.completions_free_beyond(0), Ok(2));
