@@ -21,6 +21,15 @@ enum Part {
     Memory(Span),
 }
 
+impl Part {
+    const fn length(&self) -> u64 {
+        match self {
+            Self::Inline { length, .. } => *length as u64,
+            Self::Memory(span) => span.length,
+        }
+    }
+}
+
 /// Frames on their way out in one system call.
 #[derive(Debug)]
 pub(crate) struct SendBatch {
@@ -30,6 +39,8 @@ pub(crate) struct SendBatch {
     /// Parts before this one are sent.
     first: usize,
     bytes: u64,
+    /// The number of the first request of which it may have a part.
+    pub(crate) first_request: u64,
     vectors: Vectors,
 }
 
@@ -41,6 +52,7 @@ impl SendBatch {
             parts: Vec::with_capacity(MAX_VECTORS),
             first: 0,
             bytes: 0,
+            first_request: 0,
             vectors: Vectors::new(),
         })
     }
@@ -54,6 +66,19 @@ impl SendBatch {
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.first >= self.parts.len()
+    }
+
+    /// Bytes of the longest piece that was not copied.
+    pub(crate) fn longest_span(&self) -> u64 {
+        let parts = self.parts.get(self.first..).unwrap_or_default();
+        let spans = parts.iter().map(|part| if let Part::Memory(span) = part { span.length } else { 0 });
+        spans.max().unwrap_or(0)
+    }
+
+    /// Bytes that are left to send.
+    pub(crate) fn rest(&self) -> u64 {
+        let parts = self.parts.get(self.first..).unwrap_or_default();
+        parts.iter().map(Part::length).sum()
     }
 
     /// Whether another header with a small payload, or a header and two pieces, fits.
@@ -110,10 +135,7 @@ impl SendBatch {
     /// Leaves out what has been sent.
     pub(crate) fn advance(&mut self, mut sent: u64) {
         while let Some(part) = self.parts.get_mut(self.first) {
-            let length = match part {
-                Part::Inline { length, .. } => *length as u64,
-                Part::Memory(span) => span.length,
-            };
+            let length = part.length();
             if sent < length {
                 match part {
                     Part::Inline { start, length } => {

@@ -157,8 +157,8 @@ fn close(pair: &mut QueuePair, shared: &mut Shared) {
     if pair.in_flight() {
         if let Some(socket) = &pair.socket {
             let _ = rustix::net::shutdown(socket, Shutdown::Both);
+            shared.driver.cancel(socket, pair.number.0);
         }
-        shared.driver.cancel(pair.number.0);
     }
     finish(pair, shared);
 }

@@ -21,10 +21,11 @@ use crate::driver::{Event, TcpDriver};
 use crate::endpoint::{Token, decode, encode};
 use crate::error::{TcpError, TcpFailure};
 use crate::frame::MAX_MESSAGE;
+use crate::loans::ZeroCopy;
 use crate::options;
 use crate::queue_pair::{Counters, Phase, QueuePair, SendEntry, Shared};
 use crate::receive::{arm, received};
-use crate::transmit::{sent, transmit};
+use crate::transmit::{returned, sent, transmit};
 
 /// Events and offers handled by one poll at most.
 const EVENTS_PER_POLL: usize = 256;
@@ -52,12 +53,15 @@ pub struct TcpConfig {
     /// (`SO_BUSY_POLL`); 0 to leave that to interrupts. A spinning caller polls it once in each try. Needs a card whose
     /// driver can be polled, which virtual ones and loopback cannot, and CAP_NET_ADMIN.
     pub busy_poll_us: u32,
+    /// Whether io_uring sends payload from where it lies.
+    pub zero_copy: ZeroCopy,
     /// How long a refusal may take to reach the peer before the connection is cut, in nanoseconds.
     pub linger_ns: u64,
 }
 
 impl TcpConfig {
-    /// The defaults: io_uring, 4096 queue pairs and regions, 5 s to connect, no busy polling, 1 s to linger.
+    /// The defaults: io_uring, 4096 queue pairs and regions, 5 s to connect, no busy polling, no copy of what is sent where
+    /// that pays, 1 s to linger.
     #[must_use]
     pub const fn new(advertised: SocketAddr) -> Self {
         Self {
@@ -68,6 +72,7 @@ impl TcpConfig {
             max_regions: 4096,
             connect_timeout_ns: 5_000_000_000,
             busy_poll_us: 0,
+            zero_copy: ZeroCopy::WherePays,
             linger_ns: 1_000_000_000,
         }
     }
@@ -117,7 +122,7 @@ impl TcpDevice {
         let shared = Shared {
             config,
             memory: RegionTable::new(config.max_regions),
-            driver: config.driver.make(acceptor.clone())?,
+            driver: config.driver.make(acceptor.clone(), config.zero_copy)?,
             counters: Counters::default(),
             completions: VecDeque::new(),
             dirty: VecDeque::new(),
@@ -185,9 +190,15 @@ impl TcpDevice {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Sent { queue_pair, batch, result } => {
+            Event::Sent { queue_pair, batch, result, lent } => {
                 if let Some((pair, shared)) = self.split(queue_pair) {
+                    pair.lent.extend(lent);
                     sent(pair, shared, batch, result);
+                }
+            }
+            Event::Returned { queue_pair, first_request } => {
+                if let Some((pair, shared)) = self.split(queue_pair) {
+                    returned(pair, shared, first_request);
                 }
             }
             Event::Received { queue_pair, plan, result, more } => {
@@ -274,7 +285,7 @@ impl Device for TcpDevice {
 
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
         let Counters { bytes_sent, bytes_received, bytes_copied } = self.shared.counters;
-        each("system_calls", self.shared.driver.system_calls());
+        self.shared.driver.for_each_counter(each);
         each("bytes_sent", bytes_sent);
         each("bytes_received", bytes_received);
         each("bytes_copied", bytes_copied);
@@ -464,6 +475,7 @@ impl Drop for TcpDevice {
         for pair in self.slots.iter().filter_map(|slot| slot.pair.as_ref()) {
             if let Some(socket) = &pair.socket {
                 let _ = rustix::net::shutdown(socket, Shutdown::Both);
+                self.shared.driver.cancel(socket, pair.number.0);
             }
         }
     }

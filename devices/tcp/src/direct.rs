@@ -76,7 +76,7 @@ impl Direct {
             return Err(batch);
         }
         batch.advance(u64::try_from(result).unwrap_or(0));
-        self.finished.push_back(Event::Sent { queue_pair, batch, result });
+        self.finished.push_back(Event::Sent { queue_pair, batch, result, lent: None });
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::acceptor::TcpAcceptor;
 use crate::buffers::{ReceivePlan, SendBatch};
 use crate::error::TcpError;
+use crate::loans::ZeroCopy;
 use crate::ring::Ring;
 use crate::sockets::Sockets;
 
@@ -35,9 +36,13 @@ impl TcpDriver {
         }
     }
 
-    pub(crate) fn make(self, acceptor: TcpAcceptor) -> Result<Box<dyn Driver>, TcpError> {
+    pub(crate) fn make(
+        self,
+        acceptor: TcpAcceptor,
+        zero_copy: ZeroCopy,
+    ) -> Result<Box<dyn Driver>, TcpError> {
         Ok(match self {
-            Self::IoUring => Box::new(Ring::new(acceptor)?),
+            Self::IoUring => Box::new(Ring::new(acceptor, zero_copy)?),
             Self::Epoll => Box::new(Sockets::new(&acceptor)?),
         })
     }
@@ -47,11 +52,18 @@ impl TcpDriver {
 /// `errno`.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The batch comes back without what has been sent of it.
+    /// The batch comes back without what has been sent of it; or another, with nothing in it, if it was lent to the kernel,
+    /// with the number of the first request that has a part in it.
     Sent {
         queue_pair: u32,
         batch: Box<SendBatch>,
         result: i32,
+        lent: Option<u64>,
+    },
+    /// The kernel has let go of what was lent under this number.
+    Returned {
+        queue_pair: u32,
+        first_request: u64,
     },
     /// `more` says that there may be more bytes in the socket.
     Received {
@@ -97,8 +109,8 @@ pub(crate) trait Driver: Debug + Send {
     /// Connects a socket; whether that could be started.
     fn connect(&mut self, socket: &Arc<OwnedFd>, queue_pair: u32, peer: SocketAddr) -> bool;
 
-    /// Gives up what a queue pair has under way; it comes back as usual.
-    fn cancel(&mut self, queue_pair: u32);
+    /// Gives up what a queue pair has under way on its socket, which is shut down; it comes back as usual.
+    fn cancel(&mut self, socket: &OwnedFd, queue_pair: u32);
 
     /// Lets go of a queue pair's socket. Nothing is under way on it.
     fn forget(&mut self, queue_pair: u32);
@@ -125,6 +137,6 @@ pub(crate) trait Driver: Debug + Send {
     /// Becomes readable when a caller that blocks has to poll, also for offers of connections.
     fn event_descriptor(&self) -> BorrowedFd<'_>;
 
-    /// System calls made since the driver was: all but those that make, prepare and close sockets.
-    fn system_calls(&self) -> u64;
+    /// Counts since the driver was made. `system_calls` are all but those that make, prepare and close sockets.
+    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64));
 }

@@ -14,6 +14,7 @@ use crate::buffers::{ReceivePlan, SendBatch};
 use crate::driver::Driver;
 use crate::error::TcpFailure;
 use crate::frame::MAX_READS;
+use crate::loans::LOANS_PER_CONNECTION;
 use crate::{TcpConfig, Token};
 
 /// For how many polls an acknowledgement waits for a message to go with: about as long as it takes a client that was told of
@@ -156,6 +157,8 @@ pub(crate) struct QueuePair {
     pub(crate) confirmed: u64,
     pub(crate) acknowledged: u64,
     pub(crate) payload: Option<Payload>,
+    /// For each batch that is lent to the kernel the first request that has a part in it, in their order.
+    pub(crate) lent: VecDeque<u64>,
     /// Numbers of READs and atomics that wait for their responses.
     pub(crate) reads: VecDeque<u64>,
     /// Receives the peer ever posted, and how many of them were used.
@@ -205,6 +208,7 @@ impl QueuePair {
             confirmed: 0,
             acknowledged: 0,
             payload: None,
+            lent: VecDeque::with_capacity(LOANS_PER_CONNECTION),
             reads: VecDeque::with_capacity(MAX_READS),
             credits: 0,
             credits_used: 0,
@@ -238,8 +242,8 @@ impl QueuePair {
     }
 
     /// Whether the kernel works on something of this queue pair.
-    pub(crate) const fn in_flight(&self) -> bool {
-        self.batch.is_none() || self.plan.is_none() || self.connecting
+    pub(crate) fn in_flight(&self) -> bool {
+        self.batch.is_none() || self.plan.is_none() || self.connecting || !self.lent.is_empty()
     }
 
     /// Remembers to look after this queue pair at the next flush or poll.
@@ -272,7 +276,8 @@ impl QueuePair {
 
     /// Completes what is executed, answered and out of the kernel's hands.
     pub(crate) fn complete_done(&mut self, shared: &mut Shared) {
-        while self.done < self.confirmed.min(self.acknowledged) {
+        let lent = self.lent.front().copied().unwrap_or(u64::MAX);
+        while self.done < self.confirmed.min(self.acknowledged).min(lent) {
             let Some(entry) = self.sends.front() else { return };
             if entry.request.operation.is_answered() && !entry.answered {
                 return;

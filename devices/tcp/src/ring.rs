@@ -21,6 +21,8 @@ use crate::buffers::{ReceivePlan, SendBatch};
 use crate::direct::{Direct, Receive};
 use crate::driver::{Driver, Event};
 use crate::error::TcpError;
+use crate::loans::{LOANS_MAX, Loans, ZeroCopy};
+use crate::peer_address::PeerAddress;
 
 /// Submission queue entries; a full queue is submitted early.
 const ENTRIES: u32 = 1024;
@@ -31,6 +33,12 @@ const KINDS: usize = 3;
 const SEND: usize = 0;
 const RECEIVE: usize = 1;
 const CONNECT: usize = 2;
+/// Kinds from here on are sends without a copy, by the place of their loan: these are answered twice.
+const LOANS: usize = KINDS;
+/// `IORING_SEND_ZC_REPORT_USAGE`: have the second answer say whether it was copied after all.
+const REPORT_USAGE: u16 = 8;
+/// `IORING_NOTIF_USAGE_ZC_COPIED`: it was.
+const COPIED: i32 = i32::MIN;
 /// The user data of completions that carry no operation.
 const CANCEL: u64 = u64::MAX;
 /// Queue pairs whose sockets are in the ring's own table, by index: those behind them are rare.
@@ -38,54 +46,12 @@ const FILES: u32 = 512;
 /// How long dropping waits for the kernel to let go, in rounds of 10 ms.
 const DROP_ROUNDS: u32 = 200;
 
-/// A socket address as the kernel reads it.
-struct PeerAddress {
-    storage: Storage,
-}
-
-enum Storage {
-    V4(libc::sockaddr_in),
-    V6(libc::sockaddr_in6),
-}
-
-impl core::fmt::Debug for PeerAddress {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("PeerAddress")
-    }
-}
-
-impl PeerAddress {
-    fn new(address: SocketAddr) -> Self {
-        let storage = match address {
-            SocketAddr::V4(v4) => Storage::V4(libc::sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: v4.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
-                sin_zero: [0; 8],
-            }),
-            SocketAddr::V6(v6) => Storage::V6(libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: v6.port().to_be(),
-                sin6_flowinfo: v6.flowinfo(),
-                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
-                sin6_scope_id: v6.scope_id(),
-            }),
-        };
-        Self { storage }
-    }
-
-    const fn raw(&self) -> (*const libc::sockaddr, libc::socklen_t) {
-        match &self.storage {
-            Storage::V4(v4) => ((&raw const *v4).cast(), size_of::<libc::sockaddr_in>() as libc::socklen_t),
-            Storage::V6(v6) => ((&raw const *v6).cast(), size_of::<libc::sockaddr_in6>() as libc::socklen_t),
-        }
-    }
-}
-
 /// What is in flight.
 #[derive(Debug)]
 enum Operation {
     Send(Box<SendBatch>),
+    /// Without a copy, at this place of the loans.
+    Lend(Box<SendBatch>, usize),
     Receive(Box<ReceivePlan>),
     Connect(#[expect(dead_code, reason = "kept alive for the kernel")] Box<PeerAddress>),
 }
@@ -107,6 +73,7 @@ pub(crate) struct Ring {
     files: Vec<bool>,
     /// What the caller does without the ring while it spins.
     direct: Direct,
+    loans: Loans,
     calls: u64,
 }
 
@@ -130,7 +97,7 @@ impl Ring {
     ///
     /// A ring's own descriptor does not become readable by work that was deferred to its thread, which is why there is
     /// an eventfd; it is switched off while the caller polls, so that events cost no signal then.
-    pub(crate) fn new(acceptor: TcpAcceptor) -> Result<Self, TcpError> {
+    pub(crate) fn new(acceptor: TcpAcceptor, zero_copy: ZeroCopy) -> Result<Self, TcpError> {
         let mut ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -162,6 +129,7 @@ impl Ring {
             armed: false,
             files: vec![false; places as usize],
             direct: Direct::default(),
+            loans: Loans::new(zero_copy),
             calls: 0,
         })
     }
@@ -222,18 +190,8 @@ impl Ring {
     }
 
     /// Takes ownership of an operation and pushes it.
-    fn launch(
-        &mut self,
-        entry: squeue::Entry,
-        queue_pair: u32,
-        kind: usize,
-        operation: Operation,
-    ) -> Result<(), Operation> {
-        let place = slot(queue_pair, kind);
-        if self.flights.get(place).is_none_or(Option::is_some) {
-            return Err(operation);
-        }
-        if !self.push(&entry.user_data(user_data(queue_pair, kind))) {
+    fn launch(&mut self, entry: &squeue::Entry, place: usize, operation: Operation) -> Result<(), Operation> {
+        if self.flights.get(place).is_none_or(Option::is_some) || !self.push(entry) {
             return Err(operation);
         }
         if let Some(flight) = self.flights.get_mut(place) {
@@ -257,7 +215,8 @@ impl Ring {
             Some((base, length)) => opcode::Recv::new(fd, base, length).ioprio(priority).build(),
             None => opcode::RecvMsg::new(fd, vectors.message()).ioprio(priority).build(),
         };
-        match self.launch(entry.flags(fixed), queue_pair, RECEIVE, Operation::Receive(plan)) {
+        let entry = entry.flags(fixed).user_data(user_data(queue_pair, RECEIVE));
+        match self.launch(&entry, slot(queue_pair, RECEIVE), Operation::Receive(plan)) {
             Err(Operation::Receive(plan)) => Err(plan),
             _ => Ok(()),
         }
@@ -270,6 +229,78 @@ impl Ring {
         if let Err(plan) = self.receive_by_ring(&socket, queue_pair, plan, false) {
             self.direct.give_back(queue_pair, plan, libc::EBUSY);
         }
+    }
+
+    /// Sends a batch without a copy.
+    fn lend(
+        &mut self,
+        socket: &OwnedFd,
+        queue_pair: u32,
+        mut batch: Box<SendBatch>,
+        place: usize,
+    ) -> Result<(), Box<SendBatch>> {
+        let (fd, fixed) = self.target(socket, queue_pair);
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let vectors = batch.vectors();
+        let entry = match vectors.single() {
+            Some((base, length)) => {
+                opcode::SendZc::new(fd, base, length).flags(flags).zc_flags(REPORT_USAGE).build()
+            }
+            None => {
+                let message = opcode::SendMsgZc::new(fd, vectors.message());
+                message.flags(flags as u32).ioprio(REPORT_USAGE).build()
+            }
+        };
+        let entry = entry.flags(fixed).user_data(user_data(queue_pair, LOANS + place));
+        match self.launch(&entry, slot(queue_pair, SEND), Operation::Lend(batch, place)) {
+            Err(Operation::Lend(batch, place)) => {
+                self.loans.end(place);
+                Err(batch)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The first answer to a send without a copy; a second one follows if there is `more`.
+    fn lent(&mut self, queue_pair: u32, place: usize, result: i32, more: bool) -> Event {
+        let flight = self.flights.get_mut(slot(queue_pair, SEND));
+        let Some(Operation::Lend(batch, _)) = flight.and_then(Option::as_mut) else { return Event::Other };
+        let sent = u64::try_from(result).unwrap_or(0);
+        if more && sent < batch.rest() {
+            self.loans.withhold(place, result);
+            return Event::Other;
+        }
+        let lent = more.then_some(batch.first_request);
+        if more {
+            self.loans.lend(place, batch, sent);
+            // The loan is in flight in place of the operation.
+            self.in_flight += 1;
+        } else {
+            self.loans.end(place);
+        }
+        self.sent_by_loan(queue_pair, result, lent)
+    }
+
+    /// The second answer.
+    fn give_back(&mut self, queue_pair: u32, place: usize, result: i32) -> Event {
+        let Some(returned) = self.loans.give_back(place, result & COPIED != 0) else { return Event::Other };
+        if let Some(result) = returned.withheld {
+            return self.sent_by_loan(queue_pair, result, None);
+        }
+        self.in_flight -= 1;
+        Event::Returned { queue_pair, first_request: returned.first_request }
+    }
+
+    /// Ends the operation of a send without a copy; its batch is another by now if it was lent.
+    fn sent_by_loan(&mut self, queue_pair: u32, result: i32, lent: Option<u64>) -> Event {
+        let operation = self.flights.get_mut(slot(queue_pair, SEND)).and_then(Option::take);
+        let Some(Operation::Lend(mut batch, _)) = operation else { return Event::Other };
+        self.in_flight -= 1;
+        let result = self.loans.refused(queue_pair, result);
+        if lent.is_none() {
+            batch.advance(u64::try_from(result).unwrap_or(0));
+        }
+        Event::Sent { queue_pair, batch, result, lent }
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> bool {
@@ -295,6 +326,7 @@ impl Driver for Ring {
             self.flights.resize_with(needed, || None);
         }
         self.direct.reserve(self.flights.len());
+        self.loans.reserve(index);
     }
 
     fn send(
@@ -303,6 +335,9 @@ impl Driver for Ring {
         queue_pair: u32,
         mut batch: Box<SendBatch>,
     ) -> Result<(), Box<SendBatch>> {
+        if let Some(place) = self.loans.begin(queue_pair, &batch) {
+            return self.lend(socket, queue_pair, batch, place);
+        }
         // Where others wait to be handed over the ring sends this with them.
         if self.direct.is_spinning() && self.ring.submission().is_empty() {
             self.calls += 1;
@@ -318,7 +353,8 @@ impl Driver for Ring {
             Some((base, length)) => opcode::Send::new(fd, base, length).flags(flags).build(),
             None => opcode::SendMsg::new(fd, vectors.message()).flags(flags as u32).build(),
         };
-        match self.launch(entry.flags(fixed), queue_pair, SEND, Operation::Send(batch)) {
+        let entry = entry.flags(fixed).user_data(user_data(queue_pair, SEND));
+        match self.launch(&entry, slot(queue_pair, SEND), Operation::Send(batch)) {
             Err(Operation::Send(batch)) => Err(batch),
             _ => Ok(()),
         }
@@ -342,20 +378,30 @@ impl Driver for Ring {
         let (pointer, length) = address.raw();
         let (fd, fixed) = self.target(socket, queue_pair);
         let entry = opcode::Connect::new(fd, pointer, length).build().flags(fixed);
-        self.launch(entry, queue_pair, CONNECT, Operation::Connect(address)).is_ok()
+        let entry = entry.user_data(user_data(queue_pair, CONNECT));
+        self.launch(&entry, slot(queue_pair, CONNECT), Operation::Connect(address)).is_ok()
     }
 
-    fn cancel(&mut self, queue_pair: u32) {
+    fn cancel(&mut self, socket: &OwnedFd, queue_pair: u32) {
         self.direct.cancel(queue_pair);
+        if self.loans.has(queue_pair) {
+            // What a shut down socket has not sent yet it still sends, which may take a peer that acknowledges nothing many
+            // minutes. This drops it.
+            let _ = rustix::net::connect_unspec(socket);
+        }
         for kind in 0..KINDS {
-            if self.flights.get(slot(queue_pair, kind)).is_some_and(Option::is_some) {
-                let entry = opcode::AsyncCancel::new(user_data(queue_pair, kind)).build().user_data(CANCEL);
-                self.push(&entry);
-            }
+            let kind = match self.flights.get(slot(queue_pair, kind)) {
+                Some(Some(Operation::Lend(_, place))) => LOANS + place,
+                Some(Some(_)) => kind,
+                _ => continue,
+            };
+            let entry = opcode::AsyncCancel::new(user_data(queue_pair, kind)).build().user_data(CANCEL);
+            self.push(&entry);
         }
     }
 
     fn forget(&mut self, queue_pair: u32) {
+        self.loans.forget(queue_pair);
         let place = queue_pair & 0xFFFF;
         if let Some(registered) = self.files.get_mut(place as usize)
             && core::mem::take(registered)
@@ -387,20 +433,27 @@ impl Driver for Ring {
         let queue_pair = user_data as u32;
         let kind = usize::try_from(user_data >> 32).unwrap_or(usize::MAX);
         if kind >= KINDS {
-            return Some(Event::Other);
+            let place = kind - LOANS;
+            return Some(if place >= LOANS_MAX {
+                Event::Other
+            } else if cqueue::notif(flags) {
+                self.give_back(queue_pair, place, result)
+            } else {
+                self.lent(queue_pair, place, result, cqueue::more(flags))
+            });
         }
         let operation = self.flights.get_mut(slot(queue_pair, kind)).and_then(Option::take);
         self.in_flight -= usize::from(operation.is_some());
         Some(match operation {
             Some(Operation::Send(mut batch)) => {
                 batch.advance(u64::try_from(result).unwrap_or(0));
-                Event::Sent { queue_pair, batch, result }
+                Event::Sent { queue_pair, batch, result, lent: None }
             }
             Some(Operation::Receive(plan)) => {
                 Event::Received { queue_pair, plan, result, more: cqueue::sock_nonempty(flags) }
             }
             Some(Operation::Connect(_)) => Event::Connected { queue_pair, result },
-            None => Event::Other,
+            Some(Operation::Lend(..)) | None => Event::Other,
         })
     }
 
@@ -432,8 +485,10 @@ impl Driver for Ring {
         self.acceptor.wake_descriptor().as_fd()
     }
 
-    fn system_calls(&self) -> u64 {
-        self.calls
+    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        each("system_calls", self.calls);
+        each("bytes_sent_without_copy", self.loans.counters.not_copied);
+        each("bytes_copied_after_all", self.loans.counters.copied);
     }
 }
 
@@ -456,7 +511,10 @@ impl Drop for Ring {
         if self.enabled && self.in_flight > 0 {
             // The kernel may still read or write this memory: keep it for good.
             #[expect(clippy::mem_forget, reason = "freeing it would be a use after free by the kernel")]
-            core::mem::forget(core::mem::take(&mut self.flights));
+            core::mem::forget((
+                core::mem::take(&mut self.flights),
+                core::mem::replace(&mut self.loans, Loans::new(ZeroCopy::Never)),
+            ));
         }
     }
 }

@@ -108,7 +108,7 @@ impl Connection {
             Err(errno) => result = -errno.raw_os_error(),
         }
         self.sent = 0;
-        Some(Event::Sent { queue_pair: self.queue_pair, batch, result })
+        Some(Event::Sent { queue_pair: self.queue_pair, batch, result, lent: None })
     }
 
     /// Receives what is there; nothing while nothing is.
@@ -284,12 +284,12 @@ impl Driver for Sockets {
         true
     }
 
-    fn cancel(&mut self, queue_pair: u32) {
+    fn cancel(&mut self, _socket: &OwnedFd, queue_pair: u32) {
         let Some(connection) = self.connections.get_mut(usize::from(queue_pair as u16)) else { return };
         let result = -libc::ECANCELED;
         if let Some(batch) = connection.sending.take() {
             connection.sent = 0;
-            self.finished.push_back(Event::Sent { queue_pair, batch, result });
+            self.finished.push_back(Event::Sent { queue_pair, batch, result, lent: None });
         }
         if let Some(plan) = connection.receiving.take() {
             self.finished.push_back(Event::Received { queue_pair, plan, result, more: false });
@@ -348,7 +348,7 @@ impl Driver for Sockets {
         self.kernel.epoll.as_fd()
     }
 
-    fn system_calls(&self) -> u64 {
-        self.kernel.calls
+    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        each("system_calls", self.kernel.calls);
     }
 }

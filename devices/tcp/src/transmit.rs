@@ -16,11 +16,12 @@ pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared) {
     let Some(mut batch) = pair.batch.take() else { return };
     if batch.is_empty() && pair.phase != Phase::Connecting {
         batch.clear();
+        batch.first_request = pair.built;
         build(pair, shared, &mut batch);
     }
     if batch.is_empty() {
         pair.batch = Some(batch);
-        if pair.phase == Phase::Draining && !pair.sends_flushed {
+        if pair.phase == Phase::Draining && !pair.sends_flushed && pair.lent.is_empty() {
             drained(pair, shared);
         }
         return;
@@ -50,6 +51,19 @@ pub(crate) fn sent(pair: &mut QueuePair, shared: &mut Shared, batch: Box<SendBat
         pair.confirmed = pair.built;
         pair.complete_done(shared);
     }
+    pair.mark(shared);
+}
+
+/// The kernel has let go of what was lent to it under this number.
+pub(crate) fn returned(pair: &mut QueuePair, shared: &mut Shared, first_request: u64) {
+    if let Some(at) = pair.lent.iter().position(|lent| *lent == first_request) {
+        pair.lent.remove(at);
+    }
+    if pair.phase == Phase::Closing {
+        return finish(pair, shared);
+    }
+    pair.complete_done(shared);
+    // One that ends may have waited for nothing else.
     pair.mark(shared);
 }
 

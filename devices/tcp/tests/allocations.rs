@@ -3,7 +3,7 @@
 mod common;
 
 use allocation_counter::measure;
-use common::{EPOLL, IO_URING, Loopback};
+use common::{EPOLL, IO_URING, Loopback, ZERO_COPY};
 use ringway_sim::conformance::{Fixture, Traffic};
 
 fn the_data_path_does_not_allocate<const DRIVER: usize>() {
@@ -22,4 +22,9 @@ fn with_io_uring() {
 #[test]
 fn with_epoll() {
     the_data_path_does_not_allocate::<EPOLL>();
+}
+
+#[test]
+fn without_a_copy_of_what_is_sent() {
+    the_data_path_does_not_allocate::<ZERO_COPY>();
 }

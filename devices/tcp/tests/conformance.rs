@@ -27,3 +27,8 @@ mod busy_polling {
     use crate::common::{BUSY_POLLING, Loopback};
     ringway_sim::conformance_suite!(Loopback<BUSY_POLLING, BUSY_POLLING>);
 }
+
+mod zero_copy {
+    use crate::common::{Loopback, ZERO_COPY};
+    ringway_sim::conformance_suite!(Loopback<ZERO_COPY, ZERO_COPY>);
+}

@@ -15,12 +15,12 @@ use proptest::prelude::*;
 use ringway_mem::Mapping;
 use ringway_tcp::frame::{Frame, HEADER_LENGTH, Header, MAX_READS, encode, parse};
 use ringway_tcp::{
-    DATA_MAGIC, PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, TcpFailure, Token,
+    DATA_MAGIC, PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, TcpFailure, Token, ZeroCopy,
     parse_preface,
 };
 use ringway_verbs::{
     Access, Completion, CompletionKind, Device, LocalSlice, MemoryKeys, Operation, QueuePairConfig,
-    QueuePairNumber, QueuePairState, ReceiveRequest, RemoteSlice, Role, Status, Time, WorkRequest,
+    QueuePairNumber, QueuePairState, ReceiveRequest, RemoteKey, RemoteSlice, Role, Status, Time, WorkRequest,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -62,7 +62,11 @@ impl Victim {
 
     /// A victim with two posted receives and the attacker's end of its connection.
     fn attacked(driver: TcpDriver) -> (Self, TcpStream) {
-        let mut victim = Self::new(config(driver));
+        Self::attacked_with(config(driver))
+    }
+
+    fn attacked_with(config: TcpConfig) -> (Self, TcpStream) {
+        let mut victim = Self::new(config);
         let (stream, other) = sockets();
         victim.acceptor.offer(victim.token(), OwnedFd::from(other)).unwrap();
         for id in 0..2 {
@@ -77,6 +81,16 @@ impl Victim {
 
     fn state(&self) -> QueuePairState {
         self.device.state(self.queue_pair).unwrap()
+    }
+
+    fn counter(&self, of: &str) -> u64 {
+        let mut found = 0;
+        self.device.for_each_counter(&mut |name, value| {
+            if name == of {
+                found = value
+            }
+        });
+        found
     }
 
     fn turn(&mut self) {
@@ -311,6 +325,58 @@ fn nobody_listening_is_a_refusal(driver: TcpDriver) {
     victim.device.connect(victim.queue_pair, &there, Role::Active).unwrap();
     victim.until("the failure", |victim| victim.state() == QueuePairState::Error);
     assert_eq!(victim.device.last_error(victim.queue_pair), Some(TcpFailure::Refused));
+}
+
+/// More than a socket takes of which nobody reads, and less than a socket has room for to be sent.
+const UNREAD: usize = 1 << 20;
+
+/// A victim that has written to a peer that reads nothing, without a copy: the kernel holds what did not fit there. The peer
+/// says all the same that it has executed it.
+fn lent_to_a_liar() -> (Victim, TcpStream, LocalSlice) {
+    let mut config = config(TcpDriver::IoUring);
+    config.zero_copy = ZeroCopy::Always;
+    let (mut victim, mut stream) = Victim::attacked_with(config);
+    let mapping = Arc::new(Mapping::private(UNREAD).unwrap());
+    let keys = victim.device.register(mapping, Access::LOCAL).unwrap();
+    let local = LocalSlice { key: keys.local, offset: 0, length: UNREAD as u64 };
+    let operation = Operation::Write { remote: RemoteSlice { key: RemoteKey(1), offset: 0 } };
+    let local_and_none = [local, LocalSlice::default()];
+    let write = WorkRequest { id: 3, operation, local: local_and_none, signalled: true, fence: false };
+    victim.device.post_send(victim.queue_pair, &write).unwrap();
+    victim.until("the socket has it", |victim| victim.counter("bytes_sent") > UNREAD as u64);
+    stream.write_all(&encode(&Header { frame: Frame::Acknowledge, executed: 1, receives: 0 })).unwrap();
+    let heard = victim.counter("bytes_received") + HEADER_LENGTH as u64;
+    victim.until("the lie is heard", |victim| victim.counter("bytes_received") == heard);
+    assert_eq!(victim.seen, [], "the kernel still reads that memory");
+    assert!(victim.device.is_busy(local.key));
+    (victim, stream, local)
+}
+
+#[test]
+fn nothing_completes_that_the_kernel_still_reads() {
+    let (mut victim, mut stream, local) = lent_to_a_liar();
+    let reader = std::thread::spawn(move || {
+        stream.read_exact(&mut vec![0; HEADER_LENGTH + UNREAD]).unwrap();
+        stream
+    });
+    victim.until("the write is complete", |victim| !victim.seen.is_empty());
+    assert_eq!((victim.seen[0].id, victim.seen[0].status), (3, Status::Success));
+    let counted = victim.counter("bytes_sent_without_copy") + victim.counter("bytes_copied_after_all");
+    assert!(counted >= UNREAD as u64, "{counted}");
+    victim.device.deregister(local.key).unwrap();
+    drop(reader.join().unwrap());
+}
+
+#[test]
+fn a_peer_that_reads_nothing_keeps_nothing() {
+    let (mut victim, _stream, local) = lent_to_a_liar();
+    victim.device.fail_queue_pair(victim.queue_pair);
+    victim.until("everything is back", |victim| victim.seen.len() == 3);
+    victim.device.deregister(local.key).unwrap();
+    victim.device.destroy_queue_pair(victim.queue_pair).unwrap();
+    // A device can also go at once.
+    let (victim, _stream, _) = lent_to_a_liar();
+    drop(victim);
 }
 
 proptest! {

@@ -7,17 +7,21 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use ringway_sim::conformance::{Harness, Side};
-use ringway_tcp::{PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, TcpError, parse_preface};
+use ringway_tcp::{
+    PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, TcpError, ZeroCopy, parse_preface,
+};
 use ringway_verbs::{Device, Endpoint, QueuePairConfig, Time};
 
 /// A stuck test ends after this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Drivers, by their place in [`TcpDriver::ALL`].
+/// Devices that are tested: with either driver,
 pub(crate) const IO_URING: usize = 0;
 pub(crate) const EPOLL: usize = 1;
-/// The first, with sockets that poll the network card where the system allows it.
+/// with the first, and sockets that poll the network card where the system allows it.
 pub(crate) const BUSY_POLLING: usize = 2;
+/// with the first, and without a copy of anything that it sends.
+pub(crate) const ZERO_COPY: usize = 3;
 
 /// A listener and the connections whose preface is not complete yet.
 pub(crate) struct Listener {
@@ -36,7 +40,8 @@ impl Listener {
     pub(crate) fn device(&mut self, driver: usize) -> TcpDevice {
         let mut config = TcpConfig::new(self.listener.local_addr().unwrap());
         config.source = Some("127.0.0.1".parse().unwrap());
-        config.driver = TcpDriver::ALL[driver % BUSY_POLLING];
+        config.driver = if driver == EPOLL { TcpDriver::Epoll } else { TcpDriver::IoUring };
+        config.zero_copy = if driver == ZERO_COPY { ZeroCopy::Always } else { ZeroCopy::WherePays };
         config.busy_poll_us = if driver == BUSY_POLLING { 50 } else { 0 };
         let made = TcpDevice::new(config);
         let (device, acceptor) = match made {
