@@ -75,6 +75,14 @@ impl SendBatch {
         spans.max().unwrap_or(0)
     }
 
+    /// What is left to send, if that is one piece that was not copied.
+    pub(crate) fn only_span(&self) -> Option<&Span> {
+        match self.parts.get(self.first..)? {
+            [Part::Memory(span)] => Some(span),
+            _ => None,
+        }
+    }
+
     /// Bytes that are left to send.
     pub(crate) fn rest(&self) -> u64 {
         let parts = self.parts.get(self.first..).unwrap_or_default();

@@ -154,11 +154,11 @@ fn close(pair: &mut QueuePair, shared: &mut Shared) {
     pair.phase = Phase::Closing;
     shared.changed = true;
     pair.deadline = None;
-    if pair.in_flight() {
-        if let Some(socket) = &pair.socket {
-            let _ = rustix::net::shutdown(socket, Shutdown::Both);
-            shared.driver.cancel(socket, pair.number.0);
-        }
+    if pair.in_flight()
+        && let Some(socket) = &pair.socket
+    {
+        let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        shared.driver.cancel(socket, pair.number.0);
     }
     finish(pair, shared);
 }

@@ -296,7 +296,9 @@ impl Device for TcpDevice {
     }
 
     fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
-        self.shared.memory.deregister(key)
+        self.shared.memory.deregister(key)?;
+        self.shared.driver.deregister(key);
+        Ok(())
     }
 
     fn is_busy(&self, key: LocalKey) -> bool {

@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use ringway_verbs::LocalKey;
+
 use crate::acceptor::TcpAcceptor;
 use crate::buffers::{ReceivePlan, SendBatch};
 use crate::error::TcpError;
@@ -114,6 +116,9 @@ pub(crate) trait Driver: Debug + Send {
 
     /// Lets go of a queue pair's socket. Nothing is under way on it.
     fn forget(&mut self, queue_pair: u32);
+
+    /// Lets go of a region, which is no longer registered.
+    fn deregister(&mut self, _key: LocalKey) {}
 
     /// Hands over what was started, if anything waits for that.
     fn submit(&mut self) -> io::Result<()>;

@@ -15,6 +15,7 @@
 //! # Memory
 //! What the kernel works on is owned by the driver until it is done: headers, staging bytes, and the mappings that scatter
 //! and gather lists point into. A queue pair that fails flushes its requests only after the kernel has let go of them.
+//! What is sent without a copy is the kernel's until it says so a second time (`loans`).
 //! Unsafe code is in `vectors`, where such lists and the system calls that work through one at once are, in `ring`, where
 //! io_uring is given them for longer, and in `options`, which sets one of sockets.
 //!
@@ -40,6 +41,7 @@ pub mod frame;
 mod loans;
 mod options;
 mod peer_address;
+mod pinned;
 mod queue_pair;
 mod receive;
 mod ring;

@@ -117,7 +117,7 @@ impl Loans {
             return None;
         }
         let connection = self.connection(queue_pair)?;
-        if connection.rest > 0 && !always {
+        if connection.rest > 0 {
             connection.rest -= 1;
             return None;
         }
@@ -170,9 +170,10 @@ impl Loans {
         if bytes > 0 {
             let count = if copied { &mut self.counters.copied } else { &mut self.counters.not_copied };
             *count += bytes;
+            let gives_up = copied && self.when == ZeroCopy::WherePays;
             if let Some(connection) = self.connection(queue_pair) {
                 connection.pays = !copied;
-                connection.rest = if copied { SENDS_BETWEEN_TRIALS } else { 0 };
+                connection.rest = if gives_up { SENDS_BETWEEN_TRIALS } else { 0 };
             }
         }
         self.end(place);
@@ -194,6 +195,12 @@ impl Loans {
             _ => return result,
         }
         -libc::EAGAIN
+    }
+
+    /// Whether sends of this queue pair are known to be made without a copy, so that preparing memory for them pays as well.
+    pub(crate) fn pays(&self, queue_pair: u32) -> bool {
+        let known = self.connections.get((queue_pair & 0xFFFF) as usize);
+        self.when == ZeroCopy::Always || known.is_some_and(|connection| connection.pays)
     }
 
     /// Whether something of this queue pair is lent, or may be.

@@ -15,6 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use ringway_mem::Span;
+use ringway_verbs::LocalKey;
 
 use crate::acceptor::TcpAcceptor;
 use crate::buffers::{ReceivePlan, SendBatch};
@@ -23,6 +25,9 @@ use crate::driver::{Driver, Event};
 use crate::error::TcpError;
 use crate::loans::{LOANS_MAX, Loans, ZeroCopy};
 use crate::peer_address::PeerAddress;
+use crate::pinned::{PLACES, Pinned};
+
+mod lending;
 
 /// Submission queue entries; a full queue is submitted early.
 const ENTRIES: u32 = 1024;
@@ -35,10 +40,6 @@ const RECEIVE: usize = 1;
 const CONNECT: usize = 2;
 /// Kinds from here on are sends without a copy, by the place of their loan: these are answered twice.
 const LOANS: usize = KINDS;
-/// `IORING_SEND_ZC_REPORT_USAGE`: have the second answer say whether it was copied after all.
-const REPORT_USAGE: u16 = 8;
-/// `IORING_NOTIF_USAGE_ZC_COPIED`: it was.
-const COPIED: i32 = i32::MIN;
 /// The user data of completions that carry no operation.
 const CANCEL: u64 = u64::MAX;
 /// Queue pairs whose sockets are in the ring's own table, by index: those behind them are rare.
@@ -74,6 +75,8 @@ pub(crate) struct Ring {
     /// What the caller does without the ring while it spins.
     direct: Direct,
     loans: Loans,
+    /// The table of registered buffers. No places where the system allows none.
+    pinned: Pinned,
     calls: u64,
 }
 
@@ -120,6 +123,9 @@ impl Ring {
         })?;
         ring.completion().disable_eventfd();
         let places = if ring.submitter().register_files_sparse(FILES).is_ok() { FILES } else { 0 };
+        let wants_buffers = zero_copy != ZeroCopy::Never;
+        let has_buffers = wants_buffers && ring.submitter().register_buffers_sparse(PLACES).is_ok();
+        let buffers = if has_buffers { PLACES } else { 0 };
         Ok(Self {
             ring,
             enabled: false,
@@ -130,6 +136,7 @@ impl Ring {
             files: vec![false; places as usize],
             direct: Direct::default(),
             loans: Loans::new(zero_copy),
+            pinned: Pinned::new(buffers),
             calls: 0,
         })
     }
@@ -231,76 +238,23 @@ impl Ring {
         }
     }
 
-    /// Sends a batch without a copy.
-    fn lend(
-        &mut self,
-        socket: &OwnedFd,
-        queue_pair: u32,
-        mut batch: Box<SendBatch>,
-        place: usize,
-    ) -> Result<(), Box<SendBatch>> {
-        let (fd, fixed) = self.target(socket, queue_pair);
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        let vectors = batch.vectors();
-        let entry = match vectors.single() {
-            Some((base, length)) => {
-                opcode::SendZc::new(fd, base, length).flags(flags).zc_flags(REPORT_USAGE).build()
-            }
-            None => {
-                let message = opcode::SendMsgZc::new(fd, vectors.message());
-                message.flags(flags as u32).ioprio(REPORT_USAGE).build()
-            }
-        };
-        let entry = entry.flags(fixed).user_data(user_data(queue_pair, LOANS + place));
-        match self.launch(&entry, slot(queue_pair, SEND), Operation::Lend(batch, place)) {
-            Err(Operation::Lend(batch, place)) => {
-                self.loans.end(place);
-                Err(batch)
-            }
-            _ => Ok(()),
-        }
+    /// Puts a part of a region into a free place of the table of registered buffers; whether the system takes it. `pinned` holds
+    /// the part until it is taken out.
+    fn register(&mut self, at: u16, part: &Span) -> bool {
+        let Some(window) = part.window() else { return false };
+        let vector = libc::iovec { iov_base: window.as_ptr().cast(), iov_len: window.length() };
+        self.calls += 1;
+        // SAFETY: the range is of a mapping that `pinned` holds until the kernel has let go of it, and the kernel only reads
+        // it, as nothing but sends names it.
+        unsafe { self.ring.submitter().register_buffers_update(u32::from(at), &[vector], None) }.is_ok()
     }
 
-    /// The first answer to a send without a copy; a second one follows if there is `more`.
-    fn lent(&mut self, queue_pair: u32, place: usize, result: i32, more: bool) -> Event {
-        let flight = self.flights.get_mut(slot(queue_pair, SEND));
-        let Some(Operation::Lend(batch, _)) = flight.and_then(Option::as_mut) else { return Event::Other };
-        let sent = u64::try_from(result).unwrap_or(0);
-        if more && sent < batch.rest() {
-            self.loans.withhold(place, result);
-            return Event::Other;
-        }
-        let lent = more.then_some(batch.first_request);
-        if more {
-            self.loans.lend(place, batch, sent);
-            // The loan is in flight in place of the operation.
-            self.in_flight += 1;
-        } else {
-            self.loans.end(place);
-        }
-        self.sent_by_loan(queue_pair, result, lent)
-    }
-
-    /// The second answer.
-    fn give_back(&mut self, queue_pair: u32, place: usize, result: i32) -> Event {
-        let Some(returned) = self.loans.give_back(place, result & COPIED != 0) else { return Event::Other };
-        if let Some(result) = returned.withheld {
-            return self.sent_by_loan(queue_pair, result, None);
-        }
-        self.in_flight -= 1;
-        Event::Returned { queue_pair, first_request: returned.first_request }
-    }
-
-    /// Ends the operation of a send without a copy; its batch is another by now if it was lent.
-    fn sent_by_loan(&mut self, queue_pair: u32, result: i32, lent: Option<u64>) -> Event {
-        let operation = self.flights.get_mut(slot(queue_pair, SEND)).and_then(Option::take);
-        let Some(Operation::Lend(mut batch, _)) = operation else { return Event::Other };
-        self.in_flight -= 1;
-        let result = self.loans.refused(queue_pair, result);
-        if lent.is_none() {
-            batch.advance(u64::try_from(result).unwrap_or(0));
-        }
-        Event::Sent { queue_pair, batch, result, lent }
+    /// Takes a part out of the table; whether the system lets go of it.
+    fn unregister(&mut self, at: u16) -> bool {
+        let nothing = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
+        self.calls += 1;
+        // SAFETY: the kernel reads the list, and is given no memory.
+        unsafe { self.ring.submitter().register_buffers_update(u32::from(at), &[nothing], None) }.is_ok()
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> bool {
@@ -412,6 +366,16 @@ impl Driver for Ring {
         }
     }
 
+    fn deregister(&mut self, key: LocalKey) {
+        while let Some(at) = self.pinned.of(key) {
+            if !self.unregister(at) {
+                debug_assert!(false, "the place is in the table");
+                return;
+            }
+            self.pinned.clear(at);
+        }
+    }
+
     fn submit(&mut self) -> io::Result<()> {
         if self.needs_enter() { self.enter() } else { Ok(()) }
     }
@@ -489,6 +453,8 @@ impl Driver for Ring {
         each("system_calls", self.calls);
         each("bytes_sent_without_copy", self.loans.counters.not_copied);
         each("bytes_copied_after_all", self.loans.counters.copied);
+        each("bytes_pinned", self.pinned.bytes);
+        each("pinning_refused", self.pinned.refusals);
     }
 }
 

@@ -83,7 +83,9 @@ impl<const DRIVER: usize> Exchange<DRIVER> {
             "bytes_received" => counts.bytes_received = value,
             "bytes_copied" => counts.bytes_copied = value,
             // The message is too short for that.
-            "bytes_sent_without_copy" | "bytes_copied_after_all" => assert_eq!(value, 0),
+            "bytes_sent_without_copy" | "bytes_copied_after_all" | "bytes_pinned" | "pinning_refused" => {
+                assert_eq!(value, 0);
+            }
             other => assert_eq!(other, "no other"),
         });
         counts

@@ -28,6 +28,8 @@ struct Slot {
 #[derive(Debug, Clone)]
 pub struct Span {
     mapping: Arc<Mapping>,
+    /// The key of its region.
+    pub key: LocalKey,
     /// Bytes from the mapping's start.
     pub offset: u64,
     /// Bytes.
@@ -39,6 +41,16 @@ impl Span {
     #[must_use]
     pub fn first(&self, length: u64) -> Self {
         Self { length: length.min(self.length), ..self.clone() }
+    }
+
+    /// Of the mapping cut into parts of so many bytes, of which the last may be shorter, the one that it lies in; `None` if it
+    /// lies in several.
+    #[must_use]
+    pub fn part(&self, bytes: u64) -> Option<Self> {
+        let offset = self.offset.checked_div(bytes)?.checked_mul(bytes)?;
+        let length = (self.mapping.length() as u64).checked_sub(offset)?.min(bytes);
+        let end = self.offset.checked_add(self.length)?;
+        (end <= offset + length).then(|| Self { offset, length, ..self.clone() })
     }
 
     /// The bytes, checked again against the mapping.
@@ -201,6 +213,7 @@ impl RegionTable {
     pub fn span(&self, slice: &LocalSlice) -> Option<Span> {
         let region = self.region(slice.key.0)?;
         region.mapping.window(slice.offset, slice.length)?;
-        Some(Span { mapping: Arc::clone(&region.mapping), offset: slice.offset, length: slice.length })
+        let (mapping, LocalSlice { key, offset, length }) = (Arc::clone(&region.mapping), *slice);
+        Some(Span { mapping, key, offset, length })
     }
 }

@@ -1,5 +1,4 @@
 //! What is lent comes back once, whatever the kernel answers in which order.
-#![expect(clippy::unwrap_used, reason = "the parts of a test")]
 
 use std::sync::Arc;
 

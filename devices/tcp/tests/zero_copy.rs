@@ -1,0 +1,55 @@
+//! Sends without a copy: what arrives is what was there, nothing stays pinned, and where it does not pay it is given up.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use common::{IO_URING, Loopback, ZERO_COPY};
+use ringway_sim::conformance::{Fixture, Harness, Side, pattern, request};
+use ringway_tcp::TcpDevice;
+use ringway_verbs::{Access, Device, Operation, Status};
+
+/// So much that pieces of a message lie in several parts of what is pinned.
+const LENGTH: u64 = 40 << 20;
+
+fn counter<H: Harness<Device = TcpDevice>>(fixture: &mut Fixture<H>, of: &str) -> u64 {
+    let mut found = 0;
+    fixture.device(Side::Left).for_each_counter(&mut |name, value| {
+        if name == of {
+            found = value;
+        }
+    });
+    found
+}
+
+#[test]
+fn what_is_sent_out_of_pinned_memory_arrives_and_is_unpinned_with_its_region() {
+    let (mut fixture, pair) = Fixture::<Loopback<ZERO_COPY, IO_URING>>::connected();
+    let [from, to] = Side::BOTH.map(|side| fixture.memory(side, LENGTH as usize, Access::ALL));
+    for round in 0..2 {
+        let bytes = pattern(round, LENGTH);
+        from.put(0, &bytes);
+        let write = Operation::Write { remote: to.remote(0) };
+        fixture.send(Side::Left, pair[0], &request(round, write, &[from.slice(0, LENGTH)]));
+        fixture.expect(Side::Left, round, Status::Success);
+        assert!(to.get(0, LENGTH) == bytes, "other bytes in round {round}");
+    }
+    // Where no memory may be locked it goes without, and says so.
+    let (pinned, refused) = (counter(&mut fixture, "bytes_pinned"), counter(&mut fixture, "pinning_refused"));
+    assert!(pinned == LENGTH || refused > 0, "{pinned} bytes");
+    fixture.device(Side::Left).deregister(from.keys.local).expect("nobody uses it");
+    assert_eq!(counter(&mut fixture, "bytes_pinned"), 0);
+}
+
+#[test]
+fn over_loopback_where_the_kernel_copies_it_is_given_up() {
+    let (mut fixture, pair) = Fixture::<Loopback<IO_URING, IO_URING>>::connected();
+    let length = LENGTH / 2;
+    let [from, to] = Side::BOTH.map(|side| fixture.memory(side, length as usize, Access::ALL));
+    let write = request(0, Operation::Write { remote: to.remote(0) }, &[from.slice(0, length)]);
+    fixture.send(Side::Left, pair[0], &write);
+    fixture.expect(Side::Left, 0, Status::Success);
+    let (copied, not) =
+        (counter(&mut fixture, "bytes_copied_after_all"), counter(&mut fixture, "bytes_sent_without_copy"));
+    assert!(copied > 0 && copied < length / 10 && not == 0, "{copied} bytes copied after all, {not} not");
+    assert_eq!(counter(&mut fixture, "bytes_pinned"), 0);
+}
