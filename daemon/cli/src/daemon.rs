@@ -75,6 +75,10 @@ pub struct DaemonArgs {
     /// to interrupts. For cards whose driver can be polled; needs CAP_NET_ADMIN
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     tcp_busy_poll_us: Option<i64>,
+    /// Whether the tcp device sends long payloads without a copy: auto (where the kernel says that it need not copy them after
+    /// all, which over loopback and virtual links it has to) or never
+    #[arg(long, value_name = "WHEN")]
+    tcp_zero_copy: Option<String>,
     /// Lose, spoil, repeat, delay or mark packets that come in over a roce device, for tests: loss=0.01,seed=7
     #[arg(long, value_name = "SPEC")]
     fault: Option<String>,
@@ -178,6 +182,7 @@ impl DaemonArgs {
             roce_port: self.roce_port,
             roce_interface: self.roce_interface,
             tcp_busy_poll_us: self.tcp_busy_poll_us,
+            tcp_zero_copy: self.tcp_zero_copy,
             fault: self.fault,
             pcap: self.pcap,
             peer_timeout_ms: self.peer_timeout_ms,

@@ -8,6 +8,7 @@ use std::{
 };
 
 use ringway_abi::{DEFAULT_PORT, paths};
+use ringway_tcp::ZeroCopy;
 use ringway_wrap::{FaultSpec, FaultSpecError};
 
 use super::{
@@ -42,6 +43,7 @@ impl Settings {
             roce_port: Some(i64::from(ROCE_PORT)),
             roce_interface: None,
             tcp_busy_poll_us: Some(0),
+            tcp_zero_copy: text("auto"),
             fault: None,
             pcap: None,
             peer_timeout_ms: Some(1000),
@@ -97,6 +99,11 @@ impl Settings {
                 "microseconds; 0 leaves it to interrupts",
             )?)
             .unwrap_or(0),
+            tcp_zero_copy: choice(
+                "tcp_zero_copy",
+                s.tcp_zero_copy.as_deref(),
+                &[("auto", ZeroCopy::WherePays), ("never", ZeroCopy::Never)],
+            )?,
             fault: fault(&s)?,
             pcap: for_packets("pcap", s.pcap.as_deref(), &s)?.map(PathBuf::from),
             workspace_bytes: number("workspace_mib", s.workspace_mib, 1..=65_536, "MiB")? * MIB,

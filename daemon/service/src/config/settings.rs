@@ -44,6 +44,9 @@ pub struct Settings {
     pub roce_interface: Option<String>,
     /// Microseconds for which reading a TCP socket polls the network card itself; 0 leaves that to interrupts.
     pub tcp_busy_poll_us: Option<i64>,
+    /// Whether the tcp device sends long payloads without a copy: `auto`, where the kernel says that it need not copy them after
+    /// all, or `never`.
+    pub tcp_zero_copy: Option<String>,
     /// What shall happen to packets that come in, for tests: `loss=0.01,seed=7`.
     pub fault: Option<String>,
     /// The file to capture packets into.
@@ -102,8 +105,8 @@ impl Settings {
         merge!(
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
-            roce_port, roce_interface, tcp_busy_poll_us, fault, pcap, peer_timeout_ms, workspace_mib, late_after_s,
-            idle_exit_s, log_level, log_format, ring_submissions_max, ring_argument_words
+            roce_port, roce_interface, tcp_busy_poll_us, tcp_zero_copy, fault, pcap, peer_timeout_ms, workspace_mib,
+            late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max, ring_argument_words
         )
     }
 
