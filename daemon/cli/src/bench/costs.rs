@@ -16,6 +16,37 @@ pub(super) struct Spent {
     pub(super) interrupts: u64,
 }
 
+/// Bytes of payload, by what was done with them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Copied {
+    /// Copied by our own code.
+    pub(super) own: u64,
+    /// Sent by the kernel from where they lay.
+    pub(super) not: u64,
+    /// Copied by the kernel although it was asked to send them like that.
+    pub(super) after_all: u64,
+}
+
+impl Copied {
+    /// What was done after `before`.
+    pub(super) const fn since(self, before: Self) -> Self {
+        Self {
+            own: self.own.saturating_sub(before.own),
+            not: self.not.saturating_sub(before.not),
+            after_all: self.after_all.saturating_sub(before.after_all),
+        }
+    }
+
+    /// Both together.
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self {
+            own: self.own + other.own,
+            not: self.not + other.not,
+            after_all: self.after_all + other.after_all,
+        }
+    }
+}
+
 impl Spent {
     /// By this process so far, as getrusage(2) has it, to the nanosecond.
     pub(super) fn by_this_process() -> Self {

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    end::Tool,
+    end::{TOOL_SECONDS, Tool},
     interrupt::Interrupt,
     pair::{Measured, Task},
     paths::OpenPath,
     progress::Progress,
-    result::{Costs, Percentiles, Point, Polling, Spread, Test},
+    result::{Beside, Costs, Percentiles, Point, Polling, Spread, Test},
     rings,
     statistics::median_of_known,
 };
@@ -22,6 +22,10 @@ const WARM_UPS: u32 = 2;
 const GROWTH_MAX: u64 = 64;
 /// The most operations of one measurement: the time of each is kept.
 pub(super) const OPERATIONS_MAX: u64 = 1 << 20;
+
+/// Paths that are measured beside another tool, in the same way and for as long: the sockets that it has as well, and the device
+/// that is to be like them.
+const BESIDE: [&str; 2] = ["sockets", "tcp"];
 
 /// How much is measured.
 #[derive(Debug, Clone)]
@@ -103,6 +107,9 @@ pub(super) struct Ladder {
     found: BTreeMap<Key, Vec<Measured>>,
     /// How many operations take as long as a measurement is to.
     operations: BTreeMap<Key, u64>,
+    operations_beside: BTreeMap<Key, u64>,
+    /// By tool and path, of each round: how many times as long or as much.
+    ratios: BTreeMap<(&'static str, &'static str), Vec<f64>>,
     /// What a cache line takes one way, in nanoseconds: measured between tests, as the host of a virtual machine moves its
     /// processors about meanwhile.
     pub(super) hand_overs_ns: Vec<f64>,
@@ -118,6 +125,8 @@ impl Ladder {
             amount,
             found: BTreeMap::new(),
             operations: BTreeMap::new(),
+            operations_beside: BTreeMap::new(),
+            ratios: BTreeMap::new(),
             hand_overs_ns: Vec::new(),
             failures: Vec::new(),
         }
@@ -131,7 +140,7 @@ impl Ladder {
                 progress.round(round + 1, rounds);
                 let round_trip_ns = round_trip_ns(&place::processors());
                 self.hand_overs_ns.extend(round_trip_ns.map(|ns| ns / 2.0));
-                self.rung(*test, interrupt, progress);
+                self.rung(*test, round, interrupt, progress);
                 if interrupt.came() {
                     return false;
                 }
@@ -141,7 +150,7 @@ impl Ladder {
     }
 
     /// One test: at each size and manner of waiting all paths, one after the other.
-    fn rung(&mut self, test: Test, interrupt: &Interrupt, progress: &Progress) {
+    fn rung(&mut self, test: Test, round: u32, interrupt: &Interrupt, progress: &Progress) {
         for &bytes in (self.amount.sizes)(test) {
             for polling in [Polling::Spin, Polling::Adaptive, Polling::Block] {
                 let task = Task { test, bytes, operations: FIRST_OPERATIONS, polling, load: 1.0 };
@@ -156,14 +165,13 @@ impl Ladder {
                 for path in paths.iter_mut().filter(|path| path.can(polling)) {
                     self.measured(&task, path.name, interrupt, progress, |task| path.ends.run(task));
                 }
-                self.paths = paths;
                 let mut tools = std::mem::take(&mut self.tools);
                 for (tool, path) in tools.iter_mut().filter(|(_, path)| path.can(polling)) {
                     if (tool.test, tool.beside_bytes) == (test, bytes) {
-                        self.ask(tool, path, interrupt, progress);
+                        self.beside(tool, path, &mut paths, round, interrupt, progress);
                     }
                 }
-                self.tools = tools;
+                (self.paths, self.tools) = (paths, tools);
             }
         }
     }
@@ -186,16 +194,58 @@ impl Ladder {
         self.keep(key, measured, interrupt, progress);
     }
 
+    /// Measures what is like a tool beside it: before it and after it by turns, as the machine gets faster and slower.
+    fn beside(
+        &mut self,
+        tool: &'static Tool,
+        end: &mut OpenPath,
+        paths: &mut [OpenPath],
+        round: u32,
+        interrupt: &Interrupt,
+        progress: &Progress,
+    ) {
+        let (mut ours, mut theirs) = (Vec::new(), None);
+        if round.is_multiple_of(2) {
+            theirs = self.ask(tool, end, interrupt, progress);
+        }
+        for path in paths.iter_mut().filter(|path| BESIDE.contains(&path.name) && path.can(Polling::Block)) {
+            if interrupt.came() {
+                return;
+            }
+            let key = (tool.test, tool.beside_bytes, Polling::Block, path.name);
+            progress.line(&format!("{} beside {}", path.name, tool.name));
+            let mut run = |task: &Task| path.ends.run(task);
+            // What fails here is told of the same measurement without a tool.
+            let measured = measure(key, TOOL_SECONDS, &mut self.operations_beside, &mut run);
+            ours.extend(measured.ok().map(|measured| (path.name, measured)));
+        }
+        if !round.is_multiple_of(2) {
+            theirs = self.ask(tool, end, interrupt, progress);
+        }
+        let Some(theirs) = theirs else { return };
+        for (name, ours) in ours {
+            self.ratios.entry((tool.name, name)).or_default().push(ratio(tool.test, &ours, &theirs));
+        }
+    }
+
     /// Has a tool measure once, in the time that it takes.
-    fn ask(&mut self, tool: &Tool, path: &mut OpenPath, interrupt: &Interrupt, progress: &Progress) {
+    fn ask(
+        &mut self,
+        tool: &Tool,
+        path: &mut OpenPath,
+        interrupt: &Interrupt,
+        progress: &Progress,
+    ) -> Option<Measured> {
         let key = (tool.test, tool.bytes, Polling::Block, path.name);
         if interrupt.came() {
-            return;
+            return None;
         }
         progress.line(&format!("{} measures", path.name));
         let (test, bytes, polling, _) = key;
         let measured = path.ends.run(&Task { test, bytes, operations: 1, polling, load: 1.0 });
+        let seen = measured.as_ref().ok().copied();
         self.keep(key, measured, interrupt, progress);
+        seen
     }
 
     fn keep(
@@ -227,6 +277,26 @@ impl Ladder {
     pub(super) fn reference(&self, tool: &Tool) -> Option<Point> {
         let (key, rounds) = self.found.iter().find(|(key, _)| key.3 == tool.name)?;
         Some(Point { costs: Costs::default(), ..point(key, rounds) })
+    }
+
+    /// How the paths that were measured beside a tool compare with it.
+    pub(super) fn beside_tool(&self, tool: &Tool) -> Vec<Beside> {
+        let of_this = self.ratios.iter().filter(|((name, _), _)| *name == tool.name);
+        let beside = of_this.map(|((_, path), ratios)| {
+            let Spread { least, median, most } = Spread::of(ratios.clone());
+            let [least, median, most] = [least, median, most].map(|ratio| round(ratio, 4));
+            Beside { path: (*path).to_owned(), ratio: Spread { least, median, most } }
+        });
+        beside.collect()
+    }
+}
+
+/// How ours compares with theirs: how many times as much goes through, or as long a message takes.
+fn ratio(test: Test, ours: &Measured, theirs: &Measured) -> f64 {
+    let each = |seen: &Measured| seen.seconds / seen.operations.max(1) as f64;
+    match test {
+        Test::Bandwidth | Test::MessageRate => each(theirs) / each(ours),
+        _ => ours.time_us.p50 / theirs.time_us.p50,
     }
 }
 
@@ -309,7 +379,9 @@ pub(super) fn point(&(test, bytes, polling, path): &Key, rounds: &[Measured]) ->
             system_calls: rounded(per_message(&|seen| Some(seen.spent.system_calls))),
             context_switches: rounded(per_message(&|seen| Some(seen.spent.context_switches))),
             interrupts: rounded(per_message(&|seen| Some(seen.spent.interrupts))),
-            copies: rounded(per_byte(per_message(&|seen| seen.copied_bytes))),
+            copies: rounded(per_byte(per_message(&|seen| Some(seen.copied?.own)))),
+            sent_without_copy: rounded(per_byte(per_message(&|seen| Some(seen.copied?.not)))),
+            copied_after_all: rounded(per_byte(per_message(&|seen| Some(seen.copied?.after_all)))),
         },
     }
 }

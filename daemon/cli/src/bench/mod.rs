@@ -189,7 +189,9 @@ fn measure(
         ladder.tools.clear();
     }
     for reference in &mut references {
-        reference.point = Tool::named(&reference.name).and_then(|tool| ladder.reference(tool));
+        let Some(tool) = Tool::named(&reference.name) else { continue };
+        reference.point = ladder.reference(tool);
+        reference.beside = ladder.beside_tool(tool);
     }
     let mut curve = Curve::default();
     if args.paths.is_empty() && !interrupt.came() {
@@ -255,7 +257,7 @@ fn open_tools(
             progress.note(&format!("{} is not a reference: {why}", tool.name));
         }
         let (name, description) = (tool.name.to_owned(), tool.description.to_owned());
-        references.push(Reference { name, description, version, missing, point: None });
+        references.push(Reference { name, description, version, missing, point: None, beside: Vec::new() });
     }
     (open, references)
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    costs::Spent,
+    costs::{Copied, Spent},
     daemons::Daemons,
     end::{Address, Answer, Command, EndOutcome, Job, Kind, Part},
     end_process::EndProcess,
@@ -64,7 +64,7 @@ pub(super) struct Measured {
     pub(super) spent: Spent,
     /// By the daemons alone, which is part of `spent`.
     pub(super) daemons_cpu_ns: u64,
-    pub(super) copied_bytes: Option<u64>,
+    pub(super) copied: Option<Copied>,
 }
 
 /// What to measure once.
@@ -151,7 +151,10 @@ impl Ends {
             time_us: leader.time_us,
             spent,
             daemons_cpu_ns: daemons.cpu_ns,
-            copied_bytes: outcomes.iter().map(|one| one.copied_bytes).sum(),
+            copied: outcomes
+                .iter()
+                .map(|one| one.copied)
+                .try_fold(Copied::default(), |sum, one| Some(sum.and(one?))),
         })
     }
 
@@ -171,7 +174,7 @@ impl Ends {
             time_us: Percentiles::default(),
             spent,
             daemons_cpu_ns: spent.cpu_ns,
-            copied_bytes: None,
+            copied: None,
         })
     }
 

@@ -166,6 +166,12 @@ pub(crate) struct Costs {
     pub(crate) interrupts: Option<f64>,
     /// Bytes that our own code copied for each byte of payload. What the kernel copies is in [`Path::kernel_copies`].
     pub(crate) copies: Option<f64>,
+    /// Bytes that the kernel sent from where they lay, for each byte of payload.
+    #[serde(default)]
+    pub(crate) sent_without_copy: Option<f64>,
+    /// The same of those that it copied although it was asked to send them like that.
+    #[serde(default)]
+    pub(crate) copied_after_all: Option<f64>,
 }
 
 /// Another tool that measures sockets.
@@ -179,6 +185,17 @@ pub(crate) struct Reference {
     /// Why it did not measure; `None` when it did.
     pub(crate) missing: Option<String>,
     pub(crate) point: Option<Point>,
+    /// What was measured beside it.
+    #[serde(default)]
+    pub(crate) beside: Vec<Beside>,
+}
+
+/// A path beside another tool: both wait by sleeping, on the same processors, for as long, by turns.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Beside {
+    pub(crate) path: String,
+    /// Of each round the path's time divided by the tool's, or the path's goodput by the tool's.
+    pub(crate) ratio: Spread,
 }
 
 /// A client that calls its daemon now and then.

@@ -160,6 +160,6 @@ fn between_threads(
         time_us: Percentiles::of(&mut times??),
         spent: Spent::by_this_process().since(before),
         daemons_cpu_ns: 0,
-        copied_bytes: None,
+        copied: None,
     })
 }

@@ -1,6 +1,6 @@
 //! What a terminal shows at the end.
 
-use super::result::{Costs, Point, Report, Test};
+use super::result::{Beside, Costs, Point, Report, Test};
 use crate::{output, perf::significant};
 
 /// The tests, with what their operation is.
@@ -53,6 +53,15 @@ pub(super) fn print(report: &Report) {
         if let Some(point) = &reference.point {
             output::line(&format!("# beside that: {} ({})", reference.name, reference.description));
             output::line(&row(cells(point)));
+        }
+        for Beside { path, ratio } in &reference.beside {
+            output::line(&format!(
+                "# {path}, blocking, for as long: {} times {}'s (rounds: {} to {})",
+                significant(ratio.median),
+                reference.name,
+                significant(ratio.least),
+                significant(ratio.most)
+            ));
         }
     }
     for path in &report.paths {

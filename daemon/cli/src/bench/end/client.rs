@@ -6,7 +6,10 @@ use ringway_client::{Arena, Buffer, Client, Communicator, Failure};
 use ringway_types::Reduction;
 
 use super::{Address, MESSAGE_BYTES_MAX, Messenger};
-use crate::bench::result::{Polling, Test};
+use crate::bench::{
+    costs::Copied,
+    result::{Polling, Test},
+};
 
 /// Room for the buffers of one size.
 const ARENA_BYTES: usize = 4 * MESSAGE_BYTES_MAX as usize;
@@ -123,7 +126,7 @@ impl Messenger for ClientEnd {
         Ok(())
     }
 
-    fn counts(&self) -> (u64, Option<u64>) {
+    fn counts(&self) -> (u64, Option<Copied>) {
         (0, None)
     }
 }

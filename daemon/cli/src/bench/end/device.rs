@@ -15,7 +15,7 @@ use ringway_verbs::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Address, MESSAGE_BYTES_MAX, Messenger, make::AnyDevice};
-use crate::bench::result::Polling;
+use crate::bench::{costs::Copied, result::Polling};
 
 /// Up to here messages go into posted receives, longer ones are written where the peer's memory is: as a daemon does it.
 const SEND_BYTES_MAX: u64 = 8192;
@@ -250,13 +250,15 @@ impl Messenger for DeviceEnd {
         self.device.flush();
     }
 
-    fn counts(&self) -> (u64, Option<u64>) {
-        let (mut calls, mut copied) = (self.calls, None);
+    fn counts(&self) -> (u64, Option<Copied>) {
+        let (mut calls, mut copied) = (self.calls, None::<Copied>);
         self.device.for_each_counter(&mut |name, value| match name {
             "system_calls" => calls += value,
-            "bytes_copied" | "bytes_straight" => *copied.get_or_insert(0) += value,
+            "bytes_copied" | "bytes_straight" => copied.get_or_insert_default().own += value,
             // Copied by either end, and counted by the one that they came to.
-            "bytes_inline" | "bytes_staged" => *copied.get_or_insert(0) += 2 * value,
+            "bytes_inline" | "bytes_staged" => copied.get_or_insert_default().own += 2 * value,
+            "bytes_sent_without_copy" => copied.get_or_insert_default().not += value,
+            "bytes_copied_after_all" => copied.get_or_insert_default().after_all += value,
             _ => {}
         });
         (calls, copied)

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Messenger;
 use crate::bench::{
-    costs::Spent,
+    costs::{Copied, Spent},
     result::{Percentiles, Polling, Test},
 };
 
@@ -37,7 +37,7 @@ pub(in crate::bench) struct Outcome {
     pub(in crate::bench) seconds: f64,
     pub(in crate::bench) time_us: Percentiles,
     pub(in crate::bench) spent: Spent,
-    pub(in crate::bench) copied_bytes: Option<u64>,
+    pub(in crate::bench) copied: Option<Copied>,
 }
 
 impl Outcome {
@@ -77,7 +77,7 @@ impl Job {
             seconds,
             time_us: Percentiles::of(&mut times),
             spent,
-            copied_bytes: copied_after.zip(copied).map(|(after, before)| after.saturating_sub(before)),
+            copied: copied_after.zip(copied).map(|(after, before)| after.since(before)),
         })
     }
 

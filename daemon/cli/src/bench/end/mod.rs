@@ -20,11 +20,14 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use self::{client::ClientEnd, device::DeviceEnd, job::Outcome, sockets::SocketEnd, tool::ToolEnd};
-use super::result::{Polling, Test};
+use super::{
+    costs::Copied,
+    result::{Polling, Test},
+};
 use crate::perf::place;
 
 pub(super) use job::{Job, Outcome as EndOutcome};
-pub(super) use tool::{TOOLS, Tool};
+pub(super) use tool::{TOOL_SECONDS, TOOLS, Tool};
 
 /// The hidden first argument under which this program is an end.
 pub const END: &str = "internal-bench-end";
@@ -114,9 +117,14 @@ trait Messenger {
     /// Does what the other end may wait for, and nothing else.
     fn tend(&mut self) {}
 
+    /// Whether it is to tend without a rest after measuring, for a peer that may still be at it. That takes a whole processor.
+    fn is_waited_for(&self) -> bool {
+        true
+    }
+
     /// Since it was made: system calls of its device or its own, which [`ringway_mem::calls`] has not; and payload bytes that our
     /// own code has copied, where that is counted.
-    fn counts(&self) -> (u64, Option<u64>);
+    fn counts(&self) -> (u64, Option<Copied>);
 
     /// Does a job in a way of its own.
     fn measure(&mut self, _job: &Job) -> Option<Result<Outcome, String>> {
@@ -158,6 +166,7 @@ pub fn run_end(place: &str) -> Result<ExitCode, String> {
             continue;
         }
         let answer = command.and_then(|command| obey(&mut messenger, command)).unwrap_or_else(Answer::Failed);
+        rests |= messenger.as_ref().is_some_and(|messenger| !messenger.is_waited_for());
         let text = serde_json::to_string(&answer).map_err(|e| e.to_string())?;
         let mut out = io::stdout().lock();
         writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|e| e.to_string())?;

@@ -9,7 +9,10 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Address, MESSAGE_BYTES_MAX, Messenger, Part};
-use crate::bench::result::{Percentiles, Polling};
+use crate::bench::{
+    costs::Copied,
+    result::{Percentiles, Polling},
+};
 
 /// What messages are written from and read into: one after the other, as in memory that a device has.
 const AREA_BYTES: usize = 2 * MESSAGE_BYTES_MAX as usize;
@@ -131,8 +134,8 @@ impl Messenger for SocketEnd {
         Ok(())
     }
 
-    fn counts(&self) -> (u64, Option<u64>) {
-        (self.calls, Some(0))
+    fn counts(&self) -> (u64, Option<Copied>) {
+        (self.calls, Some(Copied::default()))
     }
 
     fn parts(&mut self, leads: bool) -> Result<Vec<Part>, String> {

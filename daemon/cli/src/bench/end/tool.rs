@@ -15,10 +15,15 @@ use super::{
     job::{Job, Outcome},
 };
 use crate::{
-    bench::result::{Percentiles, Polling, Test},
+    bench::{
+        costs::Copied,
+        result::{Percentiles, Polling, Test},
+    },
     local::process::helper_command,
 };
 
+/// How long a tool measures, as its command line says.
+pub(in crate::bench) const TOOL_SECONDS: f64 = 1.0;
 /// How long a tool's server may take to listen.
 const STARTING: Duration = Duration::from_secs(5);
 
@@ -216,6 +221,11 @@ impl Messenger for ToolEnd {
         }))
     }
 
+    /// The tool's server works by itself, on the processor that this has.
+    fn is_waited_for(&self) -> bool {
+        false
+    }
+
     fn set_polling(&mut self, _polling: Polling) -> Result<(), String> {
         Ok(())
     }
@@ -232,7 +242,7 @@ impl Messenger for ToolEnd {
         self.send(bytes)
     }
 
-    fn counts(&self) -> (u64, Option<u64>) {
+    fn counts(&self) -> (u64, Option<Copied>) {
         (0, None)
     }
 }

@@ -4,8 +4,8 @@ use std::{fs, path::PathBuf};
 
 use super::{
     super::result::{
-        Costs, FORMAT, Machine, Path, Percentiles, Point, Polling, PollingPoint, Reference, Report, Settings,
-        Spread, Step, Test,
+        Beside, Costs, FORMAT, Machine, Path, Percentiles, Point, Polling, PollingPoint, Reference, Report,
+        Settings, Spread, Step, Test,
     },
     view::{POLLINGS, is_rate},
 };
@@ -67,6 +67,8 @@ pub(in super::super) fn point(test: Test, path: &str, polling: Polling, bytes: u
             context_switches: Some(if polling == Polling::Block { 2.0 } else { 0.02 }),
             interrupts: Some(0.13),
             copies: None,
+            sent_without_copy: path.starts_with("tcp").then_some(0.0),
+            copied_after_all: (path == "tcp").then_some(0.001),
         },
     }
 }
@@ -138,9 +140,12 @@ fn references() -> Vec<Reference> {
         version: format!("{name} 3.12"),
         missing: missing.map(str::to_owned),
         point,
+        beside: Vec::new(),
     };
+    let iperf = of("iperf3", None, Some(point(Test::Bandwidth, "iperf3", Polling::Block, 1 << 20, 160.0)));
+    let ratio = Spread { least: 0.91, median: 1.02, most: 1.2 };
     vec![
-        of("iperf3", None, Some(point(Test::Bandwidth, "iperf3", Polling::Block, 1 << 20, 160.0))),
+        Reference { beside: vec![Beside { path: "tcp".to_owned(), ratio }], ..iperf },
         of("sockperf", Some("sockperf is not installed"), None),
     ]
 }

@@ -1,7 +1,7 @@
 //! What the page consists of.
 
 use super::{
-    super::result::{Machine, Point, Report, Step, Test},
+    super::result::{Beside, Machine, Point, Report, Step, Test},
     charts,
     document::{Document, Section, Table},
     fields::{self, COSTS, RATES},
@@ -100,6 +100,7 @@ fn references(view: &View<'_>) -> Option<Section> {
     });
     let head = ["tool", "version", "what", "it says", "bare sockets, blocking"];
     section.table(Table::new("", 3, &head).with(rows));
+    section.list(beside(view));
     let missing = view.report.references.iter().filter_map(|reference| {
         Some(format!("{} did not measure: {}", reference.name, reference.missing.as_ref()?))
     });
@@ -109,6 +110,24 @@ fn references(view: &View<'_>) -> Option<Section> {
         "The tools took turns with all paths over the same link; they sleep while they wait, and a tool's run takes a second.",
     );
     Some(section)
+}
+
+/// How paths compare with the tools that they were measured beside.
+fn beside(view: &View<'_>) -> Vec<String> {
+    let told = view.report.references.iter().flat_map(|reference| {
+        let is_rate = reference.point.as_ref().is_some_and(|point| is_rate(point.test));
+        let what = if is_rate { "as much" } else { "as long" };
+        reference.beside.iter().map(move |Beside { path, ratio }| {
+            let [median, least, most] = [ratio.median, ratio.least, ratio.most].map(unit::number);
+            format!("{path} {median} times {what} as {} (rounds: {least} to {most})", reference.name)
+        })
+    });
+    let told: Vec<String> = told.collect();
+    let all = unit::list(&told);
+    told.first()
+        .map(|_| format!("Blocking, for as long as the tool and just before or after it: {all}."))
+        .into_iter()
+        .collect()
 }
 
 fn message_rate(view: &View<'_>) -> Option<Section> {
@@ -154,6 +173,7 @@ fn costs(view: &View<'_>) -> Option<Section> {
         section
             .table(fields::table(view, caption, COSTS, fields::in_order(view, *test, Some(*bytes))).folded());
     }
+    section.list(view.large_size(Test::Bandwidth).map_or_else(Vec::new, |bytes| without_copy(view, bytes)));
     let mut section = section.if_any()?;
     section.text(
         "CPU seconds are those of both ends and their daemons together. System calls, context switches and interrupts are \
@@ -161,6 +181,27 @@ fn costs(view: &View<'_>) -> Option<Section> {
          counted, the kernel's follow from what the path is.",
     );
     Some(section)
+}
+
+/// Where the kernel was asked to send without a copy, and what it made of that.
+fn without_copy(view: &View<'_>, bytes: u64) -> Vec<String> {
+    let points = fields::in_order(view, Test::Bandwidth, Some(bytes)).into_iter();
+    let told = points.filter_map(|point| {
+        let (not, after_all) = (point.costs.sent_without_copy?, point.costs.copied_after_all?);
+        let percent = |share: f64| unit::number(share * 100.0);
+        (not + after_all > 0.0).then(|| {
+            format!(
+                "Of messages of {} over {} ({}) the kernel sent {} % of the bytes from where they lay; {} % it copied although it \
+                 was asked to send them like that, as it has to where packets stay on the host.",
+                unit::size(bytes),
+                point.path,
+                point.polling.name(),
+                percent(not),
+                percent(after_all)
+            )
+        })
+    });
+    told.collect()
 }
 
 /// The paths that have steps, in their order.
