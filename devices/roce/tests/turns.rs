@@ -1,6 +1,5 @@
 //! The order of what a poll does: whoever waits for a message hears of it before anything is said about it.
 #![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a test panics when something is wrong")]
 
 mod common;
 
