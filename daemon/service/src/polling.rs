@@ -198,4 +198,23 @@ mod tests {
         assert_eq!(polling.after_turn(200, (false, false), true, 3), Next::HandOver);
         assert_eq!(polling.after_turn(10_000_000, (false, false), true, 3), Next::Sleep);
     }
+
+    #[test]
+    fn a_cpu_that_others_want_is_given_away_in_time() {
+        let mut polling = Polling::new(PollingMode::Spin, Duration::from_micros(10), 2);
+        let (worked, idle) = ((true, true), (false, false));
+        polling.handed_over(1_000, 3_000, 0..0);
+        assert_eq!(polling.after_turn(1_100, worked, true, 2), Next::HandOver, "a client was told");
+        assert_eq!(polling.after_turn(1_200, idle, true, 2), Next::HandOver, "strangers wait");
+        // A client on every CPU, this one among them.
+        polling.handed_over(1_000_000, 3_000, 0..rustix::thread::CpuSet::MAX_CPU);
+        assert_eq!(polling.after_turn(1_003_999, idle, true, 2), Next::Turn, "it had the CPU a moment ago");
+        assert_eq!(polling.after_turn(1_004_000, idle, true, 2), Next::HandOver);
+        polling.handed_over(1_010_000, 3_000, 0..0);
+        assert_eq!(polling.after_turn(1_010_100, worked, true, 2), Next::HandOver, "a client was told");
+        for _ in 0..4 {
+            polling.handed_over(1_020_000, 300, 0..0);
+        }
+        assert_eq!(polling.after_turn(1_020_100, worked, true, 2), Next::Turn, "nobody else is here");
+    }
 }
