@@ -44,6 +44,8 @@ struct Connection {
     pays: bool,
     /// Long sends to come until it is tried again.
     rest: u32,
+    /// The system refused the last loan: those from before, which may come back later, say nothing about the next.
+    refused: bool,
 }
 
 /// A batch, lent or to go on with when one is.
@@ -121,6 +123,7 @@ impl Loans {
             connection.rest -= 1;
             return None;
         }
+        connection.refused = false;
         let most = if connection.pays || always { LOANS_PER_CONNECTION } else { 1 };
         if connection.loans >= most {
             return None;
@@ -171,7 +174,7 @@ impl Loans {
             let count = if copied { &mut self.counters.copied } else { &mut self.counters.not_copied };
             *count += bytes;
             let gives_up = copied && self.when == ZeroCopy::WherePays;
-            if let Some(connection) = self.connection(queue_pair) {
+            if let Some(connection) = self.connection(queue_pair).filter(|connection| !connection.refused) {
                 connection.pays = !copied;
                 connection.rest = if gives_up { SENDS_BETWEEN_TRIALS } else { 0 };
             }
@@ -190,6 +193,13 @@ impl Loans {
                 if let Some(connection) = self.connection(queue_pair) {
                     connection.pays = false;
                     connection.rest = SENDS_BETWEEN_TRIALS;
+                    connection.refused = true;
+                }
+            }
+            // The memory is gone, which a copy finds as well, or the table of registered buffers was emptied.
+            libc::EFAULT => {
+                if let Some(connection) = self.connection(queue_pair) {
+                    connection.rest = connection.rest.max(1);
                 }
             }
             _ => return result,

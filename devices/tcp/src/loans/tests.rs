@@ -90,6 +90,36 @@ fn a_system_that_refuses_has_it_copied() {
     assert!(loans.begin(3, &batch(LONG, 0)).is_none(), "never again");
 }
 
+#[test]
+fn what_comes_back_from_before_a_refusal_does_not_end_its_rest() {
+    for copied in [false, true] {
+        let mut loans = loans(ZeroCopy::WherePays);
+        assert!(lend_and_give_back(&mut loans, false));
+        let mut sent = batch(LONG, 0);
+        let [earlier, refused] = [(); 2].map(|()| loans.begin(1, &sent).unwrap());
+        loans.lend(earlier, &mut sent, LONG);
+        loans.end(refused);
+        assert_eq!(loans.refused(1, -libc::ENOMEM), -libc::EAGAIN);
+        loans.give_back(earlier, copied).unwrap();
+        assert!(!loans.pays(1));
+        for _ in 0..SENDS_BETWEEN_TRIALS {
+            assert!(!lend_and_give_back(&mut loans, false));
+        }
+        assert!(lend_and_give_back(&mut loans, false), "tried again");
+        assert!(loans.pays(1), "and heard");
+    }
+}
+
+#[test]
+fn memory_that_the_kernel_does_not_find_is_sent_with_a_copy_once() {
+    for when in [ZeroCopy::WherePays, ZeroCopy::Always] {
+        let mut loans = loans(when);
+        assert_eq!(loans.refused(1, -libc::EFAULT), -libc::EAGAIN);
+        assert!(!lend_and_give_back(&mut loans, false));
+        assert!(lend_and_give_back(&mut loans, false));
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Begin {
