@@ -11,7 +11,7 @@
 //! limit on locked memory, costs later parts the shortcut and nobody else anything. A client that punches a hole into memory that
 //! is pinned has what was there sent, and harms nobody but itself.
 
-use ringway_mem::Span;
+use ringway_mem::{Part, Span};
 use ringway_verbs::LocalKey;
 
 /// Parts that the table has places for: together 16 GiB.
@@ -28,13 +28,13 @@ pub(crate) enum Place {
     /// In the table.
     Registered(u16),
     /// This place is free for it.
-    Free(u16, Span),
+    Free(u16, Part),
 }
 
 #[derive(Debug)]
 pub(crate) struct Pinned {
     /// Holds what is registered.
-    places: Vec<Option<Span>>,
+    places: Vec<Option<Part>>,
     /// The system did not take the last one: nothing is asked of it until it has got something back.
     refused: bool,
     /// Bytes that are registered.
@@ -74,7 +74,7 @@ impl Pinned {
     }
 
     /// What came of registering a part at a place that was free.
-    pub(crate) fn put(&mut self, at: u16, part: Span, taken: bool) {
+    pub(crate) fn put(&mut self, at: u16, part: Part, taken: bool) {
         self.refused = !taken;
         self.refusals += u64::from(!taken);
         if let Some(place) = self.places.get_mut(usize::from(at)).filter(|_| taken) {
@@ -85,7 +85,7 @@ impl Pinned {
 
     /// A place that has a part of this region.
     pub(crate) fn of(&self, key: LocalKey) -> Option<u16> {
-        let is_of = |place: &Option<Span>| place.as_ref().is_some_and(|part| part.key == key);
+        let is_of = |place: &Option<Part>| place.as_ref().is_some_and(|part| part.key == key);
         self.places.iter().position(is_of).and_then(|at| u16::try_from(at).ok())
     }
 

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use ringway_mem::Span;
+use ringway_mem::Part;
 use ringway_verbs::LocalKey;
 
 use crate::acceptor::TcpAcceptor;
@@ -240,7 +240,7 @@ impl Ring {
 
     /// Puts a part of a region into a free place of the table of registered buffers; whether the system takes it. `pinned` holds
     /// the part until it is taken out.
-    fn register(&mut self, at: u16, part: &Span) -> bool {
+    fn register(&mut self, at: u16, part: &Part) -> bool {
         let Some(window) = part.window() else { return false };
         let vector = libc::iovec { iov_base: window.as_ptr().cast(), iov_len: window.length() };
         self.calls += 1;

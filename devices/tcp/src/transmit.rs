@@ -37,9 +37,13 @@ pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared) {
 }
 
 /// A batch came back from the kernel, without what has been sent of it.
-pub(crate) fn sent(pair: &mut QueuePair, shared: &mut Shared, batch: Box<SendBatch>, result: i32) {
+pub(crate) fn sent(pair: &mut QueuePair, shared: &mut Shared, mut batch: Box<SendBatch>, result: i32) {
     shared.counters.bytes_sent += u64::try_from(result).unwrap_or(0);
     let complete = batch.is_empty();
+    if complete {
+        // Regions are in use by what is left of it.
+        batch.clear();
+    }
     pair.batch = Some(batch);
     if pair.phase == Phase::Closing {
         return finish(pair, shared);

@@ -26,6 +26,6 @@ pub use huge::PageKind;
 pub use mapping::{MapError, Mapping, Protection};
 pub use memfd::{MemFd, MemFdError, is_written_by_owner_only};
 pub use quota::{Charge, Quota, QuotaExceeded};
-pub use regions::{RegionTable, Span};
+pub use regions::{Part, RegionTable, Span};
 pub use sigbus::MAX_FOREIGN;
 pub use window::{Window, prefetch_for_writing, recycle};

@@ -11,10 +11,23 @@ use crate::{Mapping, Protection, Window};
 /// Registered memory.
 #[derive(Debug)]
 struct Region {
-    mapping: Arc<Mapping>,
+    memory: Arc<Memory>,
     access: Access,
     /// Posted requests and arriving messages that use it.
     uses: u32,
+}
+
+impl Region {
+    /// Whether anything uses it: requests, or spans, which have its memory as well.
+    fn is_busy(&self) -> bool {
+        self.uses > 0 || Arc::strong_count(&self.memory) > 1
+    }
+}
+
+/// The mapping of one region, which nothing but it and its spans refer to.
+#[derive(Debug)]
+struct Memory {
+    mapping: Arc<Mapping>,
 }
 
 #[derive(Debug, Default)]
@@ -24,10 +37,10 @@ struct Slot {
     region: Option<Region>,
 }
 
-/// A part of a mapping that is kept alive by it.
+/// Bytes of a region, which it keeps in use, as [`RegionTable::is_busy`] tells, and their mapping alive.
 #[derive(Debug, Clone)]
 pub struct Span {
-    mapping: Arc<Mapping>,
+    memory: Arc<Memory>,
     /// The key of its region.
     pub key: LocalKey,
     /// Bytes from the mapping's start.
@@ -46,13 +59,34 @@ impl Span {
     /// Of the mapping cut into parts of so many bytes, of which the last may be shorter, the one that it lies in; `None` if it
     /// lies in several.
     #[must_use]
-    pub fn part(&self, bytes: u64) -> Option<Self> {
+    pub fn part(&self, bytes: u64) -> Option<Part> {
+        let mapping = &self.memory.mapping;
         let offset = self.offset.checked_div(bytes)?.checked_mul(bytes)?;
-        let length = (self.mapping.length() as u64).checked_sub(offset)?.min(bytes);
+        let length = (mapping.length() as u64).checked_sub(offset)?.min(bytes);
         let end = self.offset.checked_add(self.length)?;
-        (end <= offset + length).then(|| Self { offset, length, ..self.clone() })
+        (end <= offset + length).then(|| Part { mapping: Arc::clone(mapping), key: self.key, offset, length })
     }
 
+    /// The bytes, checked again against the mapping.
+    #[must_use]
+    pub fn window(&self) -> Option<Window<'_>> {
+        self.memory.mapping.window(self.offset, self.length)
+    }
+}
+
+/// Bytes of a region, whose mapping it keeps alive without keeping the region in use.
+#[derive(Debug)]
+pub struct Part {
+    mapping: Arc<Mapping>,
+    /// The key of its region.
+    pub key: LocalKey,
+    /// Bytes from the mapping's start.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+impl Part {
     /// The bytes, checked again against the mapping.
     #[must_use]
     pub fn window(&self) -> Option<Window<'_>> {
@@ -61,7 +95,7 @@ impl Span {
 }
 
 /// Regions by key: slot in the lower half, generation in the upper. The local and the remote key of a region are the same
-/// number. A region that posted requests use is counted as in use, and kept.
+/// number. A region that posted requests or spans use is kept.
 #[derive(Debug)]
 pub struct RegionTable {
     slots: Vec<Slot>,
@@ -100,7 +134,7 @@ impl RegionTable {
         let slot = self.slots.get_mut(usize::from(index)).ok_or(full)?;
         // Generation zero is never used, so that no key is zero.
         slot.generation = slot.generation.wrapping_add(1).max(1);
-        slot.region = Some(Region { mapping, access, uses: 0 });
+        slot.region = Some(Region { memory: Arc::new(Memory { mapping }), access, uses: 0 });
         let key = u32::from(slot.generation) << 16 | u32::from(index);
         Ok(MemoryKeys { local: LocalKey(key), remote: RemoteKey(key) })
     }
@@ -111,7 +145,7 @@ impl RegionTable {
     /// When there is no such region, or something uses it.
     pub fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
         let region = self.region(key.0).ok_or(RegisterError::UnknownKey)?;
-        if region.uses > 0 {
+        if region.is_busy() {
             return Err(RegisterError::Busy);
         }
         let index = key.0 as u16;
@@ -125,7 +159,7 @@ impl RegionTable {
     /// Whether something uses a region.
     #[must_use]
     pub fn is_busy(&self, key: LocalKey) -> bool {
-        self.region(key.0).is_some_and(|region| region.uses > 0)
+        self.region(key.0).is_some_and(Region::is_busy)
     }
 
     #[inline]
@@ -146,7 +180,7 @@ impl RegionTable {
             return Ok(());
         }
         let region = self.region(slice.key.0).ok_or(PostError::Memory)?;
-        region.mapping.window(slice.offset, slice.length).ok_or(PostError::Memory)?;
+        region.memory.mapping.window(slice.offset, slice.length).ok_or(PostError::Memory)?;
         if write && !region.access.local_write {
             return Err(PostError::Memory);
         }
@@ -185,7 +219,7 @@ impl RegionTable {
         allowed: impl Fn(Access) -> bool,
     ) -> Option<LocalSlice> {
         let region = self.region(remote.key.0)?;
-        region.mapping.window(remote.offset, length)?;
+        region.memory.mapping.window(remote.offset, length)?;
         allowed(region.access).then_some(LocalSlice {
             key: LocalKey(remote.key.0),
             offset: remote.offset,
@@ -198,22 +232,22 @@ impl RegionTable {
     #[inline]
     pub fn writable(&self, slice: &LocalSlice) -> Option<Window<'_>> {
         let region = self.region(slice.key.0).filter(|region| region.access.local_write)?;
-        region.mapping.window(slice.offset, slice.length).filter(Window::is_writable)
+        region.memory.mapping.window(slice.offset, slice.length).filter(Window::is_writable)
     }
 
     /// The bytes of a segment.
     #[must_use]
     #[inline]
     pub fn window(&self, slice: &LocalSlice) -> Option<Window<'_>> {
-        self.region(slice.key.0)?.mapping.window(slice.offset, slice.length)
+        self.region(slice.key.0)?.memory.mapping.window(slice.offset, slice.length)
     }
 
     /// The bytes of a segment, kept alive.
     #[must_use]
     pub fn span(&self, slice: &LocalSlice) -> Option<Span> {
         let region = self.region(slice.key.0)?;
-        region.mapping.window(slice.offset, slice.length)?;
-        let (mapping, LocalSlice { key, offset, length }) = (Arc::clone(&region.mapping), *slice);
-        Some(Span { mapping, key, offset, length })
+        region.memory.mapping.window(slice.offset, slice.length)?;
+        let (memory, LocalSlice { key, offset, length }) = (Arc::clone(&region.memory), *slice);
+        Some(Span { memory, key, offset, length })
     }
 }
