@@ -25,7 +25,7 @@ use crate::driver::{Driver, Event};
 use crate::error::TcpError;
 use crate::loans::{LOANS_MAX, Loans, ZeroCopy};
 use crate::peer_address::PeerAddress;
-use crate::pinned::{PLACES, Pinned};
+use crate::pinned::{PLACES, Pinned, unpins_soon};
 
 mod lending;
 
@@ -75,7 +75,7 @@ pub(crate) struct Ring {
     /// What the caller does without the ring while it spins.
     direct: Direct,
     loans: Loans,
-    /// The table of registered buffers. No places where the system allows none.
+    /// The table of registered buffers. No places where the system allows none, or would not unpin them in time.
     pinned: Pinned,
     calls: u64,
 }
@@ -123,7 +123,8 @@ impl Ring {
         })?;
         ring.completion().disable_eventfd();
         let places = if ring.submitter().register_files_sparse(FILES).is_ok() { FILES } else { 0 };
-        let wants_buffers = zero_copy != ZeroCopy::Never;
+        let may_pin = rustix::system::uname().release().to_str().is_ok_and(unpins_soon);
+        let wants_buffers = zero_copy != ZeroCopy::Never && may_pin;
         let has_buffers = wants_buffers && ring.submitter().register_buffers_sparse(PLACES).is_ok();
         let buffers = if has_buffers { PLACES } else { 0 };
         Ok(Self {
@@ -238,15 +239,18 @@ impl Ring {
         }
     }
 
-    /// Puts a part of a region into a free place of the table of registered buffers; whether the system takes it. `pinned` holds
-    /// the part until it is taken out.
-    fn register(&mut self, at: u16, part: &Part) -> bool {
-        let Some(window) = part.window() else { return false };
+    /// Puts a part of a region into a free place of the table of registered buffers; an `errno` if the system does not take it.
+    fn register(&mut self, at: u16, part: &Part) -> Result<(), i32> {
+        let window = part.window().ok_or(libc::EFAULT)?;
         let vector = libc::iovec { iov_base: window.as_ptr().cast(), iov_len: window.length() };
         self.calls += 1;
-        // SAFETY: the range is of a mapping that `pinned` holds until the kernel has let go of it, and the kernel only reads
-        // it, as nothing but sends names it.
-        unsafe { self.ring.submitter().register_buffers_update(u32::from(at), &[vector], None) }.is_ok()
+        // SAFETY: `part` keeps the range mapped during the call, in which the kernel finds the pages and pins them. From then
+        // on it knows these pages and not their addresses, and keeps its pins until the place is empty and the last request
+        // that named it is done: what is unmapped earlier, as a part that is taken out while it is lent may be, or all of them
+        // when the ring goes, are pages that nobody else gets. It only reads them, as nothing but sends names the table.
+        let updated =
+            unsafe { self.ring.submitter().register_buffers_update(u32::from(at), &[vector], None) };
+        updated.map(|_| ()).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
     }
 
     /// Takes a part out of the table; whether the system lets go of it.
@@ -261,9 +265,11 @@ impl Ring {
         if self.ring.submission().is_full() && self.enter().is_err() {
             return false;
         }
-        // SAFETY: the entries made in this module name descriptors or places of the ring's table, and memory that is owned
-        // by an operation in `flights` (boxed, so it does not move with it) until the completion is taken; nothing is freed
-        // earlier, also when the ring is dropped.
+        // SAFETY: the entries made in this module name descriptors or places of the ring's tables, and memory that is owned
+        // by an operation in `flights` (boxed, so it does not move with it) until the completion is taken. That of a send
+        // without a copy has two: between the first and the second its batch is owned by `loans`, at the place that the entry's
+        // user data names, or still by `flights` if the first is withheld. Nothing is freed earlier, also when the ring is
+        // dropped, which keeps both for good if it cannot wait for the completions.
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 }
@@ -367,9 +373,10 @@ impl Driver for Ring {
     }
 
     fn deregister(&mut self, key: LocalKey) {
-        while let Some(at) = self.pinned.of(key) {
+        self.pinned.leave(key);
+        while let Some(at) = self.pinned.leaving() {
             if !self.unregister(at) {
-                debug_assert!(false, "the place is in the table");
+                // It is tried again with the next region.
                 return;
             }
             self.pinned.clear(at);
@@ -475,7 +482,7 @@ impl Drop for Ring {
             }
         }
         if self.enabled && self.in_flight > 0 {
-            // The kernel may still read or write this memory: keep it for good.
+            // The kernel may still read or write what is in flight or lent: keep it for good.
             #[expect(clippy::mem_forget, reason = "freeing it would be a use after free by the kernel")]
             core::mem::forget((
                 core::mem::take(&mut self.flights),

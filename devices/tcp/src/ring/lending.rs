@@ -54,11 +54,25 @@ impl Ring {
         match self.pinned.find(span)? {
             Place::Registered(at) => Some(at),
             Place::Free(at, part) => {
-                let taken = self.register(at, &part);
-                self.pinned.put(at, part, taken);
-                taken.then_some(at)
+                let registered = self.register(at, &part);
+                self.pinned.put(at, part, registered);
+                registered.is_ok().then_some(at)
             }
         }
+    }
+
+    /// Empties the table of registered buffers for good; whether that leaves less pinned. Sends that name it and were not handed
+    /// over yet are refused, and made with a copy.
+    fn stop_pinning(&mut self) -> bool {
+        if self.pinned.bytes == 0 {
+            return false;
+        }
+        self.calls += 1;
+        let emptied = self.ring.submitter().unregister_buffers().is_ok();
+        if emptied {
+            self.pinned.close();
+        }
+        emptied
     }
 
     /// The first answer to a send without a copy; a second one follows if there is `more`.
@@ -96,7 +110,12 @@ impl Ring {
         let operation = self.flights.get_mut(slot(queue_pair, SEND)).and_then(Option::take);
         let Some(Operation::Lend(mut batch, _)) = operation else { return Event::Other };
         self.in_flight -= 1;
-        let result = self.loans.refused(queue_pair, result);
+        let result = if result == -libc::ENOMEM && self.stop_pinning() {
+            // What this user may lock is left for sends from now on, also for this one.
+            -libc::EAGAIN
+        } else {
+            self.loans.refused(queue_pair, result)
+        };
         if lent.is_none() {
             batch.advance(u64::try_from(result).unwrap_or(0));
         }

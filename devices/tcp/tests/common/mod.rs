@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use ringway_sim::conformance::{Harness, Side};
+use ringway_sim::conformance::{Fixture, Harness, Side};
 use ringway_tcp::{
     PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, TcpError, ZeroCopy, parse_preface,
 };
@@ -123,4 +123,16 @@ impl<const LEFT: usize, const RIGHT: usize> Harness for Loopback<LEFT, RIGHT> {
         let queue_pair = device.create_queue_pair(config).unwrap();
         device.endpoint(queue_pair).unwrap()
     }
+}
+
+/// What the device that connects has counted under this name.
+#[allow(dead_code, reason = "not every test asks")]
+pub(crate) fn counter<H: Harness<Device = TcpDevice>>(fixture: &mut Fixture<H>, of: &str) -> u64 {
+    let mut found = 0;
+    fixture.device(Side::Left).for_each_counter(&mut |name, value| {
+        if name == of {
+            found = value;
+        }
+    });
+    found
 }
