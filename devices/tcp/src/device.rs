@@ -477,7 +477,7 @@ impl Drop for TcpDevice {
         for pair in self.slots.iter().filter_map(|slot| slot.pair.as_ref()) {
             if let Some(socket) = &pair.socket {
                 let _ = rustix::net::shutdown(socket, Shutdown::Both);
-                self.shared.driver.cancel(socket, pair.number.0);
+                self.shared.driver.disconnect(socket, pair.number.0);
             }
         }
     }

@@ -114,6 +114,9 @@ pub(crate) trait Driver: Debug + Send {
     /// Gives up what a queue pair has under way on its socket, which is shut down; it comes back as usual.
     fn cancel(&mut self, socket: &OwnedFd, queue_pair: u32);
 
+    /// Has the kernel drop what it has of a queue pair to be sent, if it reads that from where it lies. The socket is shut down.
+    fn disconnect(&mut self, _socket: &OwnedFd, _queue_pair: u32) {}
+
     /// Lets go of a queue pair's socket. Nothing is under way on it.
     fn forget(&mut self, queue_pair: u32);
 

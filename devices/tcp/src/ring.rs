@@ -344,11 +344,7 @@ impl Driver for Ring {
 
     fn cancel(&mut self, socket: &OwnedFd, queue_pair: u32) {
         self.direct.cancel(queue_pair);
-        if self.loans.has(queue_pair) {
-            // What a shut down socket has not sent yet it still sends, which may take a peer that acknowledges nothing many
-            // minutes. This drops it.
-            let _ = rustix::net::connect_unspec(socket);
-        }
+        self.disconnect(socket, queue_pair);
         for kind in 0..KINDS {
             let kind = match self.flights.get(slot(queue_pair, kind)) {
                 Some(Some(Operation::Lend(_, place))) => LOANS + place,
@@ -357,6 +353,14 @@ impl Driver for Ring {
             };
             let entry = opcode::AsyncCancel::new(user_data(queue_pair, kind)).build().user_data(CANCEL);
             self.push(&entry);
+        }
+    }
+
+    fn disconnect(&mut self, socket: &OwnedFd, queue_pair: u32) {
+        if self.loans.has(queue_pair) {
+            // What a shut down socket has not sent yet it still sends, which may take a peer that acknowledges nothing many
+            // minutes. This drops it.
+            let _ = rustix::net::connect_unspec(socket);
         }
     }
 
