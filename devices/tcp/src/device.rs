@@ -53,7 +53,7 @@ pub struct TcpConfig {
     /// (`SO_BUSY_POLL`); 0 to leave that to interrupts. A spinning caller polls it once in each try. Needs a card whose
     /// driver can be polled, which virtual ones and loopback cannot, and CAP_NET_ADMIN.
     pub busy_poll_us: u32,
-    /// Whether io_uring sends payload from where it lies.
+    /// Whether io_uring sends payload from where it lies. Of no account to epoll, which always has it copied.
     pub zero_copy: ZeroCopy,
     /// How long a refusal may take to reach the peer before the connection is cut, in nanoseconds.
     pub linger_ns: u64,

@@ -10,8 +10,9 @@
 //! # Where it pays
 //! Pinning memory, and the second answer, cost as much as a copy of some kilobytes; sends of [`LONG`] bytes and more can gain
 //! where the network card reads the memory itself. The kernel says of every such send whether it has copied after all, which
-//! it has to wherever packets stay on the host, over loopback and virtual links, or somebody records them. That costs more
-//! than an ordinary send, so a connection on which it was copied has it tried again only now and then.
+//! it has to wherever packets stay on the host, over loopback and most virtual links, or somebody records them (a veth pair
+//! whose receiver has an XDP program makes copies of its own, of which the kernel does not speak). That costs more than an
+//! ordinary send, so a connection on which it was copied has it tried again only now and then.
 
 use crate::buffers::SendBatch;
 
