@@ -61,7 +61,7 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { chunk_bytes: 512 << 10, direct_max_bytes: 128 << 10, depth: 4, pack_max_bytes: 64 << 10 }
+        Self { chunk_bytes: 512 << 10, direct_max_bytes: 128 << 10, depth: 4, pack_max_bytes: 32 << 10 }
     }
 }
 

@@ -128,12 +128,12 @@ fn rings_move_the_least_there_can_be() {
     assert_eq!((stats.messages, stats.message_bytes), (12, 12 * 1024));
 }
 
-/// Blocks of 64 KiB of a pair of nodes are one message, but where there are more nodes each would need scratch memory.
+/// Blocks of 32 KiB of a pair of nodes are one message, but where there are more nodes each would need scratch memory.
 #[test]
 fn longer_blocks_travel_together_between_two_nodes() {
     for (operation, single) in [(Operation::AllToAll, 24), (Operation::AllGather, 12)] {
         for (layout, messages) in [(&[0, 0, 1, 1][..], 2), (&[0, 0, 1, 1, 2, 2], single)] {
-            let scenario = scenario(operation, layout, 4, 16 << 10, 0, |_| false);
+            let scenario = scenario(operation, layout, 4, 8 << 10, 0, |_| false);
             let stats = verify(&scenario, Some(Algorithm::Direct), &Tuning::default()).unwrap();
             assert_eq!(stats.messages, messages, "{operation}");
         }
