@@ -126,7 +126,7 @@ pub struct PerfArgs {
     /// with how much slower the slowest is.
     #[arg(long, value_name = "LIST", value_parser = parse_offsets, action = ArgAction::Set, conflicts_with = "blocking")]
     offsets: Option<Offsets>,
-    /// Keep every rank on one processor: rank 0 on the first, rank 1 on the next.
+    /// Keep every rank on one processor: rank 0 on the first, rank 1 on the next; several nodes divide the processors.
     #[arg(long)]
     pin: bool,
     /// Measure how much of an operation's time is hidden behind computation instead [allreduce only; default size: 16M]: the

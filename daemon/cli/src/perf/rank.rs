@@ -20,7 +20,7 @@ use super::{
     spec::{Measured, Mode, Spec},
     tenants,
 };
-use crate::output;
+use crate::{local::launch::node_of, output};
 
 /// The hidden first argument under which this program is a rank; the second is what to measure, as JSON.
 pub const RANK: &str = "internal-perf-rank";
@@ -60,7 +60,9 @@ pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
     }
     let processors = place::processors();
     if spec.pin {
-        place::pin(world.rank() as usize, &processors);
+        let (rank, ranks) = (world.rank() as usize, world.size() as usize);
+        let node = node_of(rank, ranks, spec.nodes);
+        place::pin(rank, place::of_node(&processors, node, spec.nodes));
     }
     let bench = Bench { spec: &spec, world: &world, arena: &arena, floor, processors };
     for point in bench.points() {
