@@ -249,8 +249,8 @@ fn daemons_and_clients_count_the_system_calls_that_strace_sees() {
     assert_counted("client", client.0, client.1 - idle_client.1);
 }
 
-#[test]
-fn processor_time_is_what_getrusage_has() {
+/// Processor time in seconds that both ends report of so many messages, and that getrusage(2) has of their processes.
+fn processor_time(messages: u64) -> [(f64, f64); 2] {
     let folder = Folder::new();
     let files = ["0", "1"].map(|name| folder.join(name));
     // A shell waits for the end, and has what getrusage(2) says of it.
@@ -259,13 +259,27 @@ fn processor_time_is_what_getrusage_has() {
         ["bash", "-c", &script, "bash"].map(str::to_owned).to_vec()
     });
     let mut ends = Ends::open(&device("sockets"), &timed);
-    let spent = ends.run("latency", "spin", 400_000);
+    let spent = ends.run("latency", "spin", messages);
     ends.end();
-    for (spent, file) in spent.iter().zip(&files) {
-        let reported = number(&spent["cpu_ns"]) as f64 / 1e9;
-        let text = std::fs::read_to_string(file).expect("what the shell wrote");
-        let used: f64 = text.split_whitespace().map(|s| s.parse::<f64>().expect("seconds")).sum();
-        eprintln!("{reported:.3} s of processor time reported, {used:.3} s by getrusage");
-        assert!(used > 0.2 && reported <= used + 0.002 && reported > 0.95 * used, "{reported} s, {used} s");
+    [0, 1].map(|end| {
+        let text = std::fs::read_to_string(&files[end]).expect("what the shell wrote");
+        let used = text.split_whitespace().map(|s| s.parse::<f64>().expect("seconds")).sum();
+        (number(&spent[end]["cpu_ns"]) as f64 / 1e9, used)
+    })
+}
+
+#[test]
+fn processor_time_is_what_getrusage_has() {
+    // An end that waits for the other to begin spins for nothing, for long where others want the processors: then again.
+    for attempt in 1.. {
+        let times = processor_time(400_000);
+        eprintln!("seconds of processor time reported, and by getrusage: {times:?}");
+        for (reported, used) in times {
+            assert!(used > 0.2 && reported <= used + 0.002, "{reported} s, {used} s");
+        }
+        if times.iter().all(|(reported, used)| *reported > 0.95 * used) {
+            break;
+        }
+        assert!(attempt < 5, "{times:?}");
     }
 }
