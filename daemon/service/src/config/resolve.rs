@@ -47,7 +47,7 @@ impl Settings {
             fault: None,
             pcap: None,
             peer_timeout_ms: Some(1000),
-            workspace_mib: Some(20),
+            workspace_mib: Some(16),
             late_after_s: Some(5),
             idle_exit_s: Some(0),
             log_level: text("info"),
