@@ -3,7 +3,7 @@
 use core::num::NonZero;
 use std::{hint, thread};
 
-use ringway_cell::{Awaited, Courtesy, monotonic_ns};
+use ringway_cell::{Awaited, Courtesy, TAKEN_NS, monotonic_ns};
 use ringway_mem::calls;
 use rustix::thread::sched_getaffinity;
 
@@ -13,8 +13,6 @@ const SPIN_POLLS: u32 = 200;
 const POLLS_BETWEEN: u32 = 32;
 /// Polls between two hand-overs while a payload may be on its way: about as long as 64 KiB take.
 const POLLS_OF_COPY: u32 = 128;
-/// A hand-over that takes longer than this went to somebody: the call of the kernel alone takes a third of it.
-const TAKEN_NS: u64 = 1_000;
 /// Fruitless hand-overs after which the processor counts as ours again.
 const CROWDED: u8 = 16;
 

@@ -8,13 +8,10 @@
 
 use std::time::Duration;
 
+use ringway_cell::{KEPT_NS, TAKEN_NS};
 use ringway_mem::calls;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-/// A hand-over that takes longer went to somebody: the call of the kernel alone takes a third of it.
-const TAKEN_NS: u64 = 1_000;
-/// One that takes longer than this went to somebody who computes, and gives nothing back until the kernel takes it.
-const KEPT_NS: u64 = 500_000;
 /// Hand-overs to nobody after which the CPU counts as ours again.
 const SHARED: u8 = 4;
 /// How often it is looked who is here, and which CPUs the clients wait on.
