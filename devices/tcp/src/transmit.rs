@@ -15,7 +15,6 @@ pub(crate) fn transmit(pair: &mut QueuePair, shared: &mut Shared) {
     }
     let Some(mut batch) = pair.batch.take() else { return };
     if batch.is_empty() && pair.phase != Phase::Connecting {
-        batch.clear();
         batch.first_request = pair.built;
         build(pair, shared, &mut batch);
     }

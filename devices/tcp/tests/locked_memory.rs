@@ -5,9 +5,9 @@
 
 mod common;
 
-use common::{IO_URING, Loopback, ZERO_COPY, counter};
-use ringway_sim::conformance::{Fixture, Side, pattern, request};
-use ringway_verbs::{Access, Operation, Status};
+use common::{IO_URING, Loopback, ZERO_COPY, counter, write_and_check};
+use ringway_sim::conformance::{Fixture, Side};
+use ringway_verbs::Access;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
@@ -30,15 +30,8 @@ fn limit(bytes: u64) {
 fn what_is_pinned_gives_way_to_sends() {
     obey_the_limit();
     let (mut fixture, pair) = Fixture::<Loopback<ZERO_COPY, IO_URING>>::connected();
-    let [from, to] = Side::BOTH.map(|side| fixture.memory(side, LENGTH as usize, Access::ALL));
-    let write = |fixture: &mut Fixture<_>, round| {
-        let bytes = pattern(round, LENGTH);
-        from.put(0, &bytes);
-        let operation = Operation::Write { remote: to.remote(0) };
-        fixture.send(Side::Left, pair[0], &request(round, operation, &[from.slice(0, LENGTH)]));
-        fixture.expect(Side::Left, round, Status::Success);
-        assert!(to.get(0, LENGTH) == bytes, "other bytes in round {round}");
-    };
+    let memory = Side::BOTH.map(|side| fixture.memory(side, LENGTH as usize, Access::ALL));
+    let write = |fixture: &mut Fixture<_>, round| write_and_check(fixture, pair[0], &memory, (round, LENGTH));
     write(&mut fixture, 0);
     let pinned = counter(&mut fixture, "bytes_pinned");
     if pinned == 0 {

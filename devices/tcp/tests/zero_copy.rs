@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{IO_URING, Loopback, ZERO_COPY, counter};
-use ringway_sim::conformance::{Fixture, Side, pattern, request};
+use common::{IO_URING, Loopback, ZERO_COPY, counter, write_and_check};
+use ringway_sim::conformance::{Fixture, Side, request};
 use ringway_verbs::{Access, Device, Operation, Status};
 
 /// So much that pieces of a message lie in several parts of what is pinned.
@@ -13,14 +13,9 @@ const LENGTH: u64 = 40 << 20;
 #[test]
 fn what_is_sent_out_of_pinned_memory_arrives_and_is_unpinned_with_its_region() {
     let (mut fixture, pair) = Fixture::<Loopback<ZERO_COPY, IO_URING>>::connected();
-    let [from, to] = Side::BOTH.map(|side| fixture.memory(side, LENGTH as usize, Access::ALL));
+    let memory = Side::BOTH.map(|side| fixture.memory(side, LENGTH as usize, Access::ALL));
     for round in 0..2 {
-        let bytes = pattern(round, LENGTH);
-        from.put(0, &bytes);
-        let write = Operation::Write { remote: to.remote(0) };
-        fixture.send(Side::Left, pair[0], &request(round, write, &[from.slice(0, LENGTH)]));
-        fixture.expect(Side::Left, round, Status::Success);
-        assert!(to.get(0, LENGTH) == bytes, "other bytes in round {round}");
+        write_and_check(&mut fixture, pair[0], &memory, (round, LENGTH));
     }
     // Where no memory may be locked, or an old kernel would not unpin it in time, it goes without.
     let pinned = counter(&mut fixture, "bytes_pinned");
@@ -29,7 +24,7 @@ fn what_is_sent_out_of_pinned_memory_arrives_and_is_unpinned_with_its_region() {
     }
     let refused = counter(&mut fixture, "pinning_refused");
     assert!(pinned == 0 || pinned == LENGTH || refused > 0, "{pinned} bytes");
-    fixture.device(Side::Left).deregister(from.keys.local).expect("nobody uses it");
+    fixture.device(Side::Left).deregister(memory[0].keys.local).expect("nobody uses it");
     assert_eq!(counter(&mut fixture, "bytes_pinned"), 0);
 }
 

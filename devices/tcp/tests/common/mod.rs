@@ -6,11 +6,11 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use ringway_sim::conformance::{Fixture, Harness, Side};
+use ringway_sim::conformance::{Fixture, Harness, Memory, Side, pattern, request};
 use ringway_tcp::{
     PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, TcpError, ZeroCopy, parse_preface,
 };
-use ringway_verbs::{Device, Endpoint, QueuePairConfig, Time};
+use ringway_verbs::{Device, Endpoint, Operation, QueuePairConfig, QueuePairNumber, Status, Time};
 
 /// A stuck test ends after this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -135,4 +135,20 @@ pub(crate) fn counter<H: Harness<Device = TcpDevice>>(fixture: &mut Fixture<H>, 
         }
     });
     found
+}
+
+/// Writes other bytes in every round, and checks that they arrive.
+#[allow(dead_code, reason = "not every test writes")]
+pub(crate) fn write_and_check<H: Harness<Device = TcpDevice>>(
+    fixture: &mut Fixture<H>,
+    left: QueuePairNumber,
+    [from, to]: &[Memory; 2],
+    (round, length): (u64, u64),
+) {
+    let bytes = pattern(round, length);
+    from.put(0, &bytes);
+    let write = Operation::Write { remote: to.remote(0) };
+    fixture.send(Side::Left, left, &request(round, write, &[from.slice(0, length)]));
+    fixture.expect(Side::Left, round, Status::Success);
+    assert!(to.get(0, length) == bytes, "other bytes in round {round}");
 }
