@@ -172,7 +172,7 @@ pub fn perftest(args: &PerftestArgs) -> Result<ExitCode, String> {
     };
     let channel = channel.map_err(|error| error.to_string())?;
     let own = channel.local_address().map_err(|error| error.to_string())?;
-    let (link, described) = given.map_or_else(|| args.link(own.ip()), Ok)?;
+    let (link, described) = given.map_or_else(|| args.link(own), Ok)?;
     let latency = options.test.latency;
     let report = ringway_perftest::run(options, channel, link).map_err(|error| error.to_string())?;
     if args.json {

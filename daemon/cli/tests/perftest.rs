@@ -116,6 +116,17 @@ fn nothing_is_wrong_when_packets_are_lost_and_damaged() {
 }
 
 #[test]
+fn addresses_of_two_kinds_are_said() {
+    let ([here, _], port) = place();
+    let server = side("send-lat", &here, port, &[]).spawn().unwrap();
+    let client = side("send-lat", "::1", port, &[]).arg(&here).output().unwrap();
+    for (output, local) in [(server.wait_with_output().unwrap(), here.as_str()), (client, "::1")] {
+        let said = text(&output);
+        assert!(!output.status.success() && said.contains(&format!("this side at {local}")), "{said}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_together_is_said() {
     for (test, server, client, said) in [
         ("send-lat", &["-s", "100", "-n", "5"][..], &["-s", "101", "-n", "5"][..], "-s"),

@@ -1,7 +1,7 @@
 //! The other side of `interop/verbs_peer.c`: see there. Everything that perftest cannot be asked for, with all bytes checked.
 //!
-//! `verbs_peer PEER PORT MTU ROUNDS FIRST_PSN here|there udp|xdp`: whose WRITE is refused at the end (`here` is the peer's),
-//! and what carries the packets.
+//! `verbs_peer PEER PORT MTU ROUNDS FIRST_PSN here|there udp|xdp ADDRESS`: whose WRITE is refused at the end (`here` is the
+//! peer's), what carries the packets, and where they come from.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test at the terminal")]
 
@@ -282,8 +282,7 @@ fn link(name: &str, address: IpAddr) -> Box<dyn Link> {
     }
 }
 
-fn connect(stream: &mut TcpStream, mtu: PathMtu, first_psn: u32, link_name: &str) -> Side {
-    let link = link(link_name, stream.local_addr().unwrap().ip());
+fn connect(stream: &mut TcpStream, mtu: PathMtu, first_psn: u32, link: Box<dyn Link>) -> Side {
     let config =
         RoceConfig { mtu_max: mtu, first_psn: Some(Psn::new(first_psn)), ..RoceConfig::new("roce-udp") };
     let mut device = RoceDevice::new(link, config).unwrap();
@@ -306,9 +305,10 @@ fn connect(stream: &mut TcpStream, mtu: PathMtu, first_psn: u32, link_name: &str
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [peer, port, mtu, rounds, first_psn, refused, link] = arguments.as_slice() else {
-        panic!("verbs_peer PEER PORT MTU ROUNDS FIRST_PSN here|there udp|xdp");
+    let [peer, port, mtu, rounds, first_psn, refused, link_name, address] = arguments.as_slice() else {
+        panic!("verbs_peer PEER PORT MTU ROUNDS FIRST_PSN here|there udp|xdp ADDRESS");
     };
+    let link = link(link_name, address.parse().unwrap());
     let mtu = PathMtu::from_bytes(mtu.parse().unwrap()).unwrap();
     let rounds = rounds.parse().unwrap();
     let port: u16 = port.parse().unwrap();

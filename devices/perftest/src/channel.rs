@@ -1,7 +1,11 @@
 //! The TCP connection over which both sides tell each other what the queue pairs need, and wait for each other. It is
 //! what perftest's programs have: turns of fixed length, the client's first.
 
-use core::{net::SocketAddr, str, time::Duration};
+use core::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str,
+    time::Duration,
+};
 use std::{
     io::{self, Read as _, Write as _},
     net::{TcpListener, TcpStream, ToSocketAddrs as _},
@@ -126,7 +130,10 @@ pub struct Channel {
 /// When nobody comes, or the port is taken.
 pub fn accept(port: u16) -> Result<Channel, ChannelError> {
     let failed = |error| ChannelError::Connect { what: format!("cannot wait on TCP port {port}"), error };
-    let (stream, _) = TcpListener::bind(("0.0.0.0", port)).and_then(|it| it.accept()).map_err(failed)?;
+    // A socket of IPv6 takes both, where the host has it.
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)));
+    let (stream, _) = listener.and_then(|listener| listener.accept()).map_err(failed)?;
     Channel::over(stream, Side::Server)
 }
 
@@ -175,9 +182,11 @@ impl Channel {
     ///
     /// # Errors
     /// When the connection is gone.
-    pub fn local_address(&self) -> Result<SocketAddr, ChannelError> {
+    pub fn local_address(&self) -> Result<IpAddr, ChannelError> {
         let awaited = "anything";
-        self.stream.local_addr().map_err(|error| ChannelError::Broken { awaited, error })
+        let address = self.stream.local_addr().map_err(|error| ChannelError::Broken { awaited, error })?;
+        // Where a socket of IPv6 took a connection over IPv4, it says so in its own way.
+        Ok(address.ip().to_canonical())
     }
 
     /// A turn of each side, of one length. While this side waits it calls `meanwhile`.

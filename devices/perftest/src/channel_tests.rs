@@ -109,3 +109,16 @@ fn who_hangs_up_is_missed() {
         channel.done(Duration::from_secs(20), &mut || {});
     });
 }
+
+#[test]
+fn peers_are_waited_for_over_ipv4_and_ipv6() {
+    for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+        let free = TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port();
+        thread::scope(|scope| {
+            let server = scope.spawn(move || accept(free).unwrap());
+            let client = connect(&address.to_string(), free).unwrap();
+            assert_eq!(client.local_address().unwrap(), address);
+            assert_eq!(server.join().unwrap().local_address().unwrap(), address);
+        });
+    }
+}

@@ -1,5 +1,7 @@
 //! Why a test ended before its end.
 
+use core::net::IpAddr;
+
 use ringway_mem::MapError;
 use ringway_roce::RoceError;
 use ringway_verbs::{ConnectError, PostError, QueuePairError, RegisterError, Status};
@@ -26,6 +28,17 @@ pub enum Failure {
     /// The queue pair cannot be connected.
     #[error("the peer's queue pair cannot be connected to: {0}")]
     Connect(#[from] ConnectError),
+    /// One side's packets go over IPv4, the other's over IPv6.
+    #[error(
+        "the peer sends and takes packets at {peer}, this side at {local}: give this side an address of the peer's kind \
+         (-x ADDRESS), or the peer the gid of one of this side's (-x INDEX)"
+    )]
+    Family {
+        /// The peer's address.
+        peer: IpAddr,
+        /// This side's.
+        local: IpAddr,
+    },
     /// A request failed.
     #[error(
         "queue pair {index}: a request ended with {status:?} after {done} of {expected} messages: {reason} \

@@ -220,8 +220,11 @@ impl Session {
             self.turn(0, false)?;
         }
         self.turns()?;
-        for Connection { number, theirs, .. } in &self.connections {
+        for Connection { number, mine, theirs } in &self.connections {
             let Keys { reads, number: queue_pair, psn, host, .. } = *theirs;
+            if host.is_ipv4() != mine.host.is_ipv4() {
+                return Err(Failure::Family { peer: host, local: mine.host });
+            }
             let peer = RoceEndpoint::plain(host, queue_pair, psn.value(), agreement.mtu, reads);
             let peer = peer.ok_or(ConnectError::ForeignEndpoint)?.encode();
             self.device.connect(*number, &peer, Role::Active)?;
