@@ -162,6 +162,21 @@ impl Side {
         self.receives.0 += u64::from(self.queue_pair.post_receive(&request).is_ok());
     }
 
+    /// The application moves it to another state, or it sends.
+    fn step(&mut self, which: u8) {
+        match which {
+            0 => self.queue_pair.modify(&Transition::Error).expect("it can always be failed"),
+            1 => self.may_be_refused(&Transition::Drain, State::ReadyToSend),
+            2 => self.may_be_refused(&Transition::Resume(None), State::SendQueueDrain),
+            _ => self.transmit(),
+        }
+    }
+
+    fn may_be_refused(&mut self, step: &Transition, from: State) {
+        let possible = self.queue_pair.state() == from;
+        assert_eq!(self.queue_pair.modify(step).is_ok(), possible, "{step:?}");
+    }
+
     fn take(&mut self, packet: &Packet<'_>, congested: bool) {
         self.queue_pair.handle_packet(Time(self.now), packet, congested, &mut self.memory);
     }
@@ -170,6 +185,7 @@ impl Side {
     fn transmit(&mut self) {
         let flow = flow();
         let mut frame = [0; TRANSPORT_LENGTH_MAX];
+        let drained = self.queue_pair.is_drained();
         for _ in 0..PACKETS_MAX {
             let now = Time(self.now);
             let sent = self.queue_pair.poll_transmit(now, &self.memory, &flow, |_| 0, &mut frame);
@@ -178,6 +194,7 @@ impl Side {
             let packet = Packet::parse(frame.get(..length).expect("inside"), check).expect("a packet");
             assert!(packet.header.opcode().allows_payload(packet.payload.len(), self.mtu), "{packet:?}");
             assert_eq!(packet.bth.destination.number(), PEER);
+            assert!(!drained || !packet.header.opcode().is_request(), "{packet:?} after it was drained");
         }
         unreachable!("it never stops sending");
     }
@@ -302,10 +319,7 @@ pub fn queue_pair(bytes: &[u8]) {
             12 => side.transmit(),
             13 => side.complete(),
             14 => side.wait(reader.u8()),
-            _ if reader.u8() == 0 => {
-                side.queue_pair.modify(&Transition::Error).expect("it can always be failed");
-            }
-            _ => side.transmit(),
+            _ => side.step(reader.u8()),
         }
     }
     side.queue_pair.modify(&Transition::Error).expect("it can always be failed");
@@ -364,5 +378,13 @@ pub fn queue_pair_samples() -> Vec<Vec<u8>> {
     }
     samples.push([&[8][..], &[8, 0, 0, 9, 0, 1, 12], &[14, 1, 12].repeat(6), &[13]].concat());
     samples.push(vec![1, 15, 0, 8, 0, 0, 1, 1, 1, 11, 3, 13]);
+    // Drained before, while and after something is sent, and resumed.
+    for modes in [0, 1] {
+        let sends = [8, 0, 0, 30, 5, 1, 12];
+        let answer = step(Opcode::Acknowledge, 0, 0, 0x1f, 0, 0);
+        let steps: [&[u8]; 8] =
+            [&[15, 1], &sends, &[15, 2, 12, 15, 1], &sends, &answer, &[12, 15, 2, 12], &answer, &[13]];
+        samples.push([&[modes][..], &steps.concat()].concat());
+    }
     samples
 }

@@ -19,8 +19,23 @@ pub enum State {
     ReadyToReceive,
     /// Both directions work.
     ReadyToSend,
+    /// As [`State::ReadyToSend`], but no request begins that had not begun before: those that had end, others wait. It is
+    /// drained when they have ([`QueuePair::is_drained`](crate::QueuePair::is_drained)).
+    SendQueueDrain,
     /// Failed: everything posted is flushed.
     Error,
+}
+
+impl State {
+    /// Whether requests of this side are under way.
+    pub(crate) const fn sends(self) -> bool {
+        matches!(self, Self::ReadyToSend | Self::SendQueueDrain)
+    }
+
+    /// Whether requests of the peer are executed.
+    pub(crate) const fn receives(self) -> bool {
+        matches!(self, Self::ReadyToReceive) || self.sends()
+    }
 }
 
 /// What a queue pair has room for. Everything is allocated when it is made.
@@ -93,6 +108,15 @@ pub struct SendAttributes {
     pub line_rate: u64,
 }
 
+/// What may change while it works, and when it goes on after it was drained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Adjustment {
+    /// As [`Initialization::access`].
+    pub access: Access,
+    /// As [`ReceiveAttributes::min_rnr_timer`].
+    pub min_rnr_timer: RnrTimer,
+}
+
 /// How often to try again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retries {
@@ -120,12 +144,11 @@ pub enum Transition {
     /// RTR to RTS.
     ReadyToSend(SendAttributes),
     /// What may change while it works (RTS to RTS).
-    Adjust {
-        /// As [`Initialization::access`].
-        access: Access,
-        /// As [`ReceiveAttributes::min_rnr_timer`].
-        min_rnr_timer: RnrTimer,
-    },
+    Adjust(Adjustment),
+    /// RTS to SQD: nothing new begins.
+    Drain,
+    /// SQD to RTS, drained or not: what was posted meanwhile begins. The same may change as while it works.
+    Resume(Option<Adjustment>),
     /// Any state to ERR: flushes.
     Error,
     /// Any state to RESET: forgets everything, completions included.

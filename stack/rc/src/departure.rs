@@ -78,7 +78,7 @@ impl QueuePair {
         loop {
             let yields = self.responder.responses.yields(now, acknowledge);
             let response = self.responder.responses.front().filter(|_| !yields);
-            let sends = self.state == State::ReadyToSend;
+            let sends = self.state.sends();
             let request = if sends { self.requester.next_packet(self.mtu) } else { None };
             let is_read = response.is_some_and(|response| response.is_read());
             // Acknowledgements are short and wanted; READ responses and requests take turns, at the rate.
@@ -107,7 +107,7 @@ impl QueuePair {
 
     /// Whether a request could go out now.
     fn has_request(&mut self, now: Time) -> bool {
-        let sends = self.state == State::ReadyToSend && self.requester.has_more(self.mtu);
+        let sends = self.state.sends() && self.requester.has_more(self.mtu);
         sends && self.rate.held_until(now).is_none()
     }
 

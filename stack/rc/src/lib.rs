@@ -63,8 +63,8 @@ mod selective;
 mod timer;
 
 pub use attributes::{
-    AttributeError, Configuration, Initialization, ReceiveAttributes, Retries, SendAttributes, State,
-    Transition,
+    Adjustment, AttributeError, Configuration, Initialization, ReceiveAttributes, Retries, SendAttributes,
+    State, Transition,
 };
 pub use counters::Counters;
 pub use departure::{Departure, NotWritten};

@@ -14,6 +14,8 @@ pub enum Mutation {
     CompleteWithoutResponse,
     /// Flushing begins with the newest request.
     FlushBackwards,
+    /// The requester begins requests although its send queue is to be drained.
+    BeginWhileDrained,
 }
 
 /// The rule that is broken, if one is. Without the feature there never is, and asking costs nothing.

@@ -84,6 +84,12 @@ impl QueuePair {
         self.state
     }
 
+    /// Whether it is in [`State::SendQueueDrain`] and everything that had begun has ended, so that nothing is outstanding.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.state == State::SendQueueDrain && self.requester.is_drained()
+    }
+
     /// Why it is in [`State::Error`].
     #[must_use]
     pub const fn failure(&self) -> Option<Failure> {
@@ -125,10 +131,20 @@ impl QueuePair {
                 self.requester.start(attributes, self.selective);
                 self.state = State::ReadyToSend;
             }
-            Transition::Adjust { access, min_rnr_timer } => {
+            Transition::Adjust(adjustment) => {
                 self.expect(State::ReadyToSend)?;
-                self.responder.permit(*access);
-                self.responder.set_rnr_timer(*min_rnr_timer);
+                self.responder.adjust(adjustment);
+            }
+            Transition::Drain => {
+                self.expect(State::ReadyToSend)?;
+                self.requester.drain();
+                self.state = State::SendQueueDrain;
+            }
+            Transition::Resume(adjustment) => {
+                self.expect(State::SendQueueDrain)?;
+                adjustment.iter().for_each(|adjustment| self.responder.adjust(adjustment));
+                self.requester.resume();
+                self.state = State::ReadyToSend;
             }
             Transition::Error => self.fail(Failure::Requested),
             Transition::Reset => {
@@ -162,7 +178,7 @@ impl QueuePair {
         match self.state {
             State::Reset | State::Initialized | State::ReadyToReceive => Err(PostError::WrongState),
             _ if self.is_send_queue_full() => Err(PostError::Full),
-            State::ReadyToSend => self.requester.post(request, self.mtu),
+            State::ReadyToSend | State::SendQueueDrain => self.requester.post(request, self.mtu),
             State::Error => {
                 self.completions.send(request.id, Status::Flushed, request.length());
                 Ok(())
@@ -189,7 +205,7 @@ impl QueuePair {
                 self.completions.receive(request.id, Status::Flushed, kind, 0, None);
                 Ok(())
             }
-            State::Initialized | State::ReadyToReceive | State::ReadyToSend => {
+            State::Initialized | State::ReadyToReceive | State::ReadyToSend | State::SendQueueDrain => {
                 self.responder.post(request);
                 Ok(())
             }
@@ -234,7 +250,7 @@ impl QueuePair {
                 return;
             }
             self.execute(now, packet, congested, memory)
-        } else if opcode.is_response() && self.state == State::ReadyToSend {
+        } else if opcode.is_response() && self.state.sends() {
             self.complete(now, packet, memory)
         } else {
             Ok(())
@@ -247,7 +263,7 @@ impl QueuePair {
     /// Takes note of a request that means nothing here: of a packet whose invariant CRC is right and that came from the
     /// peer's address, but whose opcode nobody offers (IBA volume 1, 9.9.3: an invalid request).
     pub fn handle_unknown_request(&mut self, psn: Psn) {
-        if matches!(self.state, State::ReadyToReceive | State::ReadyToSend)
+        if self.state.receives()
             && let Err(failure) = self.responder.refuse_unknown(psn)
         {
             self.fail(failure);
@@ -342,7 +358,7 @@ impl QueuePair {
     /// When [`QueuePair::handle_timeout`], or [`QueuePair::poll_transmit`], has something to do if nothing arrives and
     /// nothing is posted.
     pub fn next_timeout(&mut self, now: Time) -> Option<Time> {
-        if self.state != State::ReadyToSend {
+        if !self.state.sends() {
             return None;
         }
         let paced = self
@@ -355,7 +371,7 @@ impl QueuePair {
 
     /// Does what is due by now.
     pub fn handle_timeout(&mut self, now: Time) {
-        if self.state == State::ReadyToSend {
+        if self.state.sends() {
             self.counters.timeouts += u64::from(self.requester.is_timed_out(now));
             if let Err(failure) = self.requester.expire(now) {
                 self.fail(failure);

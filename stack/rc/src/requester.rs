@@ -87,6 +87,8 @@ pub(crate) struct Requester {
     rnr_retries: u32,
     /// When to give up waiting for an acknowledgement.
     pub(crate) deadline: Option<Time>,
+    /// No request begins at this PSN, where one would, or later.
+    drained_at: Option<Psn>,
     /// Until when the peer wants no requests.
     pub(crate) held_until: Option<Time>,
     /// The PSN for whose missing response was gone back already.
@@ -119,6 +121,7 @@ impl Requester {
             retries: 0,
             rnr_retries: 0,
             deadline: None,
+            drained_at: None,
             held_until: None,
             gone_back_for: None,
             selective: (window > 0).then(|| Selective::new(window)),
@@ -168,6 +171,28 @@ impl Requester {
         Ok(())
     }
 
+    /// Lets no request begin any more of which nothing has gone out.
+    pub(crate) fn drain(&mut self) {
+        let last = self.queue.iter().find(|posted| !posted.end().is_before(self.highest));
+        let begun = last.filter(|posted| posted.first.is_before(self.highest));
+        self.drained_at = Some(begun.map_or(self.highest, Posted::end));
+    }
+
+    /// Lets requests begin again.
+    pub(crate) const fn resume(&mut self) {
+        self.drained_at = None;
+    }
+
+    /// Whether everything before the first request that may not begin is done.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.drained_at == Some(self.unacknowledged)
+    }
+
+    /// Whether what lies at `next` may not begin.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.drained_at == Some(self.next) && !self.mutation.is(Mutation::BeginWhileDrained)
+    }
+
     /// Whether something could go out but for the rate.
     pub(crate) fn has_more(&self, mtu: PathMtu) -> bool {
         if self.selects() { self.next_selected(mtu).is_some() } else { self.sendable().is_some() }
@@ -175,7 +200,7 @@ impl Requester {
 
     /// The entry that `next` lies in, when one of its packets may go out.
     fn sendable(&self) -> Option<&Posted> {
-        if self.held_until.is_some() {
+        if self.held_until.is_some() || self.holds_back() {
             return None;
         }
         let posted = self.queue.get(self.cursor)?;
@@ -350,7 +375,7 @@ impl Requester {
         self.queue.clear();
         (self.cursor, self.outstanding_reads, self.since_ack_request) = (0, 0, 0);
         (self.retries, self.rnr_retries) = (0, 0);
-        (self.deadline, self.held_until, self.gone_back_for) = (None, None, None);
+        (self.deadline, self.held_until, self.gone_back_for, self.drained_at) = (None, None, None, None);
         if let Some(selective) = &mut self.selective {
             selective.reset();
         }

@@ -6,7 +6,7 @@ use ringway_verbs::{Access, CompletionKind, ReceiveRequest, RemoteKey, Status};
 use ringway_wire::{AtomicEth, Header, NakCode, Packet, PathMtu, Psn, Reth, RnrTimer, Syndrome};
 
 use crate::{
-    AtomicOperation, Failure, Memory, ReceiveAttributes, RemoteAccess,
+    Adjustment, AtomicOperation, Failure, Memory, ReceiveAttributes, RemoteAccess,
     completions::Completions,
     mutation::{Mutated, Mutation},
     responses::{RemoteBytes, Responses},
@@ -84,8 +84,9 @@ impl Responder {
         self.access = access;
     }
 
-    pub(crate) const fn set_rnr_timer(&mut self, timer: RnrTimer) {
-        self.min_rnr_timer = timer;
+    pub(crate) const fn adjust(&mut self, adjustment: &Adjustment) {
+        self.access = adjustment.access;
+        self.min_rnr_timer = adjustment.min_rnr_timer;
     }
 
     /// Whether `completed` further receives, whose completions were not taken, leave no slot.

@@ -2,10 +2,14 @@
 
 mod peer;
 
-use peer::{MTU, SEND_PSN, SEQUENCE, Side, TIMEOUT_NS, places, send_attributes};
-use ringway_rc::{AttributeError, Failure, QueuePair, Retries, SendAttributes, State, Transition};
+use peer::{
+    MTU, RECEIVE_PSN, SEND_PSN, SEQUENCE, Side, TIMEOUT_NS, acknowledgements, places, send_attributes,
+};
+use ringway_rc::{
+    Adjustment, AttributeError, Failure, QueuePair, Retries, SendAttributes, State, Transition,
+};
 use ringway_verbs::{
-    LocalKey, LocalSlice, Operation, PostError, RemoteKey, RemoteSlice, Status, Time, WorkRequest,
+    Access, LocalKey, LocalSlice, Operation, PostError, RemoteKey, RemoteSlice, Status, Time, WorkRequest,
 };
 use ringway_wire::{Aeth, Header, NakCode, Opcode, RnrTimer, Syndrome};
 
@@ -329,7 +333,7 @@ fn memory_that_is_gone_fails_the_request_after_those_before_it() {
 fn notifications_of_congestion_are_sent_and_slow_down() {
     let mut side = Side::new();
     side.take_marked(
-        peer::RECEIVE_PSN,
+        RECEIVE_PSN,
         false,
         Header::WriteOnly(ringway_wire::Reth { address: 0, key: 0, length: 0 }),
         &[],
@@ -423,6 +427,63 @@ fn the_states_follow_one_another() {
     assert_eq!(queue_pair.modify(&initialize), wrong(State::Error, State::Reset));
     assert_eq!(queue_pair.modify(&Transition::Reset), Ok(()));
     assert_eq!(queue_pair.modify(&initialize), Ok(()));
+}
+
+#[test]
+fn what_has_begun_ends_while_the_send_queue_is_drained_and_nothing_begins() {
+    for mode in [Side::new, Side::selective] {
+        let mut side = mode();
+        side.post(0, side.write(), 4 * MTU.bytes() as u64);
+        side.post(1, side.read(), 600);
+        // Two packets of the first request are on their way.
+        assert_eq!([side.sent_one(), side.sent_one()].map(|sent| places(&[sent])), [[0], [1]]);
+        side.queue_pair.modify(&Transition::Drain).unwrap();
+        side.post(2, side.write(), 8);
+        assert_eq!(places(&side.sent()), [2, 3]);
+        // Lost packets go out again.
+        side.wait();
+        assert!(!side.sent().is_empty() && !side.queue_pair.is_drained());
+        side.acknowledge(3, Syndrome::ACK);
+        assert!(side.sent().is_empty() && side.queue_pair.is_drained());
+        assert_eq!(side.outcomes(), [(0, Status::Success)]);
+        assert_eq!(side.queue_pair.next_timeout(Time(side.now)), None, "nothing is outstanding");
+        // The peer is served meanwhile.
+        side.post_receive(9, 64);
+        side.take(0, true, Header::SendOnly, &[1; 64]);
+        assert_eq!(side.outcomes(), [(9, Status::Success)]);
+        side.queue_pair.modify(&Transition::Resume(None)).unwrap();
+        let begun: Vec<u32> = places(&side.sent()).into_iter().filter(|place| *place >= 4).collect();
+        assert_eq!(begun, [4, 7]);
+        assert!(!side.queue_pair.is_drained());
+    }
+}
+
+#[test]
+fn a_send_queue_is_drained_and_resumed_where_it_may_be() {
+    let mut side = Side::new();
+    let wrong = |from, expected| Err(AttributeError::WrongState { from, expected });
+    let (ready, draining) = (State::ReadyToSend, State::SendQueueDrain);
+    let adjustment = Adjustment { access: Access::default(), min_rnr_timer: RnrTimer::at_least(500) };
+    assert_eq!(side.queue_pair.modify(&Transition::Resume(None)), wrong(ready, draining));
+    assert_eq!(side.queue_pair.modify(&Transition::Drain), Ok(()));
+    assert!(side.queue_pair.is_drained(), "nothing has begun");
+    assert_eq!(side.queue_pair.modify(&Transition::Drain), wrong(draining, ready));
+    assert_eq!(side.queue_pair.modify(&Transition::Adjust(adjustment)), wrong(draining, ready));
+    assert_eq!(
+        side.queue_pair.modify(&Transition::ReadyToSend(send_attributes())),
+        wrong(draining, State::ReadyToReceive)
+    );
+    // What it may be given then holds at once.
+    assert_eq!(side.queue_pair.modify(&Transition::Resume(Some(adjustment))), Ok(()));
+    side.take(0, true, Header::SendOnly, &[1; 64]);
+    let said = acknowledgements(&side.sent());
+    assert_eq!(said, [(RECEIVE_PSN, Syndrome::RnrNak(RnrTimer::at_least(500)))]);
+    // What waits is flushed like all else.
+    assert_eq!(side.queue_pair.modify(&Transition::Drain), Ok(()));
+    side.post(3, side.write(), 8);
+    assert_eq!(side.queue_pair.modify(&Transition::Error), Ok(()));
+    assert_eq!(side.outcomes(), [(3, Status::Flushed)]);
+    assert!(!side.queue_pair.is_drained());
 }
 
 #[test]

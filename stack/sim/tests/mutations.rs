@@ -39,6 +39,11 @@ fn completing_without_a_response_is_found() {
 }
 
 #[test]
+fn beginning_while_drained_is_found() {
+    is_found(Mutation::BeginWhileDrained);
+}
+
+#[test]
 fn flushing_backwards_is_found() {
     is_found(Mutation::FlushBackwards);
 }

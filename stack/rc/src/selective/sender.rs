@@ -66,6 +66,9 @@ impl Requester {
         if selective.board.lost() > 0 && (within || selective.probes > 0) {
             return self.lost_packet(selective, mtu);
         }
+        if self.holds_back() {
+            return None;
+        }
         let posted = self.queue.get(self.cursor)?;
         let outstanding = self.next.above(self.unacknowledged);
         let room = self.window().min(selective.board.room()).checked_sub(outstanding)?;

@@ -161,17 +161,23 @@ impl Side {
         self.answer(after, Header::Acknowledge(Aeth { syndrome, msn: 0 }), &[]);
     }
 
+    /// What goes out next, if there is something now.
+    fn next_sent(&mut self) -> Option<Sent> {
+        let (flow, mut frame) = (flow(), [0; TRANSPORT_LENGTH_MAX]);
+        let now = Time(self.now);
+        let length =
+            self.queue_pair.poll_transmit(now, &self.memory, &flow, |length| length as u16, &mut frame)?;
+        Some(read(&frame[..length], &flow, length as u16))
+    }
+
+    /// One packet of those that go out now.
+    pub(crate) fn sent_one(&mut self) -> Sent {
+        self.next_sent().expect("something goes out")
+    }
+
     /// Everything that goes out now.
     pub(crate) fn sent(&mut self) -> Vec<Sent> {
-        let (flow, mut frame) = (flow(), [0; TRANSPORT_LENGTH_MAX]);
-        let mut sent = Vec::new();
-        let now = Time(self.now);
-        while let Some(length) =
-            self.queue_pair.poll_transmit(now, &self.memory, &flow, |length| length as u16, &mut frame)
-        {
-            sent.push(read(&frame[..length], &flow, length as u16));
-        }
-        sent
+        std::iter::from_fn(|| self.next_sent()).collect()
     }
 
     /// What goes out now although this side is at work.

@@ -7,10 +7,12 @@
 //! - the memory that was written, at the end: exactly what the requests make of it in the order of posting, and after a
 //!   failure what some first part of them makes, packet by packet;
 //! - atomics: that each was executed once, by the words that one connection changes and by a counter that all share;
+//! - that nothing begins while a send queue is drained, as each is now and then, and that what had begun is done by then;
 //! - that everything ends.
 #![expect(clippy::indexing_slicing, reason = "a test that leaves its own arrays has failed")]
 
 mod bulk;
+mod draining;
 mod memory;
 mod network;
 mod scenario;

@@ -27,6 +27,8 @@ pub struct Report {
     pub refusals: u64,
     /// Streams that ended because the peer was not heard of any more.
     pub losses: u64,
+    /// Times that a send queue was drained.
+    pub drains: u64,
 }
 
 /// What goes wrong in a world besides what the network does.
@@ -219,6 +221,7 @@ fn finish(
             .check_memory(&windows[index], mtus[index], memory)
             .map_err(|error| format!("end {index}: {error}"))?;
         report.requests += end.stream.posted() as u64;
+        report.drains += end.draining.times;
         match end.stream.failed {
             None => {}
             Some(_) if trouble == Trouble::None => return Err(format!("end {index} failed for no reason")),

@@ -4,8 +4,9 @@
 use ringway_verbs::{
     Completion, LocalKey, LocalSlice, Operation, RemoteKey, RemoteSlice, Status, WorkRequest,
 };
+use ringway_wire::PathMtu;
 
-use super::NodeMemory;
+use super::{NodeMemory, draining::Begun};
 use crate::Random;
 
 /// Bytes of the memory that is WRITTEN and READ.
@@ -126,7 +127,25 @@ impl Stream {
 
     /// All that were posted have completed or were silent.
     pub(crate) fn none_missing(&self) -> bool {
-        self.planned[self.done..].iter().all(|planned| !planned.request.signalled)
+        self.none_missing_before(self.planned.len())
+    }
+
+    /// The same of so many that were posted first.
+    pub(crate) fn none_missing_before(&self, end: usize) -> bool {
+        self.planned.iter().take(end).skip(self.done).all(|planned| !planned.request.signalled)
+    }
+
+    /// Which requests have begun when so many PSNs went out.
+    pub(crate) fn begun(&self, sent: u32, mtu: PathMtu) -> Begun {
+        let mut begun = Begun { requests: 0, packets: 0 };
+        for planned in &self.planned {
+            if begun.packets >= sent {
+                break;
+            }
+            begun.requests += 1;
+            begun.packets += mtu.packets(planned.request.length()) as u32;
+        }
+        begun
     }
 
     /// Bytes the landing memory must have.

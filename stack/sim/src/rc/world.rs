@@ -13,6 +13,7 @@ use ringway_wire::{self as wire, Addresses, Check, DEFAULT_PARTITION, Flow, Pack
 
 use super::{
     InFlight, NodeMemory, PacketNetwork,
+    draining::Draining,
     stream::{MESSAGE_MAX, Stream},
 };
 use crate::Random;
@@ -37,6 +38,7 @@ pub(crate) struct End {
     receives_failed: bool,
     tick: u64,
     random: Random,
+    pub(crate) draining: Draining,
     /// When this end is failed by hand.
     pub(crate) fails_at: Option<u64>,
     failed_at: Option<u64>,
@@ -133,6 +135,7 @@ impl World {
             receives_failed: false,
             tick: 0,
             random,
+            draining: Draining::new(settings.send.send_psn, settings.receive.path_mtu),
             fails_at: None,
             failed_at: None,
         });
@@ -143,7 +146,7 @@ impl World {
     pub(crate) fn run(&mut self, limit_ns: u64) -> Result<(), String> {
         loop {
             for end in 0..self.ends.len() {
-                self.transmit(end);
+                self.transmit(end).map_err(|error| self.at(end, &error))?;
             }
             if (0..self.ends.len()).all(|end| self.ends[end].is_idle(&self.ends[end ^ 1])) {
                 return Ok(());
@@ -170,10 +173,14 @@ impl World {
                     self.fail(end);
                 }
                 if self.ends[end].tick <= self.now {
-                    self.tick(end).map_err(|error| format!("end {end} at {} ns: {error}", self.now))?;
+                    self.tick(end).map_err(|error| self.at(end, &error))?;
                 }
             }
         }
+    }
+
+    fn at(&self, end: usize, error: &str) -> String {
+        format!("end {end} at {} ns: {error}", self.now)
     }
 
     fn describe_standstill(&self) -> String {
@@ -200,14 +207,17 @@ impl World {
         let _ = end.queue_pair.modify(&Transition::Error);
     }
 
-    fn transmit(&mut self, end: usize) {
+    fn transmit(&mut self, end: usize) -> Result<(), String> {
         let to = self.ends[end ^ 1].node;
         let this = &mut self.ends[end];
         let (flow, memory) = (flow(this.node, to), &self.nodes[this.node]);
         let now = Time(self.now);
         while let Some(length) = this.queue_pair.poll_transmit(now, memory, &flow, |_| 0, &mut self.frame) {
-            self.network.send(self.now, this.node, to, &self.frame[..length]);
+            let packet = &self.frame[..length];
+            this.draining.check(packet)?;
+            self.network.send(self.now, this.node, to, packet);
         }
+        Ok(())
     }
 
     fn deliver(&mut self, packet: &InFlight) {
@@ -231,6 +241,7 @@ impl World {
             }
             return Ok(());
         }
+        this.draining.turn(&mut this.queue_pair, &this.stream, &mut this.random)?;
         for _ in 0..this.random.below(4) {
             let room = this.posted - this.received < this.receive_depth;
             if !room {
