@@ -320,7 +320,7 @@ impl<L: Link> Device for RoceDevice<L> {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new(self.shared.config.name);
-        capabilities.atomics = true;
+        (capabilities.atomics, capabilities.draining) = (true, true);
         capabilities.max_message = ringway_rc::MAX_MESSAGE;
         capabilities.max_queue_pairs = self.shared.config.max_queue_pairs;
         capabilities
@@ -397,6 +397,15 @@ impl<L: Link> Device for RoceDevice<L> {
 
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {
         Some(self.table.get(queue_pair)?.state())
+    }
+
+    fn drain(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
+        self.table.get_mut(queue_pair).ok_or(QueuePairError::Unknown)?.drain()
+    }
+
+    fn resume(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
+        let (pair, shared) = self.split(queue_pair).ok_or(QueuePairError::Unknown)?;
+        pair.resume(shared)
     }
 
     fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {

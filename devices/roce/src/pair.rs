@@ -7,7 +7,7 @@ use ringway_rc::{
     Transition,
 };
 use ringway_verbs::{
-    Access, Completion, CompletionKind, LocalSlice, MAX_SEGMENTS, PostError, QueuePairConfig,
+    Access, Completion, CompletionKind, LocalSlice, MAX_SEGMENTS, PostError, QueuePairConfig, QueuePairError,
     QueuePairNumber, QueuePairState, ReceiveRequest, Status, WorkRequest,
 };
 use ringway_wire::{PathMtu, Psn};
@@ -119,11 +119,15 @@ impl Pair {
         }))
     }
 
-    pub(crate) const fn state(&self) -> QueuePairState {
+    pub(crate) fn state(&self) -> QueuePairState {
         match self.phase {
             Phase::Init => QueuePairState::Init,
             Phase::Connecting => QueuePairState::Connecting,
-            Phase::Ready => QueuePairState::Ready,
+            Phase::Ready => match self.transport.state() {
+                State::SendQueueDrain if self.transport.is_drained() => QueuePairState::Drained,
+                State::SendQueueDrain => QueuePairState::Draining,
+                _ => QueuePairState::Ready,
+            },
             Phase::Failed => QueuePairState::Error,
         }
     }
@@ -180,6 +184,21 @@ impl Pair {
             self.active = true;
             shared.active.push_back(self.index);
         }
+    }
+
+    /// Lets nothing begin that has not begun.
+    pub(crate) fn drain(&mut self) -> Result<(), QueuePairError> {
+        if self.phase != Phase::Ready {
+            return Err(QueuePairError::WrongState);
+        }
+        self.transport.modify(&Transition::Drain).map_err(|_| QueuePairError::WrongState)
+    }
+
+    /// Lets what was posted begin again.
+    pub(crate) fn resume(&mut self, shared: &mut Shared) -> Result<(), QueuePairError> {
+        self.transport.modify(&Transition::Resume(None)).map_err(|_| QueuePairError::WrongState)?;
+        self.activate(shared);
+        Ok(())
     }
 
     /// Adds a request to the send queue.

@@ -25,7 +25,7 @@ pub enum RegisterError {
     UnknownKey,
 }
 
-/// Why a queue pair could not be made, found or destroyed.
+/// Why a queue pair could not be made, found, drained or destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum QueuePairError {
     /// The device has no room for another.
@@ -40,6 +40,12 @@ pub enum QueuePairError {
     /// Something the kernel or hardware does for it is still going on.
     #[error("the queue pair is still in use; poll and try again")]
     Busy,
+    /// The device does not offer this.
+    #[error("the device cannot drain send queues")]
+    Unsupported,
+    /// The queue pair is not in the state in which this is possible.
+    #[error("the queue pair cannot be drained, or resumed, in its state")]
+    WrongState,
     /// There is no such queue pair.
     #[error("there is no such queue pair")]
     Unknown,

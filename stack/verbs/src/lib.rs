@@ -44,6 +44,10 @@ pub enum QueuePairState {
     Connecting,
     /// Connected both ways ("ready to send").
     Ready,
+    /// [`Device::drain`] was called: what had begun ends, nothing else begins, and receiving goes on.
+    Draining,
+    /// The same, and what had begun has ended.
+    Drained,
     /// Failed or moved there by [`Device::fail_queue_pair`]: everything is flushed.
     Error,
 }
@@ -103,6 +107,8 @@ pub struct Capabilities {
     pub name: &'static str,
     /// FETCH_ADD and COMPARE_SWAP are offered.
     pub atomics: bool,
+    /// [`Device::drain`] and [`Device::resume`] are offered.
+    pub draining: bool,
     /// The largest message, in bytes.
     pub max_message: u64,
     /// The most queue pairs.
@@ -113,7 +119,7 @@ impl Capabilities {
     /// Capabilities of a device of this kind without the optional features.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
-        Self { name, atomics: false, max_message: 1 << 30, max_queue_pairs: 4096 }
+        Self { name, atomics: false, draining: false, max_message: 1 << 30, max_queue_pairs: 4096 }
     }
 }
 
@@ -174,6 +180,24 @@ pub trait Device: core::fmt::Debug {
 
     /// Where the queue pair is in its life; `None` when there is no such queue pair.
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState>;
+
+    /// Has requests wait from now on, those posted earlier included, but for those that have begun ("send queue drain").
+    /// [`Device::state`] says when these have ended.
+    ///
+    /// # Errors
+    /// [`QueuePairError::Unsupported`] where [`Capabilities::draining`] says so; [`QueuePairError::WrongState`] when it is not
+    /// [`QueuePairState::Ready`].
+    fn drain(&mut self, _queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
+        Err(QueuePairError::Unsupported)
+    }
+
+    /// Ends what [`Device::drain`] began, whether or not it has come to its end. The next [`Device::flush`] sends what waits.
+    ///
+    /// # Errors
+    /// As [`Device::drain`], for a queue pair that is neither [`QueuePairState::Draining`] nor [`QueuePairState::Drained`].
+    fn resume(&mut self, _queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
+        Err(QueuePairError::Unsupported)
+    }
 
     /// Moves the queue pair to [`QueuePairState::Error`]: what is outstanding is flushed by later polls.
     fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber);

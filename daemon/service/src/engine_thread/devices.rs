@@ -82,6 +82,14 @@ impl NodeDevices {
         let (at, number) = inner(number);
         Some((self.entries.get_mut(at)?, number))
     }
+
+    /// The device of a queue pair that is to be drained or resumed.
+    fn draining(&mut self, number: QueuePairNumber) -> Result<(&mut Entry, QueuePairNumber), QueuePairError> {
+        if !self.capabilities().draining {
+            return Err(QueuePairError::Unsupported);
+        }
+        self.of_mut(number).ok_or(QueuePairError::Unknown)
+    }
 }
 
 /// The number of a device's queue pair, as the caller knows it: above the device's own bits stands which device it is.
@@ -103,6 +111,7 @@ impl Device for NodeDevices {
         let first = all.next().unwrap_or_else(|| Capabilities::new("none"));
         all.fold(first, |mut common, other| {
             common.atomics &= other.atomics;
+            common.draining &= other.draining;
             common.max_message = common.max_message.min(other.max_message);
             common.max_queue_pairs = common.max_queue_pairs.min(other.max_queue_pairs);
             common
@@ -179,6 +188,17 @@ impl Device for NodeDevices {
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {
         let (entry, number) = self.of(queue_pair)?;
         entry.device.state(number)
+    }
+
+    /// Offered where all devices do, as [`Device::capabilities`] says.
+    fn drain(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
+        let (entry, number) = self.draining(queue_pair)?;
+        entry.device.drain(number)
+    }
+
+    fn resume(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
+        let (entry, number) = self.draining(queue_pair)?;
+        entry.device.resume(number)
     }
 
     fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {

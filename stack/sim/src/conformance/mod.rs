@@ -10,6 +10,7 @@
 )]
 
 mod connecting;
+mod draining;
 mod errors;
 mod fixture;
 mod limits;
@@ -21,6 +22,7 @@ mod traffic;
 use std::sync::Arc;
 
 pub use connecting::*;
+pub use draining::*;
 pub use errors::*;
 pub use fixture::{Fixture, Memory, pattern, request};
 pub use limits::*;
@@ -150,6 +152,11 @@ macro_rules! conformance_suite {
             failing_a_queue_pair_is_noticed_by_the_peer,
             a_queue_pair_can_be_made_again_after_a_failure,
             a_connection_within_one_device_works,
+            // Draining.
+            draining_is_offered_or_refused,
+            a_drained_send_queue_ends_what_has_begun_and_begins_nothing,
+            a_drained_queue_pair_receives,
+            what_waits_in_a_drained_queue_pair_is_flushed,
             // Load.
             large_messages_in_both_directions,
             thousands_of_small_messages,
