@@ -14,7 +14,7 @@ pub const TAKEN_NS: u64 = 1_000;
 /// One that takes longer than this went to somebody who does not hand back, until the kernel takes the processor away.
 pub const KEPT_NS: u64 = 500_000;
 /// How many times as long there are none after that.
-const REST: u64 = 16;
+pub const REST: u64 = 16;
 
 /// How one thread hands its processor over.
 #[derive(Debug, Clone, Copy)]

@@ -79,15 +79,14 @@ impl Pace {
         self.notice(took_ns);
     }
 
-    /// Gives the processor to whoever else wants it, be it for long: it may be the daemon who has much to do, for which this
-    /// thread waits.
-    pub(crate) fn hand_over_to_the_daemon(&mut self) {
-        if !self.roomy {
-            return calls::yield_now();
+    /// Gives the processor to whoever else wants it, unless somebody just kept it for long. Whether it did: where not, this
+    /// thread had better sleep, as the kernel lets whoever wakes up run before those who only compute.
+    pub(crate) fn hand_over_to_the_daemon(&mut self) -> bool {
+        let took_ns = self.courtesy.hand_over();
+        if self.roomy {
+            self.notice(took_ns);
         }
-        let before = monotonic_ns();
-        calls::yield_now();
-        self.notice(monotonic_ns().saturating_sub(before));
+        took_ns > 0
     }
 
     fn notice(&mut self, took_ns: u64) {

@@ -46,15 +46,17 @@ impl Waiting {
         Self { pace: Cell::new(Pace::among(pollers)), hand_overs: Cell::new(0) }
     }
 
-    fn hand_over(&self, queue: &mut Queue) {
+    /// Whether it did, and may do it again.
+    fn hand_over(&self, queue: &mut Queue) -> bool {
         let hand_overs = self.hand_overs.get();
         if hand_overs.is_multiple_of(HAND_OVERS_PER_CPU) {
             queue.rings().say_cpu();
         }
         self.hand_overs.set(hand_overs.wrapping_add(1));
         let mut pace = self.pace.get();
-        pace.hand_over_to_the_daemon();
+        let gave = pace.hand_over_to_the_daemon();
         self.pace.set(pace);
+        gave
     }
 
     /// Polls for a while, doing work of the daemon's where there is some; whether what is waited for came.
@@ -73,8 +75,8 @@ impl Waiting {
             helped |= queue.help();
             if waited < SPIN && self.pace.get().may_spin() {
                 Pace::relax();
-            } else {
-                self.hand_over(queue);
+            } else if !self.hand_over(queue) {
+                return false;
             }
             if look(queue) {
                 return true;

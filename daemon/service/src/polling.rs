@@ -104,7 +104,7 @@ impl Polling {
     /// The CPU was given away, and came back at `now_ns` after so long. `clients` are the CPUs that clients say they wait on.
     pub(crate) fn handed_over(&mut self, now_ns: u64, took_ns: u64, clients: impl Iterator<Item = usize>) {
         self.shared_ns = now_ns;
-        self.company.handed_over(took_ns);
+        self.company.handed_over(now_ns, took_ns);
         if self.company.wants_look(now_ns) {
             self.company.look(now_ns, clients);
         }
@@ -117,7 +117,7 @@ impl Polling {
             // A client that waits for what it was just told needs a CPU to see it.
             let wanted = self.crowded(pollers) || self.company.is_shared();
             let hands_over = told && wanted || u128::from(unshared_ns) >= SHARE_AFTER.as_nanos();
-            return if hands_over { Next::HandOver } else { Next::Turn };
+            return if hands_over && !self.company.is_kept(now_ns) { Next::HandOver } else { Next::Turn };
         }
         let waited_ns = now_ns.saturating_sub(self.last_work_ns);
         let spun_ns = if self.company.is_shared() {
@@ -130,7 +130,12 @@ impl Polling {
         };
         let alone = !self.crowded(pollers) && u128::from(spun_ns) < SPIN_ALONE.as_nanos();
         // A turn that finds nothing takes as long as pausing would.
-        let wait = if alone { Next::Turn } else { Next::HandOver };
+        let wait = match self.mode {
+            _ if alone => Next::Turn,
+            PollingMode::Spin if self.company.is_kept(now_ns) => Next::Turn,
+            _ if self.company.is_kept(now_ns) => Next::Sleep,
+            _ => Next::HandOver,
+        };
         let budget = if outstanding { self.outstanding_budget_ns } else { self.idle_budget_ns };
         match self.mode {
             PollingMode::Spin => wait,
@@ -216,5 +221,24 @@ mod tests {
             polling.handed_over(1_020_000, 300, 0..0);
         }
         assert_eq!(polling.after_turn(1_020_100, worked, true, 2), Next::Turn, "nobody else is here");
+    }
+
+    #[test]
+    fn who_keeps_the_cpu_is_given_none_for_a_while() {
+        let after = |mode, turn, at_ms: u64| {
+            let mut polling = Polling::new(mode, Duration::from_millis(500), 2);
+            polling.handed_over(4_000_000, 4_000_000, 0..0);
+            polling.after_turn(at_ms * 1_000_000, turn, true, 3)
+        };
+        let (worked, idle) = ((true, true), (false, false));
+        assert_eq!(after(PollingMode::Adaptive, worked, 60), Next::Turn);
+        assert_eq!(
+            after(PollingMode::Adaptive, idle, 60),
+            Next::Sleep,
+            "who wakes up runs before who computes"
+        );
+        assert_eq!(after(PollingMode::Spin, idle, 60), Next::Turn);
+        let modes = [PollingMode::Adaptive, PollingMode::Spin];
+        assert_eq!(modes.map(|mode| after(mode, idle, 70)), [Next::HandOver; 2], "it may be gone");
     }
 }

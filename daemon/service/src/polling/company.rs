@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use ringway_cell::{KEPT_NS, TAKEN_NS};
+use ringway_cell::{KEPT_NS, REST, TAKEN_NS};
 use ringway_mem::calls;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
@@ -41,6 +41,8 @@ enum Place {
 pub(crate) struct Company {
     /// More than zero while other threads want the CPU, and give it back.
     shared: u8,
+    /// Until when it is not given away, as somebody kept it who computes.
+    kept_until_ns: u64,
     /// One of them is a client of this daemon's.
     beside_client: bool,
     /// Hand-overs since it was looked last, and how many of them went to somebody.
@@ -59,6 +61,7 @@ impl Company {
     pub(crate) const fn new() -> Self {
         Self {
             shared: 0,
+            kept_until_ns: 0,
             beside_client: false,
             hand_overs: 0,
             taken: 0,
@@ -70,8 +73,11 @@ impl Company {
     }
 
     /// A hand-over took so long.
-    pub(crate) fn handed_over(&mut self, took_ns: u64) {
+    pub(crate) fn handed_over(&mut self, now_ns: u64, took_ns: u64) {
         let is_taken = took_ns > TAKEN_NS;
+        if took_ns > KEPT_NS {
+            self.kept_until_ns = now_ns.saturating_add(took_ns.saturating_mul(REST));
+        }
         self.shared = match is_taken {
             true if took_ns > KEPT_NS => 0,
             true => SHARED,
@@ -79,6 +85,12 @@ impl Company {
         };
         self.hand_overs = self.hand_overs.saturating_add(1);
         self.taken = self.taken.saturating_add(u32::from(is_taken));
+    }
+
+    /// Whether somebody just kept the CPU, who computes. Then sleeping is better than giving it away: the kernel lets
+    /// whoever wakes up run first.
+    pub(crate) const fn is_kept(&self, now_ns: u64) -> bool {
+        now_ns < self.kept_until_ns
     }
 
     /// Whether other threads want this one's CPU, for moments: then each hand-over is worth it.
@@ -178,7 +190,7 @@ mod tests {
     /// Where a thread on CPU 0 would move to, looking every millisecond after hand-overs that took so long.
     fn moves(company: &mut Company, ms: Range<u64>, took_ns: &[u64], clients: &[usize]) -> Vec<Place> {
         let look = |ms| {
-            took_ns.iter().for_each(|ns| company.handed_over(*ns));
+            took_ns.iter().for_each(|ns| company.handed_over(ms * MS, *ns));
             company.better(ms * MS, 0, clients.iter().copied())
         };
         ms.filter_map(look).collect()
@@ -187,16 +199,16 @@ mod tests {
     #[test]
     fn a_long_hand_over_went_to_somebody() {
         let mut company = Company::new();
-        company.handed_over(300);
+        company.handed_over(0, 300);
         assert!(!company.is_shared());
-        company.handed_over(2_700);
+        company.handed_over(0, 2_700);
         let quick = (0..100).take_while(|_| {
-            company.handed_over(300);
+            company.handed_over(0, 300);
             company.is_shared()
         });
         assert_eq!(quick.count(), usize::from(SHARED) - 1);
-        company.handed_over(2_700);
-        company.handed_over(3_000_000);
+        company.handed_over(0, 2_700);
+        company.handed_over(0, 3_000_000);
         assert!(!company.is_shared(), "to one that computes nothing is given more often than before");
     }
 
