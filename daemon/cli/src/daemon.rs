@@ -79,6 +79,10 @@ pub struct DaemonArgs {
     /// all, which over loopback and virtual links it has to) or never
     #[arg(long, value_name = "WHEN")]
     tcp_zero_copy: Option<String>,
+    /// Congestion control of the tcp devices' connections: auto (the system's, unless that is BBR, whose pacing makes
+    /// collectives wait for timers: then cubic or reno), system, cubic, reno, dctcp or bbr
+    #[arg(long, value_name = "NAME")]
+    tcp_congestion: Option<String>,
     /// Lose, spoil, repeat, delay or mark packets that come in over a roce device, for tests: loss=0.01,seed=7
     #[arg(long, value_name = "SPEC")]
     fault: Option<String>,
@@ -183,6 +187,7 @@ impl DaemonArgs {
             roce_interface: self.roce_interface,
             tcp_busy_poll_us: self.tcp_busy_poll_us,
             tcp_zero_copy: self.tcp_zero_copy,
+            tcp_congestion: self.tcp_congestion,
             fault: self.fault,
             pcap: self.pcap,
             peer_timeout_ms: self.peer_timeout_ms,

@@ -9,7 +9,7 @@ mod settings;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use ringway_tcp::ZeroCopy;
+use ringway_tcp::{Congestion, ZeroCopy};
 use ringway_wrap::FaultSpec;
 use thiserror::Error;
 
@@ -232,6 +232,8 @@ pub struct Config {
     pub tcp_busy_poll_us: u32,
     /// Whether the tcp device sends payload without a copy.
     pub tcp_zero_copy: ZeroCopy,
+    /// The congestion control of the tcp devices' connections.
+    pub tcp_congestion: Congestion,
     /// What happens on purpose to packets that come in from other nodes.
     pub fault: Option<FaultSpec>,
     /// A file that gets all packets to and from other nodes.

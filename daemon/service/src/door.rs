@@ -1,6 +1,9 @@
 //! Data connections that arrive at the daemons' port, on their way to the device.
 
-use std::os::fd::OwnedFd;
+use std::{
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+};
 
 use ringway_tcp::{DATA_MAGIC, TcpAcceptor, parse_preface};
 
@@ -13,6 +16,10 @@ pub(crate) struct TcpDoor(pub(crate) TcpAcceptor);
 impl DataDoor for TcpDoor {
     fn magic(&self) -> [u8; 8] {
         DATA_MAGIC
+    }
+
+    fn prepare(&self, listener: BorrowedFd<'_>) -> io::Result<()> {
+        self.0.prepare(listener)
     }
 
     fn take(&mut self, preface: &[u8; DATA_PREFACE_BYTES], socket: OwnedFd) {

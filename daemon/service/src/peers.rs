@@ -14,6 +14,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     io,
     net::{SocketAddr, TcpListener},
+    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
@@ -158,6 +159,9 @@ impl Peers {
         let key = key.map(|k| PresharedKey::new(k).ok_or(PeersError::Cryptography)).transpose()?;
         let start = |address| {
             let listener = socket::listen(address)?;
+            if let Some(door) = &door {
+                door.prepare(listener.as_fd())?;
+            }
             poller.add(&listener, LISTENER_TOKEN, Interest::Read)?;
             Ok(listener)
         };

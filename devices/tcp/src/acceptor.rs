@@ -1,12 +1,13 @@
 //! How accepted connections reach the device from the thread that listens.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 use thiserror::Error;
 
-use crate::Token;
+use crate::{Congestion, Token};
 
 /// Offers that may wait for the device's next poll.
 const WAITING_OFFERS: usize = 1024;
@@ -23,6 +24,7 @@ pub enum OfferError {
 struct Shared {
     offers: ArrayQueue<(Token, OwnedFd)>,
     wake: OwnedFd,
+    congestion: Congestion,
 }
 
 /// Hands accepted data connections to a [`TcpDevice`](crate::TcpDevice). Clones hand them to the same device.
@@ -30,8 +32,16 @@ struct Shared {
 pub struct TcpAcceptor(Arc<Shared>);
 
 impl TcpAcceptor {
-    pub(crate) fn new(wake: OwnedFd) -> Self {
-        Self(Arc::new(Shared { offers: ArrayQueue::new(WAITING_OFFERS), wake }))
+    pub(crate) fn new(wake: OwnedFd, congestion: Congestion) -> Self {
+        Self(Arc::new(Shared { offers: ArrayQueue::new(WAITING_OFFERS), wake, congestion }))
+    }
+
+    /// Gives a listener what the connections that it accepts are to have from their beginning: the device's congestion control.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn prepare(&self, listener: impl AsFd) -> io::Result<()> {
+        Ok(self.0.congestion.apply(listener)?)
     }
 
     /// Offers a connection on which a preface with this token was read ([`parse_preface`](crate::parse_preface)), and

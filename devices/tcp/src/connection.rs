@@ -44,6 +44,7 @@ fn make_socket(peer: SocketAddr, shared: &Shared) -> rustix::io::Result<OwnedFd>
 /// Sets what every connection has.
 fn prepare(socket: &OwnedFd, shared: &Shared) -> rustix::io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
+    shared.config.congestion.apply(socket)?;
     options::set_busy_polling(socket, shared.config.busy_poll_us)
 }
 

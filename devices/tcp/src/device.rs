@@ -16,6 +16,7 @@ use rustix::event::EventfdFlags;
 use rustix::net::Shutdown;
 
 use crate::acceptor::TcpAcceptor;
+use crate::congestion::Congestion;
 use crate::connection::{connected, expire, fail, start_active, start_passive, take_offer};
 use crate::driver::{Event, TcpDriver};
 use crate::endpoint::{Token, decode, encode};
@@ -55,13 +56,16 @@ pub struct TcpConfig {
     pub busy_poll_us: u32,
     /// Whether io_uring sends payload from where it lies. Of no account to epoll, which always has it copied.
     pub zero_copy: ZeroCopy,
+    /// The congestion control of connections that this end opens, and accepts from a listener that the [`TcpAcceptor`] has
+    /// prepared.
+    pub congestion: Congestion,
     /// How long a refusal may take to reach the peer before the connection is cut, in nanoseconds.
     pub linger_ns: u64,
 }
 
 impl TcpConfig {
     /// The defaults: io_uring, 4096 queue pairs and regions, 5 s to connect, no busy polling, no copy of what is sent where
-    /// that pays, 1 s to linger.
+    /// that pays, the system's congestion control unless it paces, 1 s to linger.
     #[must_use]
     pub const fn new(advertised: SocketAddr) -> Self {
         Self {
@@ -73,6 +77,7 @@ impl TcpConfig {
             connect_timeout_ns: 5_000_000_000,
             busy_poll_us: 0,
             zero_copy: ZeroCopy::WherePays,
+            congestion: Congestion::Unpaced,
             linger_ns: 1_000_000_000,
         }
     }
@@ -115,10 +120,11 @@ impl TcpDevice {
             }
         }
         options::check_busy_polling(config.busy_poll_us)?;
+        config.congestion.check()?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags)
             .map_err(|errno| TcpError::System { what: "an eventfd", errno: errno.raw_os_error() })?;
-        let acceptor = TcpAcceptor::new(wake);
+        let acceptor = TcpAcceptor::new(wake, config.congestion);
         let shared = Shared {
             config,
             memory: RegionTable::new(config.max_regions),

@@ -38,6 +38,18 @@ pub enum TcpError {
          set it to 0 to do without"
     )]
     BusyPolling(i32),
+    /// Connections may not have this congestion control (an `errno` value).
+    #[error(
+        "the system refused {name} as TCP's congestion control (errno {errno}); it has those in \
+         net.ipv4.tcp_available_congestion_control, of which without CAP_NET_ADMIN only those in \
+         net.ipv4.tcp_allowed_congestion_control may be used"
+    )]
+    Congestion {
+        /// What was asked for.
+        name: &'static str,
+        /// The system's reason.
+        errno: i32,
+    },
     /// The limits asked for are out of range.
     #[error("{limit} must be between 1 and {most}")]
     Limit {

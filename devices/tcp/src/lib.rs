@@ -31,6 +31,7 @@
 
 mod acceptor;
 mod buffers;
+mod congestion;
 mod connection;
 mod device;
 mod direct;
@@ -50,6 +51,7 @@ mod transmit;
 mod vectors;
 
 pub use acceptor::{OfferError, TcpAcceptor};
+pub use congestion::Congestion;
 pub use device::{TcpConfig, TcpDevice};
 pub use driver::TcpDriver;
 pub use endpoint::{DATA_MAGIC, PREFACE_LENGTH, Token, parse_preface, preface};

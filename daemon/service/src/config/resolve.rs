@@ -8,7 +8,7 @@ use std::{
 };
 
 use ringway_abi::{DEFAULT_PORT, paths};
-use ringway_tcp::ZeroCopy;
+use ringway_tcp::{Congestion, ZeroCopy};
 use ringway_wrap::{FaultSpec, FaultSpecError};
 
 use super::{
@@ -44,6 +44,7 @@ impl Settings {
             roce_interface: None,
             tcp_busy_poll_us: Some(0),
             tcp_zero_copy: text("auto"),
+            tcp_congestion: text("auto"),
             fault: None,
             pcap: None,
             peer_timeout_ms: Some(1000),
@@ -104,6 +105,7 @@ impl Settings {
                 s.tcp_zero_copy.as_deref(),
                 &[("auto", ZeroCopy::WherePays), ("never", ZeroCopy::Never)],
             )?,
+            tcp_congestion: choice("tcp_congestion", s.tcp_congestion.as_deref(), &CONGESTIONS)?,
             fault: fault(&s)?,
             pcap: for_packets("pcap", s.pcap.as_deref(), &s)?.map(PathBuf::from),
             workspace_bytes: number("workspace_mib", s.workspace_mib, 1..=65_536, "MiB")? * MIB,
@@ -142,6 +144,16 @@ impl Settings {
 fn invalid(setting: &'static str, value: impl ToString, allowed: impl Into<String>) -> ConfigError {
     ConfigError::Invalid { setting, value: value.to_string(), allowed: allowed.into() }
 }
+
+/// What `tcp_congestion` may be.
+const CONGESTIONS: [(&str, Congestion); 6] = [
+    ("auto", Congestion::Unpaced),
+    ("system", Congestion::System),
+    ("cubic", Congestion::Named("cubic")),
+    ("reno", Congestion::Named("reno")),
+    ("dctcp", Congestion::Named("dctcp")),
+    ("bbr", Congestion::Named("bbr")),
+];
 
 fn choice<T: Copy>(setting: &'static str, value: Option<&str>, all: &[(&str, T)]) -> Result<T, ConfigError> {
     let value = value.unwrap_or_default();

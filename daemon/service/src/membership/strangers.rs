@@ -1,9 +1,9 @@
 //! Whoever else is at the other end: daemons of other clusters and versions, other programs, nobody.
 
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    os::fd::OwnedFd,
+    os::fd::{BorrowedFd, OwnedFd},
     sync::mpsc,
     thread,
     time::Duration,
@@ -146,11 +146,11 @@ trait ExpectOrReset {
     fn expect_or_reset(self) -> usize;
 }
 
-impl ExpectOrReset for std::io::Result<usize> {
+impl ExpectOrReset for io::Result<usize> {
     fn expect_or_reset(self) -> usize {
         match self {
             Ok(n) => n,
-            Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => 0,
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => 0,
             Err(e) => panic!("not closed: {e}"),
         }
     }
@@ -162,6 +162,10 @@ struct Door(mpsc::Sender<([u8; DATA_PREFACE_BYTES], TcpStream)>);
 impl DataDoor for Door {
     fn magic(&self) -> [u8; 8] {
         *b"DATADATA"
+    }
+
+    fn prepare(&self, _listener: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(())
     }
 
     fn take(&mut self, preface: &[u8; DATA_PREFACE_BYTES], socket: OwnedFd) {

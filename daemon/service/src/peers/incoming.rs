@@ -1,9 +1,9 @@
 //! Accepted connections that have not said yet what they are. Their first eight bytes tell.
 
 use std::{
-    fmt,
+    fmt, io,
     net::{SocketAddr, TcpStream},
-    os::fd::OwnedFd,
+    os::fd::{BorrowedFd, OwnedFd},
     time::Instant,
 };
 
@@ -19,6 +19,8 @@ pub(crate) const DATA_PREFACE_BYTES: usize = 64;
 pub(crate) trait DataDoor: fmt::Debug {
     /// The first bytes of a data connection.
     fn magic(&self) -> [u8; 8];
+    /// Gives the listener what data connections are to have from their beginning.
+    fn prepare(&self, listener: BorrowedFd<'_>) -> io::Result<()>;
     /// Takes a connection whose first bytes were these; closes it when nobody waits for it.
     fn take(&mut self, preface: &[u8; DATA_PREFACE_BYTES], socket: OwnedFd);
 }

@@ -51,6 +51,7 @@ impl Listener {
             }
             made => made.unwrap(),
         };
+        acceptor.prepare(&self.listener).unwrap();
         self.acceptor = Some(acceptor);
         device
     }

@@ -44,6 +44,7 @@ fn tcp(driver: TcpDriver, address: IpAddr) -> Result<AnyDevice, String> {
     let mut config = TcpConfig::new(listener.local_addr().map_err(failed)?);
     (config.source, config.driver) = (Some(address), driver);
     let (device, acceptor) = TcpDevice::new(config).map_err(|e| e.to_string())?;
+    acceptor.prepare(&listener).map_err(failed)?;
     thread::spawn(move || -> Option<()> {
         let (mut stream, _) = listener.accept().ok()?;
         let mut preface = [0; PREFACE_LENGTH];
