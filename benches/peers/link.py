@@ -14,6 +14,8 @@ import programs
 
 PORT = 7411
 PATIENCE_S = 20
+# Classes that connections fall into by their ports, where their rate is limited.
+FLOWS = 64
 # What mpirun starts its own daemons with: the host's address, and the command's words. A node has its own host name.
 AGENT = """#!/bin/sh
 host=$1
@@ -44,6 +46,7 @@ class Link:
     folder: Path
     mtu: int
     congestion: str
+    flow_rate: str
     interface: str = "rw0"
     nodes: list = field(default_factory=list)
     daemons: list = field(default_factory=list)
@@ -53,7 +56,8 @@ class Link:
         return self.folder / "agent"
 
     def describe(self):
-        return f"veth pair, MTU {self.mtu}, {self.congestion} congestion control"
+        each = f", {self.flow_rate} for each of our connections" if self.flow_rate else ""
+        return f"veth pair, MTU {self.mtu}, {self.congestion} congestion control{each}"
 
 
 def command(*arguments):
@@ -95,6 +99,21 @@ def join(link):
     link.agent.chmod(0o700)
 
 
+def limit_flows(link):
+    """Gives each connection of our daemons so much at most, as bonded links and networks of clouds do."""
+    for node in link.nodes:
+        tc = [*node.inside, "tc"]
+        command(*tc, "qdisc", "add", "dev", link.interface, "root", "handle", "1:", "htb")
+        for flow in range(FLOWS):
+            command(*tc, "class", "add", "dev", link.interface, "parent", "1:", "classid", f"1:{flow + 1:x}", "htb",
+                    "rate", link.flow_rate, "burst", "256k")
+            # Whoever connects has a port of the system's choice, which are even ones and differ.
+            for own, others in (("sport", "dport"), ("dport", "sport")):
+                command(*tc, "filter", "add", "dev", link.interface, "parent", "1:", "protocol", "ip", "u32",
+                        "match", "ip", own, str(PORT), "0xffff",
+                        "match", "ip", others, str(flow * 2), hex((FLOWS - 1) * 2), "flowid", f"1:{flow + 1:x}")
+
+
 def start_daemons(link, program, extra):
     key = link.folder / "cluster.key"
     key.touch(mode=0o600)
@@ -114,11 +133,13 @@ def start_daemons(link, program, extra):
 
 
 @contextlib.contextmanager
-def opened(program, daemon_arguments, mtu, congestion):
+def opened(program, daemon_arguments, mtu, congestion, flow_rate):
     """The two nodes, and their daemons; gone at the end."""
-    link = Link(Path(tempfile.mkdtemp(prefix="ringway-peers-")), mtu, congestion)
+    link = Link(Path(tempfile.mkdtemp(prefix="ringway-peers-")), mtu, congestion, flow_rate)
     try:
         join(link)
+        if link.flow_rate:
+            limit_flows(link)
         start_daemons(link, program, daemon_arguments)
         yield link
     finally:

@@ -22,7 +22,7 @@ pub fn file(bytes: &[u8]) {
 #[must_use]
 pub fn file_samples() -> Vec<Vec<u8>> {
     let all = "socket = \"/run/x.sock\"\nusers = \"own\"\npolling = \"block\"\nspin_us = 100\nengine_cpu = 0\n\
-               device = \"tcp\"\nroce_interface = \"eth0\"\ntcp_busy_poll_us = 50\ntcp_zero_copy = \"never\"\ntcp_congestion = \"reno\"\nfault = \"loss=0.01,seed=7\"\npcap = \"x\"\npeer_timeout_ms = 1000\nworkspace_mib = 16\nlate_after_s = 5\nidle_exit_s = 60\n\
+               device = \"tcp\"\nroce_interface = \"eth0\"\ntcp_busy_poll_us = 50\ntcp_zero_copy = \"never\"\ntcp_connections = 4\ntcp_congestion = \"reno\"\nfault = \"loss=0.01,seed=7\"\npcap = \"x\"\npeer_timeout_ms = 1000\nworkspace_mib = 16\nlate_after_s = 5\nidle_exit_s = 60\n\
                log_level = \"debug\"\nlog_format = \"json\"\nring_submissions_max = 64\nring_argument_words = 64\n\
                [quotas]\nsessions = 1\ncommunicators = 2\nregions = 3\nregion_mib = 4\n";
     let texts = [

@@ -1,9 +1,8 @@
 //! What peers of the tcp device send: the first bytes of a data connection, then frames.
 
 use ringway_tcp::{
-    DATA_MAGIC,
+    DATA_MAGIC, Preface,
     frame::{self, Frame, HEADER_LENGTH, Header, MAX_MESSAGE},
-    parse_preface, preface,
 };
 use ringway_verbs::{RemoteKey, RemoteSlice, Status};
 
@@ -49,19 +48,21 @@ pub fn header_samples() -> Vec<Vec<u8>> {
 /// A data connection's first bytes: only exactly a preface of this version is one.
 pub fn data_preface(bytes: &[u8]) {
     let bytes = Reader(bytes).bytes();
-    if let Some(token) = parse_preface(&bytes) {
-        assert_eq!(preface(&token), bytes);
+    if let Some(preface) = Preface::parse(&bytes) {
+        assert_eq!(preface.encode(), bytes);
+        assert!(preface.connection < preface.connections);
     }
 }
 
-/// A preface, one of another version, one with something behind it, another protocol.
+/// A preface, one of another version, of a connection that there is not, of too many, one with something behind it, another
+/// protocol.
 #[must_use]
 pub fn data_preface_samples() -> Vec<Vec<u8>> {
-    let good = [&DATA_MAGIC[..], &[1, 0, 0, 0, 0, 0, 0, 0], &[0x5a; 32], &[0; 16]].concat();
+    let good = [&DATA_MAGIC[..], &[2, 2, 3, 0, 0, 0, 0, 0], &[0x5a; 32], &[0; 16]].concat();
     let changed = |at: usize| {
         let mut bytes = good.clone();
         if let Some(byte) = bytes.get_mut(at) {
-            *byte ^= 3;
+            *byte ^= 0x0d;
         }
         bytes
     };

@@ -79,6 +79,10 @@ pub struct DaemonArgs {
     /// all, which over loopback and virtual links it has to) or never
     #[arg(long, value_name = "WHEN")]
     tcp_zero_copy: Option<String>,
+    /// TCP connections to each peer that this node connects to, 1 to 8: long messages are divided among them, which pays where
+    /// one does not fill the link
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    tcp_connections: Option<i64>,
     /// Congestion control of the tcp devices' connections: auto (the system's, unless that is BBR, whose pacing makes
     /// collectives wait for timers: then cubic or reno), system, cubic, reno, dctcp or bbr
     #[arg(long, value_name = "NAME")]
@@ -187,6 +191,7 @@ impl DaemonArgs {
             roce_interface: self.roce_interface,
             tcp_busy_poll_us: self.tcp_busy_poll_us,
             tcp_zero_copy: self.tcp_zero_copy,
+            tcp_connections: self.tcp_connections,
             tcp_congestion: self.tcp_congestion,
             fault: self.fault,
             pcap: self.pcap,

@@ -232,6 +232,8 @@ pub struct Config {
     pub tcp_busy_poll_us: u32,
     /// Whether the tcp device sends payload without a copy.
     pub tcp_zero_copy: ZeroCopy,
+    /// TCP connections of each queue pair that this node connects.
+    pub tcp_connections: u32,
     /// The congestion control of the tcp devices' connections.
     pub tcp_congestion: Congestion,
     /// What happens on purpose to packets that come in from other nodes.

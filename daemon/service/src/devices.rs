@@ -213,6 +213,7 @@ fn tcp(driver: TcpDriver, network: &NetworkConfig, config: &Config) -> Result<On
     tcp.driver = driver;
     tcp.busy_poll_us = config.tcp_busy_poll_us;
     tcp.zero_copy = config.tcp_zero_copy;
+    tcp.connections = config.tcp_connections;
     tcp.congestion = config.tcp_congestion;
     tcp.max_regions = u32::from(u16::MAX);
     let (device, acceptor) = TcpDevice::new(tcp).map_err(|error| error.to_string())?;

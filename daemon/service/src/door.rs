@@ -5,7 +5,7 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
-use ringway_tcp::{DATA_MAGIC, TcpAcceptor, parse_preface};
+use ringway_tcp::{DATA_MAGIC, Preface, TcpAcceptor};
 
 use crate::peers::{DATA_PREFACE_BYTES, DataDoor};
 
@@ -24,8 +24,8 @@ impl DataDoor for TcpDoor {
 
     fn take(&mut self, preface: &[u8; DATA_PREFACE_BYTES], socket: OwnedFd) {
         // Whatever is not taken is closed.
-        if let Some(token) = parse_preface(preface)
-            && let Err(error) = self.0.offer(token, socket)
+        if let Some(preface) = Preface::parse(preface)
+            && let Err(error) = self.0.offer(preface, socket)
         {
             tracing::warn!(%error, "closed a data connection");
         }

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 
 use ringway_sim::ping_pong::{Amount, ping_pong, ping_pong_over_tcp};
-use ringway_tcp::{PREFACE_LENGTH, TcpConfig, TcpDevice, TcpDriver, ZeroCopy, parse_preface};
+use ringway_tcp::{PREFACE_LENGTH, Preface, TcpConfig, TcpDevice, TcpDriver, ZeroCopy};
 use ringway_verbs::Device;
 
 /// Makes the device with a listener, of which a thread accepts the connection.
@@ -24,7 +24,7 @@ fn device(driver: TcpDriver, zero_copy: ZeroCopy) -> TcpDevice {
         let (mut stream, _) = listener.accept().unwrap();
         let mut preface = [0; PREFACE_LENGTH];
         stream.read_exact(&mut preface).unwrap();
-        acceptor.offer(parse_preface(&preface).unwrap(), OwnedFd::from(stream)).unwrap();
+        acceptor.offer(Preface::parse(&preface).unwrap(), OwnedFd::from(stream)).unwrap();
     });
     device
 }

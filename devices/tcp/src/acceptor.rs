@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crossbeam_queue::ArrayQueue;
 use thiserror::Error;
 
-use crate::{Congestion, Token};
+use crate::{Congestion, Preface};
 
 /// Offers that may wait for the device's next poll.
 const WAITING_OFFERS: usize = 1024;
@@ -22,7 +22,7 @@ pub enum OfferError {
 
 #[derive(Debug)]
 struct Shared {
-    offers: ArrayQueue<(Token, OwnedFd)>,
+    offers: ArrayQueue<(Preface, OwnedFd)>,
     wake: OwnedFd,
     congestion: Congestion,
 }
@@ -44,20 +44,20 @@ impl TcpAcceptor {
         Ok(self.0.congestion.apply(listener)?)
     }
 
-    /// Offers a connection on which a preface with this token was read ([`parse_preface`](crate::parse_preface)), and
-    /// nothing after it. The device closes it when no queue pair waits for that token.
+    /// Offers a connection on which this preface was read, and nothing after it. The device closes it when no queue pair waits
+    /// for it.
     ///
     /// # Errors
     /// When the device does not keep up.
-    pub fn offer(&self, token: Token, connection: OwnedFd) -> Result<(), OfferError> {
-        self.0.offers.push((token, connection)).map_err(|_| OfferError::Full)?;
+    pub fn offer(&self, preface: Preface, connection: OwnedFd) -> Result<(), OfferError> {
+        self.0.offers.push((preface, connection)).map_err(|_| OfferError::Full)?;
         // A full counter cannot happen before 2^64 offers, and any other failure leaves the device to find the offer
         // at its next poll.
         let _ = rustix::io::write(&self.0.wake, &1_u64.to_ne_bytes());
         Ok(())
     }
 
-    pub(crate) fn take(&self) -> Option<(Token, OwnedFd)> {
+    pub(crate) fn take(&self) -> Option<(Preface, OwnedFd)> {
         self.0.offers.pop()
     }
 

@@ -5,28 +5,27 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringway_verbs::{Status, Time};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 
-use crate::endpoint::preface;
+use crate::endpoint::Preface;
 use crate::error::{ProtocolError, TcpFailure};
 use crate::options;
-use crate::queue_pair::{Incoming, Phase, QueuePair, Shared};
+use crate::queue_pair::{Connection, Incoming, Phase, QueuePair, Shared};
 
-/// Makes a socket and has the kernel connect it.
+/// Makes the sockets and has the kernel connect them.
 pub(crate) fn start_active(pair: &mut QueuePair, shared: &mut Shared, peer: SocketAddr) {
     set_deadline(pair, shared, shared.config.connect_timeout_ns);
-    let socket = match make_socket(peer, shared) {
-        Ok(socket) => Arc::new(socket),
-        Err(errno) => {
-            let failure = TcpFailure::from_errno(errno.raw_os_error());
-            return fail(pair, shared, failure, Status::TransportLost);
-        }
-    };
-    pair.connecting = shared.driver.connect(&socket, pair.number.0, peer);
-    pair.socket = Some(socket);
-    if !pair.connecting {
-        fail(pair, shared, TcpFailure::System(libc::EBUSY), Status::TransportLost);
+    let failed = pair.connections_mut().find_map(|connection| start(connection, shared, peer).err());
+    if let Some(errno) = failed {
+        fail(pair, shared, TcpFailure::from_errno(errno.raw_os_error()), Status::TransportLost);
     }
+}
+
+fn start(connection: &mut Connection, shared: &mut Shared, peer: SocketAddr) -> rustix::io::Result<()> {
+    let socket = connection.socket.insert(Arc::new(make_socket(peer, shared)?));
+    connection.connecting = shared.driver.connect(socket, connection.number, peer);
+    if connection.connecting { Ok(()) } else { Err(Errno::BUSY) }
 }
 
 fn make_socket(peer: SocketAddr, shared: &Shared) -> rustix::io::Result<OwnedFd> {
@@ -49,38 +48,52 @@ fn prepare(socket: &OwnedFd, shared: &Shared) -> rustix::io::Result<()> {
 }
 
 /// The kernel's word on a connect.
-pub(crate) fn connected(pair: &mut QueuePair, shared: &mut Shared, result: i32) {
-    pair.connecting = false;
-    match pair.phase {
-        Phase::Connecting if result >= 0 => {
-            // The peer answers with its first frame when it has matched the token.
-            if let (Some(batch), Some(token)) = (pair.batch.as_mut(), pair.peer_token.take()) {
-                batch.add_bytes(&preface(&token));
-            }
-            pair.mark(shared);
-        }
-        Phase::Closing => finish(pair, shared),
-        _ => fail(pair, shared, TcpFailure::from_errno(-result), Status::TransportLost),
+pub(crate) fn connected(pair: &mut QueuePair, shared: &mut Shared, at: usize, result: i32) {
+    let (token, connections) = (pair.peer_token, pair.others.len() + 1);
+    let (is_connecting, is_closing) = (pair.phase == Phase::Connecting, pair.phase == Phase::Closing);
+    let Some(connection) = pair.connection(at) else { return };
+    connection.connecting = false;
+    if is_closing {
+        return finish(pair, shared);
     }
+    if !is_connecting || result < 0 {
+        return fail(pair, shared, TcpFailure::from_errno(-result), Status::TransportLost);
+    }
+    // The peer answers with its first frame when it has matched the token of all of them.
+    if let (Some(batch), Some(token)) = (connection.batch.as_mut(), token) {
+        // Neither is more than `MAX_CONNECTIONS`.
+        let preface = Preface { token, connection: at as u8, connections: connections as u8 };
+        batch.add_bytes(&preface.encode());
+    }
+    pair.mark(shared);
 }
 
-/// Takes an accepted connection that presented this queue pair's token.
-pub(crate) fn take_offer(pair: &mut QueuePair, shared: &mut Shared, socket: OwnedFd) {
-    pair.offered = true;
+/// Whether a queue pair waits for an accepted connection that says this of itself.
+pub(crate) fn waits_for(pair: &mut QueuePair, preface: &Preface) -> bool {
+    pair.token == preface.token
+        && !pair.active
+        && matches!(pair.phase, Phase::Init | Phase::Connecting)
+        && pair.agreed.is_none_or(|agreed| agreed == usize::from(preface.connections))
+        && pair.connection(preface.connection.into()).is_none_or(|connection| connection.socket.is_none())
+}
+
+/// Takes an accepted connection that this queue pair waits for.
+pub(crate) fn take_offer(pair: &mut QueuePair, shared: &mut Shared, at: usize, socket: OwnedFd) {
     let prepared = rustix::io::ioctl_fionbio(&socket, shared.driver.wants_nonblocking())
         .and_then(|()| prepare(&socket, shared));
-    pair.socket = Some(Arc::new(socket));
+    let Some(connection) = pair.connection(at) else { return };
+    connection.socket = Some(Arc::new(socket));
     if let Err(errno) = prepared {
         return fail(pair, shared, TcpFailure::from_errno(errno.raw_os_error()), Status::TransportLost);
     }
-    if pair.phase == Phase::Connecting {
+    if pair.phase == Phase::Connecting && pair.is_whole() {
         ready(pair, shared);
     }
 }
 
-/// Waits for the offer, or goes on with one that came before.
+/// Waits for offers, or goes on with those that came before.
 pub(crate) fn start_passive(pair: &mut QueuePair, shared: &mut Shared) {
-    if pair.socket.is_some() {
+    if pair.is_whole() {
         ready(pair, shared);
     } else {
         set_deadline(pair, shared, shared.config.connect_timeout_ns);
@@ -90,6 +103,7 @@ pub(crate) fn start_passive(pair: &mut QueuePair, shared: &mut Shared) {
 /// Frames may go both ways from here on.
 pub(crate) fn ready(pair: &mut QueuePair, shared: &mut Shared) {
     pair.phase = Phase::Ready;
+    pair.peer_token = None;
     shared.changed = true;
     pair.deadline = None;
     pair.mark(shared);
@@ -128,7 +142,8 @@ pub(crate) fn refuse(pair: &mut QueuePair, shared: &mut Shared, status: Status) 
 
 /// Everything that was to be sent before the end is sent: the peer sees the end of the stream and closes.
 pub(crate) fn drained(pair: &mut QueuePair, shared: &mut Shared) {
-    if let Some(socket) = &pair.socket {
+    // Not of the others: the peer could see their end before it has read why.
+    if let Some(socket) = &pair.first.socket {
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
     }
     pair.flush_sends(shared);
@@ -155,11 +170,13 @@ fn close(pair: &mut QueuePair, shared: &mut Shared) {
     pair.phase = Phase::Closing;
     shared.changed = true;
     pair.deadline = None;
-    if pair.in_flight()
-        && let Some(socket) = &pair.socket
-    {
-        let _ = rustix::net::shutdown(socket, Shutdown::Both);
-        shared.driver.cancel(socket, pair.number.0);
+    if pair.in_flight() {
+        for connection in pair.connections() {
+            if let Some(socket) = &connection.socket {
+                let _ = rustix::net::shutdown(socket, Shutdown::Both);
+                shared.driver.cancel(socket, connection.number);
+            }
+        }
     }
     finish(pair, shared);
 }
@@ -170,16 +187,18 @@ pub(crate) fn finish(pair: &mut QueuePair, shared: &mut Shared) {
         return;
     }
     pair.phase = Phase::Closed;
-    shared.driver.forget(pair.number.0);
-    pair.socket = None;
-    pair.payload = None;
+    for connection in pair.connections_mut() {
+        shared.driver.forget(connection.number);
+        connection.socket = None;
+        connection.payload = None;
+        if let Some(batch) = connection.batch.as_mut() {
+            batch.clear();
+        }
+        if let Some(plan) = connection.plan.as_mut() {
+            plan.aim([None, None], true);
+        }
+    }
     pair.responses.clear();
-    if let Some(batch) = pair.batch.as_mut() {
-        batch.clear();
-    }
-    if let Some(plan) = pair.plan.as_mut() {
-        plan.aim([None, None], true);
-    }
     if let Incoming::Payload { what: crate::queue_pair::Arriving::Write { held, .. }, .. } = pair.incoming {
         shared.memory.release(&held);
     }

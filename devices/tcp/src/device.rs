@@ -3,7 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_mem::{Mapping, RegionTable};
@@ -15,17 +15,19 @@ use ringway_verbs::{
 use rustix::event::EventfdFlags;
 use rustix::net::Shutdown;
 
+use crate::MAX_CONNECTIONS;
 use crate::acceptor::TcpAcceptor;
 use crate::congestion::Congestion;
-use crate::connection::{connected, expire, fail, start_active, start_passive, take_offer};
+use crate::connection::{connected, expire, fail, start_active, start_passive, take_offer, waits_for};
 use crate::driver::{Event, TcpDriver};
-use crate::endpoint::{Token, decode, encode};
+use crate::endpoint::{Preface, Token, decode, encode};
 use crate::error::{TcpError, TcpFailure};
 use crate::frame::MAX_MESSAGE;
 use crate::loans::ZeroCopy;
 use crate::options;
 use crate::queue_pair::{Counters, Phase, QueuePair, SendEntry, Shared};
 use crate::receive::{arm, received};
+use crate::slots::Slots;
 use crate::transmit::{returned, sent, transmit};
 
 /// Events and offers handled by one poll at most.
@@ -33,6 +35,9 @@ const EVENTS_PER_POLL: usize = 256;
 const OFFERS_PER_POLL: usize = 64;
 /// The deepest queue.
 const MAX_DEPTH: u32 = 1 << 16;
+
+/// Why a queue pair fails whose connections find no slots.
+const NO_ROOM: TcpFailure = TcpFailure::System(libc::EMFILE);
 
 /// What a device needs to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +49,15 @@ pub struct TcpConfig {
     pub source: Option<IpAddr>,
     /// How the kernel is used.
     pub driver: TcpDriver,
-    /// The most queue pairs, up to 65,535.
+    /// The most queue pairs, up to 65,535; of their connections there can be as many.
     pub max_queue_pairs: u32,
     /// The most registered regions, up to 65,535.
     pub max_regions: u32,
     /// How long connecting may take, in nanoseconds.
     pub connect_timeout_ns: u64,
+    /// Connections of each queue pair that this end connects, 1 to [`MAX_CONNECTIONS`]: long payloads are divided among them. An
+    /// end that is connected to takes as many as the other has.
+    pub connections: u32,
     /// For how many microseconds reading a socket on which nothing is may poll the network card's queue itself
     /// (`SO_BUSY_POLL`); 0 to leave that to interrupts. A spinning caller polls it once in each try. Needs a card whose
     /// driver can be polled, which virtual ones and loopback cannot, and CAP_NET_ADMIN.
@@ -64,8 +72,8 @@ pub struct TcpConfig {
 }
 
 impl TcpConfig {
-    /// The defaults: io_uring, 4096 queue pairs and regions, 5 s to connect, no busy polling, no copy of what is sent where
-    /// that pays, the system's congestion control unless it paces, 1 s to linger.
+    /// The defaults: io_uring, 4096 queue pairs and regions, 5 s to connect, one connection for each queue pair, no busy
+    /// polling, no copy of what is sent where that pays, the system's congestion control unless it paces, 1 s to linger.
     #[must_use]
     pub const fn new(advertised: SocketAddr) -> Self {
         Self {
@@ -75,6 +83,7 @@ impl TcpConfig {
             max_queue_pairs: 4096,
             max_regions: 4096,
             connect_timeout_ns: 5_000_000_000,
+            connections: 1,
             busy_poll_us: 0,
             zero_copy: ZeroCopy::WherePays,
             congestion: Congestion::Unpaced,
@@ -83,23 +92,12 @@ impl TcpConfig {
     }
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    /// The upper part of the number, so that numbers of destroyed queue pairs do not match.
-    generation: u16,
-    pair: Option<Box<QueuePair>>,
-}
-
-/// The last generation of queue pairs in one slot.
-const GENERATION_MAX: u16 = (1 << (QueuePairNumber::BITS - u16::BITS)) - 1;
-
 /// The verbs contract over kernel TCP. See the crate's documentation.
 #[derive(Debug)]
 pub struct TcpDevice {
     // Dropped first: an io_uring waits for the kernel to let go before sockets are closed and memory goes.
     shared: Shared,
-    slots: Vec<Slot>,
-    free: Vec<u16>,
+    slots: Slots,
     /// Completions that all queue pairs together can have untaken.
     depth: usize,
     acceptor: TcpAcceptor,
@@ -112,9 +110,11 @@ impl TcpDevice {
     /// When the limits are wrong or the system has not for us what the driver needs.
     pub fn new(config: TcpConfig) -> Result<(Self, TcpAcceptor), TcpError> {
         let most = u32::from(u16::MAX);
-        for (limit, value) in
-            [("max_queue_pairs", config.max_queue_pairs), ("max_regions", config.max_regions)]
-        {
+        for (limit, value, most) in [
+            ("max_queue_pairs", config.max_queue_pairs, most),
+            ("max_regions", config.max_regions, most),
+            ("connections", config.connections, MAX_CONNECTIONS as u32),
+        ] {
             if value == 0 || value > most {
                 return Err(TcpError::Limit { limit, most });
             }
@@ -137,36 +137,35 @@ impl TcpDevice {
             now: Time(0),
             next_deadline: None,
         };
-        let device =
-            Self { shared, slots: Vec::new(), free: Vec::new(), depth: 0, acceptor: acceptor.clone() };
+        let device = Self { shared, slots: Slots::default(), depth: 0, acceptor: acceptor.clone() };
         Ok((device, acceptor))
     }
 
     /// Why a queue pair failed; `None` while it has not, or when there is none of this number.
     #[must_use]
     pub fn last_error(&self, queue_pair: QueuePairNumber) -> Option<TcpFailure> {
-        self.pair(queue_pair)?.failure
-    }
-
-    fn pair(&self, number: QueuePairNumber) -> Option<&QueuePair> {
-        let slot = self.slots.get(usize::from(number.0 as u16))?;
-        slot.pair.as_deref().filter(|pair| pair.number == number)
+        self.slots.pair(queue_pair.0)?.failure
     }
 
     /// A queue pair together with what all share.
     fn split(&mut self, number: u32) -> Option<(&mut QueuePair, &mut Shared)> {
-        let pair = self.slots.get_mut(usize::from(number as u16))?.pair.as_deref_mut()?;
-        (pair.number.0 == number).then_some((pair, &mut self.shared))
+        Some((self.slots.pair_mut(number)?, &mut self.shared))
+    }
+
+    /// Has a queue pair have so many connections; whether there is room for them.
+    fn agree(&mut self, number: u32, connections: usize) -> bool {
+        let is_agreed = self.slots.agree(number, connections);
+        for connection in self.slots.pair(number).into_iter().flat_map(QueuePair::connections) {
+            self.shared.driver.reserve(connection.number as u16);
+        }
+        is_agreed
     }
 
     /// Sends and receives for every queue pair that has something to do.
     fn run_dirty(&mut self) {
         for _ in 0..self.shared.dirty.len() {
             let Some(index) = self.shared.dirty.pop_front() else { return };
-            let Some(pair) = self.slots.get_mut(usize::from(index)).and_then(|slot| slot.pair.as_mut())
-            else {
-                continue;
-            };
+            let Some(pair) = self.slots.in_slot(index) else { continue };
             pair.dirty = false;
             // What is to be sent goes first: the peer waits for it, while nothing may have arrived yet.
             transmit(pair, &mut self.shared);
@@ -186,54 +185,46 @@ impl TcpDevice {
     fn check(&mut self, driven: io::Result<()>) {
         if let Err(error) = driven {
             let failure = TcpFailure::System(error.raw_os_error().unwrap_or(0));
-            for slot in &mut self.slots {
-                if let Some(pair) = slot.pair.as_mut() {
-                    fail(pair, &mut self.shared, failure, Status::TransportLost);
-                }
+            for pair in self.slots.iter_mut() {
+                fail(pair, &mut self.shared, failure, Status::TransportLost);
             }
         }
     }
 
     fn handle(&mut self, event: Event) {
+        let Some((pair, at)) = event.number().and_then(|number| self.slots.connection(number)) else {
+            return;
+        };
+        let shared = &mut self.shared;
         match event {
-            Event::Sent { queue_pair, batch, result, lent } => {
-                if let Some((pair, shared)) = self.split(queue_pair) {
-                    pair.lent.extend(lent);
-                    sent(pair, shared, batch, result);
-                }
-            }
-            Event::Returned { queue_pair, first_request } => {
-                if let Some((pair, shared)) = self.split(queue_pair) {
-                    returned(pair, shared, first_request);
-                }
-            }
-            Event::Received { queue_pair, plan, result, more } => {
-                if let Some((pair, shared)) = self.split(queue_pair) {
-                    received(pair, shared, plan, result, more);
-                }
-            }
-            Event::Connected { queue_pair, result } => {
-                if let Some((pair, shared)) = self.split(queue_pair) {
-                    connected(pair, shared, result);
-                }
-            }
+            Event::Sent { batch, result, lent, .. } => sent(pair, shared, at, batch, result, lent),
+            Event::Returned { first_request, .. } => returned(pair, shared, at, first_request),
+            Event::Received { plan, result, more, .. } => received(pair, shared, at, plan, (result, more)),
+            Event::Connected { result, .. } => connected(pair, shared, at, result),
             Event::Other => {}
         }
     }
 
     fn take_offers(&mut self) {
         for _ in 0..OFFERS_PER_POLL {
-            let Some((token, socket)) = self.acceptor.take() else { return };
-            let pair = self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut()).find(|pair| {
-                pair.token == token
-                    && !pair.offered
-                    && pair.socket.is_none()
-                    && matches!(pair.phase, Phase::Init | Phase::Connecting)
-            });
-            // Without a queue pair for it the connection is closed here.
-            if let Some(pair) = pair {
-                take_offer(pair, &mut self.shared, socket);
-            }
+            let Some((preface, socket)) = self.acceptor.take() else { return };
+            self.take_one(&preface, socket);
+        }
+    }
+
+    /// Takes an accepted connection; without a queue pair that waits for it, it is closed here.
+    fn take_one(&mut self, preface: &Preface, socket: OwnedFd) {
+        let Some(pair) = self.slots.iter_mut().find_map(|pair| waits_for(pair, preface).then_some(pair))
+        else {
+            return;
+        };
+        let (number, is_new) = (pair.number.0, pair.agreed.is_none());
+        let has_room = !is_new || self.agree(number, preface.connections.into());
+        let Some((pair, shared)) = self.split(number) else { return };
+        if has_room {
+            take_offer(pair, shared, preface.connection.into(), socket);
+        } else {
+            fail(pair, shared, NO_ROOM, Status::TransportLost);
         }
     }
 
@@ -242,14 +233,12 @@ impl TcpDevice {
         if self.shared.next_deadline.is_none_or(|deadline| deadline > now) {
             return;
         }
-        for slot in &mut self.slots {
-            if let Some(pair) = slot.pair.as_mut()
-                && pair.deadline.is_some_and(|deadline| deadline <= now)
-            {
+        for pair in self.slots.iter_mut() {
+            if pair.deadline.is_some_and(|deadline| deadline <= now) {
                 expire(pair, &mut self.shared);
             }
         }
-        self.shared.next_deadline = self.slots.iter().filter_map(|slot| slot.pair.as_ref()?.deadline).min();
+        self.shared.next_deadline = self.slots.iter().filter_map(|pair| pair.deadline).min();
     }
 
     fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
@@ -318,29 +307,20 @@ impl Device for TcpDevice {
         }
         let token = Token::random().map_err(|errno| QueuePairError::System(errno.raw_os_error()))?;
         let full = QueuePairError::TableFull { limit };
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.slots.len() >= limit as usize => return Err(full),
-            None => {
-                let index = u16::try_from(self.slots.len()).map_err(|_| full)?;
-                self.slots.push(Slot::default());
-                index
-            }
-        };
-        let slot = self.slots.get_mut(usize::from(index)).ok_or(full)?;
-        slot.generation = slot.generation % GENERATION_MAX + 1;
-        let number = QueuePairNumber(u32::from(slot.generation) << 16 | u32::from(index));
-        slot.pair = Some(QueuePair::new(number, config, token));
+        if self.slots.pairs() >= limit as usize {
+            return Err(full);
+        }
+        let number = self.slots.add(config, token).ok_or(full)?;
         // Room for everything is made here, so that the data path never allocates.
         self.depth += config.send_depth as usize + config.receive_depth as usize;
         self.shared.completions.reserve(self.depth.saturating_sub(self.shared.completions.len()));
-        self.shared.dirty.reserve(self.slots.len() * 2);
-        self.shared.driver.reserve(index);
+        self.shared.dirty.reserve(self.slots.pairs() * 2);
+        self.shared.driver.reserve(number.0 as u16);
         Ok(number)
     }
 
     fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError> {
-        let pair = self.pair(queue_pair).ok_or(QueuePairError::Unknown)?;
+        let pair = self.slots.pair(queue_pair.0).ok_or(QueuePairError::Unknown)?;
         encode(self.shared.config.advertised, &pair.token).ok_or(QueuePairError::System(libc::EINVAL))
     }
 
@@ -350,16 +330,21 @@ impl Device for TcpDevice {
         peer: &Endpoint,
         role: Role,
     ) -> Result<(), ConnectError> {
-        let (pair, shared) = self.split(queue_pair.0).ok_or(ConnectError::Unknown)?;
-        let (address, token) = decode(peer).ok_or(ConnectError::ForeignEndpoint)?;
+        let pair = self.slots.pair(queue_pair.0).ok_or(ConnectError::Unknown)?;
+        let (address, token) = decode(peer)?;
         if pair.phase != Phase::Init {
             return Err(ConnectError::WrongState);
         }
+        let connections = self.shared.config.connections as usize;
+        // Connections that were accepted before, which nobody should have made, are replaced.
+        let has_room =
+            role == Role::Passive || pair.agreed.is_some() || self.agree(queue_pair.0, connections);
+        let (pair, shared) = self.split(queue_pair.0).ok_or(ConnectError::Unknown)?;
         pair.phase = Phase::Connecting;
         match role {
+            _ if !has_room => fail(pair, shared, NO_ROOM, Status::TransportLost),
             Role::Active => {
-                pair.socket = None;
-                pair.offered = true;
+                pair.active = true;
                 pair.peer_token = Some(token);
                 start_active(pair, shared, address);
             }
@@ -369,7 +354,7 @@ impl Device for TcpDevice {
     }
 
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {
-        Some(self.pair(queue_pair)?.state())
+        Some(self.slots.pair(queue_pair.0)?.state())
     }
 
     fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {
@@ -386,11 +371,7 @@ impl Device for TcpDevice {
         }
         self.depth -= pair.config.send_depth as usize + pair.config.receive_depth as usize;
         self.shared.completions.retain(|completion| completion.queue_pair != queue_pair);
-        let index = queue_pair.0 as u16;
-        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
-            slot.pair = None;
-            self.free.push(index);
-        }
+        self.slots.remove(queue_pair);
         Ok(())
     }
 
@@ -480,10 +461,10 @@ impl Device for TcpDevice {
 impl Drop for TcpDevice {
     /// Ends every connection, so that an io_uring does not have to wait for the kernel.
     fn drop(&mut self) {
-        for pair in self.slots.iter().filter_map(|slot| slot.pair.as_ref()) {
-            if let Some(socket) = &pair.socket {
+        for connection in self.slots.iter().flat_map(QueuePair::connections) {
+            if let Some(socket) = &connection.socket {
                 let _ = rustix::net::shutdown(socket, Shutdown::Both);
-                self.shared.driver.disconnect(socket, pair.number.0);
+                self.shared.driver.disconnect(socket, connection.number);
             }
         }
     }

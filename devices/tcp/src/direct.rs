@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::buffers::{ReceivePlan, SendBatch};
-use crate::driver::Event;
+use crate::driver::{Awaited, Event};
 use crate::vectors;
 
 /// A caller that has polled so often without asking to be woken spins.
@@ -25,7 +25,7 @@ const TRIES_MAX: u32 = 4096;
 #[derive(Debug)]
 pub(crate) struct Receive {
     pub(crate) socket: Arc<OwnedFd>,
-    pub(crate) queue_pair: u32,
+    pub(crate) number: u32,
     pub(crate) plan: Box<ReceivePlan>,
     tries: u32,
 }
@@ -50,17 +50,18 @@ impl Direct {
         self.polls >= POLLS_OF_SPINNING
     }
 
-    /// Has a receive wait here, if the caller spins and there is room.
+    /// Has a receive wait here, if something is to come, the caller spins and there is room.
     pub(crate) fn receive(
         &mut self,
         socket: &Arc<OwnedFd>,
-        queue_pair: u32,
+        number: u32,
         plan: Box<ReceivePlan>,
+        awaited: Awaited,
     ) -> Result<(), Box<ReceivePlan>> {
-        if !self.is_spinning() || self.receives.len() >= RECEIVES_MAX {
+        if awaited == Awaited::Hardly || !self.is_spinning() || self.receives.len() >= RECEIVES_MAX {
             return Err(plan);
         }
-        self.receives.push(Receive { socket: Arc::clone(socket), queue_pair, plan, tries: 0 });
+        self.receives.push(Receive { socket: Arc::clone(socket), number, plan, tries: 0 });
         Ok(())
     }
 
@@ -68,7 +69,7 @@ impl Direct {
     pub(crate) fn send(
         &mut self,
         socket: &OwnedFd,
-        queue_pair: u32,
+        number: u32,
         mut batch: Box<SendBatch>,
     ) -> Result<(), Box<SendBatch>> {
         let result = vectors::send(socket.as_fd(), &mut batch);
@@ -76,7 +77,7 @@ impl Direct {
             return Err(batch);
         }
         batch.advance(u64::try_from(result).unwrap_or(0));
-        self.finished.push_back(Event::Sent { queue_pair, batch, result, lent: None });
+        self.finished.push_back(Event::Sent { number, batch, result, lent: None });
         Ok(())
     }
 
@@ -88,8 +89,8 @@ impl Direct {
             *calls += 1;
             let (result, more) = vectors::receive(receive.socket.as_fd(), &mut receive.plan);
             if result != -libc::EAGAIN {
-                let Receive { queue_pair, plan, .. } = self.receives.swap_remove(at);
-                self.finished.push_back(Event::Received { queue_pair, plan, result, more });
+                let Receive { number, plan, .. } = self.receives.swap_remove(at);
+                self.finished.push_back(Event::Received { number, plan, result, more });
                 continue;
             }
             receive.tries += 1;
@@ -108,15 +109,15 @@ impl Direct {
     }
 
     /// A receive ended without a system call.
-    pub(crate) fn give_back(&mut self, queue_pair: u32, plan: Box<ReceivePlan>, errno: i32) {
-        self.finished.push_back(Event::Received { queue_pair, plan, result: -errno, more: false });
+    pub(crate) fn give_back(&mut self, number: u32, plan: Box<ReceivePlan>, errno: i32) {
+        self.finished.push_back(Event::Received { number, plan, result: -errno, more: false });
     }
 
-    /// Gives up what waits of a queue pair.
-    pub(crate) fn cancel(&mut self, queue_pair: u32) {
-        if let Some(at) = self.receives.iter().position(|receive| receive.queue_pair == queue_pair) {
+    /// Gives up what waits of a connection.
+    pub(crate) fn cancel(&mut self, number: u32) {
+        if let Some(at) = self.receives.iter().position(|receive| receive.number == number) {
             let receive = self.receives.swap_remove(at);
-            self.give_back(queue_pair, receive.plan, libc::ECANCELED);
+            self.give_back(number, receive.plan, libc::ECANCELED);
         }
     }
 

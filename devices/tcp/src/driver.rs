@@ -50,75 +50,99 @@ impl TcpDriver {
     }
 }
 
-/// A finished operation. `queue_pair` is the number given when it was started, `result` a count of bytes, or a negative
+/// A finished operation. `number` is that of its connection, given when it was started, `result` a count of bytes, or a negative
 /// `errno`.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The batch comes back without what has been sent of it; or another, with nothing in it, if it was lent to the kernel,
     /// with the number of the first request that has a part in it.
     Sent {
-        queue_pair: u32,
+        number: u32,
         batch: Box<SendBatch>,
         result: i32,
         lent: Option<u64>,
     },
     /// The kernel has let go of what was lent under this number.
     Returned {
-        queue_pair: u32,
+        number: u32,
         first_request: u64,
     },
     /// `more` says that there may be more bytes in the socket.
     Received {
-        queue_pair: u32,
+        number: u32,
         plan: Box<ReceivePlan>,
         result: i32,
         more: bool,
     },
     Connected {
-        queue_pair: u32,
+        number: u32,
         result: i32,
     },
     /// Nothing for the caller.
     Other,
 }
 
-/// Gives the kernel operations on sockets. A queue pair has at most one of each kind under way, and what an operation
+impl Event {
+    /// The connection's number.
+    pub(crate) const fn number(&self) -> Option<u32> {
+        match self {
+            Self::Sent { number, .. }
+            | Self::Returned { number, .. }
+            | Self::Received { number, .. }
+            | Self::Connected { number, .. } => Some(*number),
+            Self::Other => None,
+        }
+    }
+}
+
+/// When bytes are expected that are to be received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// There may be some in the socket.
+    Now,
+    /// There are none yet, but may be at any time.
+    Soon,
+    /// None are, but the end of the connection is to be noticed.
+    Hardly,
+}
+
+/// Gives the kernel operations on sockets. A connection has at most one of each kind under way, and what an operation
 /// works on is the driver's from its start until [`Driver::next`] gives it back.
 pub(crate) trait Driver: Debug + Send {
     /// Whether sockets must be non-blocking, or blocking.
     fn wants_nonblocking(&self) -> bool;
 
-    /// Makes room for the operations of queue pairs up to this index, the lower half of their numbers.
+    /// Makes room for the operations of connections up to this index, the lower half of their numbers.
     fn reserve(&mut self, index: u16);
 
     /// Sends the whole batch. It comes back with [`Event::Sent`], or at once when it could not be started.
     fn send(
         &mut self,
         socket: &Arc<OwnedFd>,
-        queue_pair: u32,
+        number: u32,
         batch: Box<SendBatch>,
     ) -> Result<(), Box<SendBatch>>;
 
-    /// Receives at least one byte into a plan's places. `wait_first` says that nothing is expected to be there yet.
+    /// Receives at least one byte into a plan's places.
     fn receive(
         &mut self,
         socket: &Arc<OwnedFd>,
-        queue_pair: u32,
+        number: u32,
         plan: Box<ReceivePlan>,
-        wait_first: bool,
+        awaited: Awaited,
     ) -> Result<(), Box<ReceivePlan>>;
 
     /// Connects a socket; whether that could be started.
-    fn connect(&mut self, socket: &Arc<OwnedFd>, queue_pair: u32, peer: SocketAddr) -> bool;
+    fn connect(&mut self, socket: &Arc<OwnedFd>, number: u32, peer: SocketAddr) -> bool;
 
-    /// Gives up what a queue pair has under way on its socket, which is shut down; it comes back as usual.
-    fn cancel(&mut self, socket: &OwnedFd, queue_pair: u32);
+    /// Gives up what a connection has under way on its socket, which is shut down; it comes back as usual.
+    fn cancel(&mut self, socket: &OwnedFd, number: u32);
 
-    /// Has the kernel drop what it has of a queue pair to be sent, if it reads that from where it lies. The socket is shut down.
-    fn disconnect(&mut self, _socket: &OwnedFd, _queue_pair: u32) {}
+    /// Has the kernel drop what it has of a connection to be sent, if it reads that from where it lies. The socket is shut down.
+    fn disconnect(&mut self, _socket: &OwnedFd, _number: u32) {}
 
-    /// Lets go of a queue pair's socket. Nothing is under way on it.
-    fn forget(&mut self, queue_pair: u32);
+    /// Lets go of a connection's socket. Nothing is under way on it.
+    fn forget(&mut self, number: u32);
 
     /// Lets go of a region, which is no longer registered.
     fn deregister(&mut self, _key: LocalKey) {}

@@ -1,4 +1,5 @@
-//! The verbs contract over kernel TCP: one connection per queue pair, driven by io_uring or by epoll ([`TcpDriver`]).
+//! The verbs contract over kernel TCP: one connection per queue pair or several (`stripes`), driven by io_uring or by epoll
+//! ([`TcpDriver`]).
 //!
 //! # How it works
 //! Requests travel as frames ([`frame`]): a fixed header, then the payload, which is received straight into the posted
@@ -46,7 +47,9 @@ mod pinned;
 mod queue_pair;
 mod receive;
 mod ring;
+mod slots;
 mod sockets;
+mod stripes;
 mod transmit;
 mod vectors;
 
@@ -54,6 +57,7 @@ pub use acceptor::{OfferError, TcpAcceptor};
 pub use congestion::Congestion;
 pub use device::{TcpConfig, TcpDevice};
 pub use driver::TcpDriver;
-pub use endpoint::{DATA_MAGIC, PREFACE_LENGTH, Token, parse_preface, preface};
+pub use endpoint::{DATA_MAGIC, PREFACE_LENGTH, Preface, Token};
 pub use error::{TcpError, TcpFailure};
 pub use loans::ZeroCopy;
+pub use stripes::MAX_CONNECTIONS;

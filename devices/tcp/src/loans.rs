@@ -53,7 +53,7 @@ struct Connection {
 #[derive(Debug)]
 struct Loan {
     batch: Box<SendBatch>,
-    queue_pair: u32,
+    number: u32,
     bytes: u64,
     /// The first answer, if the queue pair is not to hear it before the second.
     withheld: Option<i32>,
@@ -79,7 +79,7 @@ pub(crate) struct Loans {
     loans: Vec<Loan>,
     /// Places of `loans` that are not under way.
     free: Vec<usize>,
-    /// By queue pair index.
+    /// By connection index.
     connections: Vec<Connection>,
     pub(crate) counters: LoanCounters,
 }
@@ -87,7 +87,7 @@ pub(crate) struct Loans {
 impl Loans {
     pub(crate) fn new(when: ZeroCopy) -> Self {
         let most = if when == ZeroCopy::Never { 0 } else { LOANS_MAX };
-        let loan = || Loan { batch: SendBatch::new(), queue_pair: 0, bytes: 0, withheld: None };
+        let loan = || Loan { batch: SendBatch::new(), number: 0, bytes: 0, withheld: None };
         Self {
             when,
             loans: core::iter::repeat_with(loan).take(most).collect(),
@@ -97,7 +97,7 @@ impl Loans {
         }
     }
 
-    /// Makes room for connections of queue pairs up to this index.
+    /// Makes room for connections up to this index.
     pub(crate) fn reserve(&mut self, index: u16) {
         let needed = usize::from(index) + 1;
         if self.connections.len() < needed {
@@ -105,12 +105,12 @@ impl Loans {
         }
     }
 
-    fn connection(&mut self, queue_pair: u32) -> Option<&mut Connection> {
-        self.connections.get_mut((queue_pair & 0xFFFF) as usize)
+    fn connection(&mut self, number: u32) -> Option<&mut Connection> {
+        self.connections.get_mut((number & 0xFFFF) as usize)
     }
 
     /// Begins a loan, if this batch is worth one: its place.
-    pub(crate) fn begin(&mut self, queue_pair: u32, batch: &SendBatch) -> Option<usize> {
+    pub(crate) fn begin(&mut self, number: u32, batch: &SendBatch) -> Option<usize> {
         let always = match self.when {
             ZeroCopy::Never => return None,
             ZeroCopy::Always => true,
@@ -119,7 +119,7 @@ impl Loans {
         if batch.longest_span() < if always { 1 } else { LONG } {
             return None;
         }
-        let connection = self.connection(queue_pair)?;
+        let connection = self.connection(number)?;
         if connection.rest > 0 {
             connection.rest -= 1;
             return None;
@@ -130,9 +130,9 @@ impl Loans {
             return None;
         }
         let place = self.free.pop()?;
-        self.connection(queue_pair)?.loans += 1;
+        self.connection(number)?.loans += 1;
         if let Some(loan) = self.loans.get_mut(place) {
-            loan.queue_pair = queue_pair;
+            loan.number = number;
             loan.bytes = 0;
             loan.withheld = None;
         }
@@ -141,8 +141,8 @@ impl Loans {
 
     /// The send was not made, or is answered once only: nothing is lent.
     pub(crate) fn end(&mut self, place: usize) {
-        let Some(queue_pair) = self.loans.get(place).map(|loan| loan.queue_pair) else { return };
-        if let Some(connection) = self.connection(queue_pair) {
+        let Some(number) = self.loans.get(place).map(|loan| loan.number) else { return };
+        if let Some(connection) = self.connection(number) {
             connection.loans -= 1;
         }
         self.free.push(place);
@@ -170,12 +170,12 @@ impl Loans {
         let loan = self.loans.get_mut(place)?;
         let returned = Returned { first_request: loan.batch.first_request, withheld: loan.withheld };
         loan.batch.clear();
-        let (queue_pair, bytes) = (loan.queue_pair, loan.bytes);
+        let (number, bytes) = (loan.number, loan.bytes);
         if bytes > 0 {
             let count = if copied { &mut self.counters.copied } else { &mut self.counters.not_copied };
             *count += bytes;
             let gives_up = copied && self.when == ZeroCopy::WherePays;
-            if let Some(connection) = self.connection(queue_pair).filter(|connection| !connection.refused) {
+            if let Some(connection) = self.connection(number).filter(|connection| !connection.refused) {
                 connection.pays = !copied;
                 connection.rest = if gives_up { SENDS_BETWEEN_TRIALS } else { 0 };
             }
@@ -186,12 +186,12 @@ impl Loans {
 
     /// What the system answers to a send that it does not make without a copy, or does not now: whoever sends again has it
     /// copied.
-    pub(crate) fn refused(&mut self, queue_pair: u32, result: i32) -> i32 {
+    pub(crate) fn refused(&mut self, number: u32, result: i32) -> i32 {
         match -result {
             libc::EINVAL | libc::EOPNOTSUPP => self.when = ZeroCopy::Never,
             // More memory than this user may lock.
             libc::ENOMEM | libc::ENOBUFS => {
-                if let Some(connection) = self.connection(queue_pair) {
+                if let Some(connection) = self.connection(number) {
                     connection.pays = false;
                     connection.rest = SENDS_BETWEEN_TRIALS;
                     connection.refused = true;
@@ -199,7 +199,7 @@ impl Loans {
             }
             // The memory is gone, which a copy finds as well, or the table of registered buffers was emptied.
             libc::EFAULT => {
-                if let Some(connection) = self.connection(queue_pair) {
+                if let Some(connection) = self.connection(number) {
                     connection.rest = connection.rest.max(1);
                 }
             }
@@ -208,20 +208,20 @@ impl Loans {
         -libc::EAGAIN
     }
 
-    /// Whether sends of this queue pair are known to be made without a copy, so that preparing memory for them pays as well.
-    pub(crate) fn pays(&self, queue_pair: u32) -> bool {
-        let known = self.connections.get((queue_pair & 0xFFFF) as usize);
+    /// Whether sends on this connection are known to be made without a copy, so that preparing memory for them pays as well.
+    pub(crate) fn pays(&self, number: u32) -> bool {
+        let known = self.connections.get((number & 0xFFFF) as usize);
         self.when == ZeroCopy::Always || known.is_some_and(|connection| connection.pays)
     }
 
-    /// Whether something of this queue pair is lent, or may be.
-    pub(crate) fn has(&self, queue_pair: u32) -> bool {
-        self.connections.get((queue_pair & 0xFFFF) as usize).is_some_and(|connection| connection.loans > 0)
+    /// Whether something of this connection is lent, or may be.
+    pub(crate) fn has(&self, number: u32) -> bool {
+        self.connections.get((number & 0xFFFF) as usize).is_some_and(|connection| connection.loans > 0)
     }
 
-    /// The connection is over: the next of this queue pair's index is another.
-    pub(crate) fn forget(&mut self, queue_pair: u32) {
-        if let Some(connection) = self.connection(queue_pair) {
+    /// The connection is over: the next of this index is another.
+    pub(crate) fn forget(&mut self, number: u32) {
+        if let Some(connection) = self.connection(number) {
             *connection = Connection::default();
         }
     }

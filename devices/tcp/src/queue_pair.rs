@@ -1,4 +1,4 @@
-//! One queue pair: its queues, its connection and how far either side has got.
+//! One queue pair: its queues, its connections and how far either side has got.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -15,6 +15,7 @@ use crate::driver::Driver;
 use crate::error::TcpFailure;
 use crate::frame::MAX_READS;
 use crate::loans::LOANS_PER_CONNECTION;
+use crate::stripes::Turns;
 use crate::{TcpConfig, Token};
 
 /// For how many polls an acknowledgement waits for a message to go with: about as long as it takes a client that was told of
@@ -59,24 +60,24 @@ pub(crate) enum Response {
     Atomic(u64),
 }
 
-/// A payload of which a part is still to be put into a batch.
+/// What of a payload goes over one connection, and is still to be put into a batch.
 #[derive(Debug)]
 pub(crate) struct Payload {
     pub(crate) spans: [Option<Span>; 2],
-    /// Whether it is a request's, which counts as built when it is complete.
-    pub(crate) request: bool,
+    /// The request that it belongs to, if it is not a response's. On the first connection it counts as built when this is
+    /// complete.
+    pub(crate) request: Option<u64>,
 }
 
 /// What is arriving.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Incoming {
     Header,
-    /// A message's bytes; `places` shrink as they come.
+    /// A message's bytes, whose places the connections have.
     Payload {
         what: Arriving,
         /// The whole message.
         length: u64,
-        places: [LocalSlice; 2],
     },
     /// The connection is ending; what comes is thrown away.
     Discard,
@@ -125,6 +126,72 @@ pub(crate) struct Shared {
     pub(crate) next_deadline: Option<Time>,
 }
 
+/// One of a queue pair's connections, and what is on its way there.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// What the driver knows it by.
+    pub(crate) number: u32,
+    pub(crate) socket: Option<Arc<OwnedFd>>,
+    pub(crate) connecting: bool,
+    /// `None` while the kernel has it.
+    pub(crate) batch: Option<Box<SendBatch>>,
+    /// `None` while the kernel has it.
+    pub(crate) plan: Option<Box<ReceivePlan>>,
+    /// The last receive left nothing in the socket.
+    pub(crate) drained_socket: bool,
+    pub(crate) payload: Option<Payload>,
+    /// Requests before this one have no part in the payload or the batch.
+    pub(crate) confirmed: u64,
+    /// For each batch that is lent to the kernel the first request that has a part in it, in their order.
+    pub(crate) lent: VecDeque<u64>,
+    /// Where what arrives goes; they shrink as it comes.
+    pub(crate) places: [LocalSlice; 2],
+}
+
+impl Connection {
+    fn new(number: u32, confirmed: u64) -> Self {
+        Self {
+            number,
+            socket: None,
+            connecting: false,
+            batch: Some(SendBatch::new()),
+            plan: Some(ReceivePlan::new()),
+            drained_socket: true,
+            payload: None,
+            confirmed,
+            lent: VecDeque::with_capacity(LOANS_PER_CONNECTION),
+            places: [LocalSlice::default(); 2],
+        }
+    }
+
+    /// Whether the kernel works on something of it.
+    fn in_flight(&self) -> bool {
+        self.batch.is_none() || self.plan.is_none() || self.connecting || !self.lent.is_empty()
+    }
+
+    /// Whether all that was to be sent is sent, and nothing of it is lent any more.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.payload.is_none()
+            && self.lent.is_empty()
+            && self.batch.as_ref().is_some_and(|batch| batch.is_empty())
+    }
+
+    /// Whether more of the message that arrives comes this way.
+    pub(crate) fn awaits(&self) -> bool {
+        self.places.iter().any(|place| place.length > 0)
+    }
+
+    /// Takes note of payload bytes that are in their places.
+    pub(crate) fn advance(&mut self, mut count: u64) {
+        for place in &mut self.places {
+            let part = count.min(place.length);
+            place.offset += part;
+            place.length -= part;
+            count -= part;
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     pub(crate) number: QueuePairNumber,
@@ -133,16 +200,14 @@ pub(crate) struct QueuePair {
     /// The peer's token, to be presented once connected.
     pub(crate) peer_token: Option<Token>,
     pub(crate) phase: Phase,
-    pub(crate) socket: Option<Arc<OwnedFd>>,
-    /// Whether the token was used.
-    pub(crate) offered: bool,
-    pub(crate) connecting: bool,
-    /// `None` while the kernel has it.
-    pub(crate) batch: Option<Box<SendBatch>>,
-    /// `None` while the kernel has it.
-    pub(crate) plan: Option<Box<ReceivePlan>>,
-    /// The last receive left nothing in the socket.
-    pub(crate) drained_socket: bool,
+    /// The one that carries the frames.
+    pub(crate) first: Connection,
+    /// Those that carry only parts of payloads.
+    pub(crate) others: Vec<Connection>,
+    /// How many there are to be, once whoever connects has said so.
+    pub(crate) agreed: Option<usize>,
+    /// Whether this side connects.
+    pub(crate) active: bool,
     pub(crate) dirty: bool,
     pub(crate) deadline: Option<Time>,
     pub(crate) failure: Option<TcpFailure>,
@@ -151,14 +216,12 @@ pub(crate) struct QueuePair {
 
     pub(crate) sends: VecDeque<SendEntry>,
     /// Requests are numbered from 0 as they are posted. These count up to: the oldest in `sends`, those put into a
-    /// batch, those whose batch the kernel has sent, and those the peer says it executed.
+    /// batch, and those the peer says it executed.
     pub(crate) done: u64,
     pub(crate) built: u64,
-    pub(crate) confirmed: u64,
     pub(crate) acknowledged: u64,
-    pub(crate) payload: Option<Payload>,
-    /// For each batch that is lent to the kernel the first request that has a part in it, in their order.
-    pub(crate) lent: VecDeque<u64>,
+    /// Whose turn it is to carry a part of what is sent.
+    pub(crate) sending: Turns,
     /// Numbers of READs and atomics that wait for their responses.
     pub(crate) reads: VecDeque<u64>,
     /// Receives the peer ever posted, and how many of them were used.
@@ -168,6 +231,8 @@ pub(crate) struct QueuePair {
     pub(crate) receives: VecDeque<ReceiveRequest>,
     pub(crate) receives_posted: u64,
     pub(crate) incoming: Incoming,
+    /// Whose turn it is to carry a part of what is received.
+    pub(crate) receiving: Turns,
     pub(crate) executed: u64,
     pub(crate) responses: VecDeque<Response>,
     pub(crate) refusal: Option<Status>,
@@ -192,12 +257,10 @@ impl QueuePair {
             token,
             peer_token: None,
             phase: Phase::Init,
-            socket: None,
-            offered: false,
-            connecting: false,
-            batch: Some(SendBatch::new()),
-            plan: Some(ReceivePlan::new()),
-            drained_socket: true,
+            first: Connection::new(number.0, 0),
+            others: Vec::new(),
+            agreed: None,
+            active: false,
             dirty: false,
             deadline: None,
             failure: None,
@@ -205,16 +268,15 @@ impl QueuePair {
             sends: VecDeque::with_capacity(config.send_depth as usize),
             done: 0,
             built: 0,
-            confirmed: 0,
             acknowledged: 0,
-            payload: None,
-            lent: VecDeque::with_capacity(LOANS_PER_CONNECTION),
+            sending: Turns::new(1),
             reads: VecDeque::with_capacity(MAX_READS),
             credits: 0,
             credits_used: 0,
             receives: VecDeque::with_capacity(config.receive_depth as usize),
             receives_posted: 0,
             incoming: Incoming::Header,
+            receiving: Turns::new(1),
             executed: 0,
             responses: VecDeque::with_capacity(MAX_READS),
             refusal: None,
@@ -241,9 +303,39 @@ impl QueuePair {
         }
     }
 
+    pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
+        core::iter::once(&self.first).chain(&self.others)
+    }
+
+    pub(crate) fn connections_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        core::iter::once(&mut self.first).chain(&mut self.others)
+    }
+
+    /// The connection of this place among them.
+    pub(crate) fn connection(&mut self, at: usize) -> Option<&mut Connection> {
+        match at.checked_sub(1) {
+            None => Some(&mut self.first),
+            Some(other) => self.others.get_mut(other),
+        }
+    }
+
+    /// Has connections of these numbers beside the first.
+    pub(crate) fn agree(&mut self, others: &[u32]) {
+        self.others.extend(others.iter().map(|number| Connection::new(*number, u64::MAX)));
+        let connections = self.others.len() + 1;
+        self.agreed = Some(connections);
+        (self.sending, self.receiving) = (Turns::new(connections), Turns::new(connections));
+    }
+
+    /// Whether all connections are there.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.agreed.is_some()
+            && self.connections().all(|connection| connection.socket.is_some() && !connection.connecting)
+    }
+
     /// Whether the kernel works on something of this queue pair.
     pub(crate) fn in_flight(&self) -> bool {
-        self.batch.is_none() || self.plan.is_none() || self.connecting || !self.lent.is_empty()
+        self.connections().any(Connection::in_flight)
     }
 
     /// Remembers to look after this queue pair at the next flush or poll.
@@ -276,8 +368,11 @@ impl QueuePair {
 
     /// Completes what is executed, answered and out of the kernel's hands.
     pub(crate) fn complete_done(&mut self, shared: &mut Shared) {
-        let lent = self.lent.front().copied().unwrap_or(u64::MAX);
-        while self.done < self.confirmed.min(self.acknowledged).min(lent) {
+        let free = |connection: &Connection| {
+            connection.lent.front().map_or(connection.confirmed, |lent| connection.confirmed.min(*lent))
+        };
+        let free = self.connections().map(free).min().unwrap_or_default();
+        while self.done < free.min(self.acknowledged) {
             let Some(entry) = self.sends.front() else { return };
             if entry.request.operation.is_answered() && !entry.answered {
                 return;
@@ -360,7 +455,8 @@ impl QueuePair {
     /// flushed. The kernel has let go of all of it.
     pub(crate) fn flush_sends(&mut self, shared: &mut Shared) {
         self.sends_flushed = true;
-        self.confirmed = self.built;
+        let built = self.built;
+        self.connections_mut().for_each(|connection| connection.confirmed = built);
         self.complete_done(shared);
         let mut status = self.first_status;
         while let Some(entry) = self.sends.pop_front() {

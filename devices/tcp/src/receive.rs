@@ -5,9 +5,11 @@ use ringway_verbs::{CompletionKind, LocalSlice, Operation, RemoteSlice, Status};
 
 use crate::buffers::{MAX_PIECE, ReceivePlan};
 use crate::connection::{fail, finish, ready, refuse, violate};
+use crate::driver::Awaited;
 use crate::error::{ProtocolError, TcpFailure};
 use crate::frame::{self, Frame, HEADER_LENGTH, Header, MAX_READS};
-use crate::queue_pair::{Arriving, Incoming, Phase, QueuePair, Response, Shared};
+use crate::queue_pair::{Arriving, Connection, Incoming, Phase, QueuePair, Response, Shared};
+use crate::stripes::cut;
 
 /// Messages up to this many bytes are acknowledged with the reply, if there is one soon: to send an acknowledgement alone
 /// costs about as much as the message did. Whoever sends more waits for its memory to be free.
@@ -15,42 +17,58 @@ const SHORT: u64 = 16 << 10;
 
 /// Has the kernel receive what comes next, unless it does already.
 pub(crate) fn arm(pair: &mut QueuePair, shared: &mut Shared) {
-    if pair.connecting || !matches!(pair.phase, Phase::Connecting | Phase::Ready | Phase::Draining) {
+    if !matches!(pair.phase, Phase::Connecting | Phase::Ready | Phase::Draining) || !pair.is_whole() {
         return;
     }
-    let Some(socket) = pair.socket.as_ref() else { return };
-    let Some(mut plan) = pair.plan.take() else { return };
+    let mut started = true;
+    for (at, connection) in pair.connections_mut().enumerate() {
+        started &= arm_connection(connection, shared, at == 0);
+    }
+    if !started {
+        fail(pair, shared, TcpFailure::System(libc::EBUSY), Status::TransportLost);
+    }
+}
+
+/// `false` if a receive could not be started.
+fn arm_connection(connection: &mut Connection, shared: &mut Shared, has_frames: bool) -> bool {
+    let Some(socket) = &connection.socket else { return true };
+    let awaits = connection.awaits();
+    // What is read ahead of what is known to come waits for a message's other parts. More is left to the socket.
+    let may_read = |plan: &mut Box<ReceivePlan>| awaits || plan.unread().len() < HEADER_LENGTH;
+    let Some(mut plan) = connection.plan.take_if(may_read) else { return true };
     let mut places = [None, None];
     let mut complete = true;
-    if let Incoming::Payload { places: slices, .. } = &pair.incoming {
-        let mut room = MAX_PIECE;
-        for (place, slice) in places.iter_mut().zip(slices) {
-            let length = slice.length.min(room);
-            complete &= length == slice.length;
-            room -= length;
-            if length > 0 {
-                *place = shared.memory.span(&LocalSlice { length, ..*slice });
-            }
+    let mut room = MAX_PIECE;
+    for (place, slice) in places.iter_mut().zip(&connection.places) {
+        let length = slice.length.min(room);
+        complete &= length == slice.length;
+        room -= length;
+        if length > 0 {
+            *place = shared.memory.span(&LocalSlice { length, ..*slice });
         }
     }
     plan.aim(places, complete);
-    if let Err(plan) = shared.driver.receive(socket, pair.number.0, plan, pair.drained_socket) {
-        pair.plan = Some(plan);
-        fail(pair, shared, TcpFailure::System(libc::EBUSY), Status::TransportLost);
-    }
+    let awaited = match connection.drained_socket {
+        _ if !awaits && !has_frames => Awaited::Hardly,
+        true => Awaited::Soon,
+        false => Awaited::Now,
+    };
+    connection.plan = shared.driver.receive(socket, connection.number, plan, awaited).err();
+    connection.plan.is_none()
 }
 
 /// Bytes arrived, or the connection ended.
 pub(crate) fn received(
     pair: &mut QueuePair,
     shared: &mut Shared,
+    at: usize,
     mut plan: Box<ReceivePlan>,
-    result: i32,
-    more: bool,
+    (result, more): (i32, bool),
 ) {
-    pair.drained_socket = !more;
+    let Some(connection) = pair.connection(at) else { return };
+    connection.drained_socket = !more;
     let Ok(count) = u64::try_from(result) else {
-        pair.plan = Some(plan);
+        connection.plan = Some(plan);
         if pair.phase == Phase::Closing {
             return finish(pair, shared);
         }
@@ -60,52 +78,42 @@ pub(crate) fn received(
         return pair.mark(shared);
     };
     shared.counters.bytes_received += count;
-    let placed = plan.received(count);
+    connection.advance(plan.received(count));
+    connection.plan = Some(plan);
     if pair.phase == Phase::Closing || count == 0 {
-        pair.plan = Some(plan);
         finish(pair, shared);
         return fail(pair, shared, TcpFailure::Closed, Status::TransportLost);
     }
-    advance_payload(pair, placed);
-    consume(pair, shared, &mut plan);
-    pair.plan = Some(plan);
+    consume(pair, shared);
     finish(pair, shared);
     pair.mark(shared);
 }
 
-/// Takes note of payload bytes that are in their places.
-fn advance_payload(pair: &mut QueuePair, mut count: u64) {
-    if let Incoming::Payload { places, .. } = &mut pair.incoming {
-        for place in places {
-            let part = count.min(place.length);
-            place.offset += part;
-            place.length -= part;
-            count -= part;
-        }
-    }
-}
-
 /// Works through the bytes read ahead.
-fn consume(pair: &mut QueuePair, shared: &mut Shared, plan: &mut ReceivePlan) {
+fn consume(pair: &mut QueuePair, shared: &mut Shared) {
     loop {
         if matches!(pair.phase, Phase::Closing | Phase::Closed) {
             return;
         }
         match pair.incoming {
-            Incoming::Discard => return plan.consume(plan.unread().len()),
-            Incoming::Payload { what, length, places } => {
-                let copied = copy_payload(shared, plan.unread(), &places);
-                shared.counters.bytes_copied += copied as u64;
-                plan.consume(copied);
-                advance_payload(pair, copied as u64);
-                let Incoming::Payload { places, .. } = pair.incoming else { return };
-                if places.iter().any(|place| place.length > 0) {
+            Incoming::Discard => {
+                for plan in pair.connections_mut().filter_map(|connection| connection.plan.as_mut()) {
+                    plan.consume(plan.unread().len());
+                }
+                return;
+            }
+            Incoming::Payload { what, length } => {
+                for connection in pair.connections_mut() {
+                    take_payload(connection, shared);
+                }
+                if pair.connections().any(Connection::awaits) {
                     return;
                 }
                 pair.incoming = Incoming::Header;
                 arrived(pair, shared, what, length);
             }
             Incoming::Header => {
+                let Some(plan) = pair.first.plan.as_mut() else { return };
                 let Some(bytes) = plan.unread().first_chunk::<HEADER_LENGTH>() else { return };
                 let header = frame::parse(bytes);
                 plan.consume(HEADER_LENGTH);
@@ -116,6 +124,15 @@ fn consume(pair: &mut QueuePair, shared: &mut Shared, plan: &mut ReceivePlan) {
             }
         }
     }
+}
+
+/// Copies payload that was read ahead on a connection to its places.
+fn take_payload(connection: &mut Connection, shared: &mut Shared) {
+    let Some(plan) = connection.plan.as_mut() else { return };
+    let copied = copy_payload(shared, plan.unread(), &connection.places);
+    shared.counters.bytes_copied += copied as u64;
+    plan.consume(copied);
+    connection.advance(copied as u64);
 }
 
 /// Copies payload that was read ahead to its places; returns how much.
@@ -167,6 +184,20 @@ fn on_header(pair: &mut QueuePair, shared: &mut Shared, header: &Header) {
     }
 }
 
+/// Has every connection expect its part of a message, for these places.
+fn expect_payload(pair: &mut QueuePair, what: Arriving, length: u64, places: [LocalSlice; 2]) {
+    pair.incoming = Incoming::Payload { what, length };
+    let division = pair.receiving.divide(length);
+    pair.receiving.advance(&division);
+    for (at, connection) in pair.connections_mut().enumerate() {
+        connection.places = places;
+        let ranges = cut(places.map(|place| place.length), division.of(at));
+        for (place, (start, length)) in connection.places.iter_mut().zip(ranges) {
+            *place = LocalSlice { offset: place.offset + start, length, ..*place };
+        }
+    }
+}
+
 fn on_send(pair: &mut QueuePair, shared: &mut Shared, length: u64, immediate: Option<u32>) {
     let Some(receive) = pair.receives.front().copied() else {
         return violate(pair, shared, ProtocolError::NoReceive);
@@ -176,8 +207,7 @@ fn on_send(pair: &mut QueuePair, shared: &mut Shared, length: u64, immediate: Op
         return refuse(pair, shared, Status::RemoteInvalidRequest);
     }
     let place = LocalSlice { length, ..receive.local };
-    let places = [place, LocalSlice::default()];
-    pair.incoming = Incoming::Payload { what: Arriving::Send { immediate }, length, places };
+    expect_payload(pair, Arriving::Send { immediate }, length, [place, LocalSlice::default()]);
 }
 
 fn on_write(
@@ -200,7 +230,7 @@ fn on_write(
     }
     shared.memory.hold(&place);
     let what = Arriving::Write { immediate, held: place };
-    pair.incoming = Incoming::Payload { what, length, places: [place, LocalSlice::default()] };
+    expect_payload(pair, what, length, [place, LocalSlice::default()]);
 }
 
 fn on_read(pair: &mut QueuePair, shared: &mut Shared, length: u64, remote: RemoteSlice) {
@@ -261,7 +291,7 @@ fn on_read_response(pair: &mut QueuePair, shared: &mut Shared, length: u64) {
         Some(request)
             if matches!(request.operation, Operation::Read { .. }) && request.length() == length =>
         {
-            pair.incoming = Incoming::Payload { what: Arriving::ReadResponse, length, places: request.local };
+            expect_payload(pair, Arriving::ReadResponse, length, request.local);
         }
         _ => violate(pair, shared, ProtocolError::Response),
     }

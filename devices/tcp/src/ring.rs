@@ -21,7 +21,7 @@ use ringway_verbs::LocalKey;
 use crate::acceptor::TcpAcceptor;
 use crate::buffers::{ReceivePlan, SendBatch};
 use crate::direct::{Direct, Receive};
-use crate::driver::{Driver, Event};
+use crate::driver::{Awaited, Driver, Event};
 use crate::error::TcpError;
 use crate::loans::{LOANS_MAX, Loans, ZeroCopy};
 use crate::peer_address::PeerAddress;
@@ -33,7 +33,7 @@ mod lending;
 const ENTRIES: u32 = 1024;
 /// `IORING_RECVSEND_POLL_FIRST`: wait for readiness before the first attempt.
 const POLL_FIRST: u16 = 1;
-/// Kinds of operations a queue pair can have in flight, one of each.
+/// Kinds of operations a connection can have in flight, one of each.
 const KINDS: usize = 3;
 const SEND: usize = 0;
 const RECEIVE: usize = 1;
@@ -42,7 +42,7 @@ const CONNECT: usize = 2;
 const LOANS: usize = KINDS;
 /// The user data of completions that carry no operation.
 const CANCEL: u64 = u64::MAX;
-/// Queue pairs whose sockets are in the ring's own table, by index: those behind them are rare.
+/// Connections whose sockets are in the ring's own table, by index: those behind them are rare.
 const FILES: u32 = 512;
 /// How long dropping waits for the kernel to let go, in rounds of 10 ms.
 const DROP_ROUNDS: u32 = 200;
@@ -62,7 +62,7 @@ pub(crate) struct Ring {
     ring: IoUring,
     /// Submissions are bound to the thread of the first one.
     enabled: bool,
-    /// By queue pair index and kind.
+    /// By connection index and kind.
     flights: Vec<Option<Operation>>,
     in_flight: usize,
     /// Keeps the eventfd that the ring signals.
@@ -86,13 +86,13 @@ impl core::fmt::Debug for Ring {
     }
 }
 
-/// The slot of an operation: the queue pair's index is the lower half of its number.
-const fn slot(queue_pair: u32, kind: usize) -> usize {
-    (queue_pair & 0xFFFF) as usize * KINDS + kind
+/// The slot of an operation: the connection's index is the lower half of its number.
+const fn slot(number: u32, kind: usize) -> usize {
+    (number & 0xFFFF) as usize * KINDS + kind
 }
 
-const fn user_data(queue_pair: u32, kind: usize) -> u64 {
-    (kind as u64) << 32 | queue_pair as u64
+const fn user_data(number: u32, kind: usize) -> u64 {
+    (kind as u64) << 32 | number as u64
 }
 
 impl Ring {
@@ -183,9 +183,9 @@ impl Ring {
         }
     }
 
-    /// What names a queue pair's socket in an entry, and the flag that goes with it.
-    fn target(&mut self, socket: &OwnedFd, queue_pair: u32) -> (types::Fd, squeue::Flags) {
-        let (descriptor, place) = (socket.as_raw_fd(), queue_pair & 0xFFFF);
+    /// What names a connection's socket in an entry, and the flag that goes with it.
+    fn target(&mut self, socket: &OwnedFd, number: u32) -> (types::Fd, squeue::Flags) {
+        let (descriptor, place) = (socket.as_raw_fd(), number & 0xFFFF);
         if let Some(registered) = self.files.get_mut(place as usize) {
             if !*registered {
                 *registered = self.ring.submitter().register_files_update(place, &[descriptor]).is_ok();
@@ -212,19 +212,19 @@ impl Ring {
     fn receive_by_ring(
         &mut self,
         socket: &OwnedFd,
-        queue_pair: u32,
+        number: u32,
         mut plan: Box<ReceivePlan>,
-        wait_first: bool,
+        awaited: Awaited,
     ) -> Result<(), Box<ReceivePlan>> {
-        let (fd, fixed) = self.target(socket, queue_pair);
-        let priority = if wait_first { POLL_FIRST } else { 0 };
+        let (fd, fixed) = self.target(socket, number);
+        let priority = if awaited == Awaited::Now { 0 } else { POLL_FIRST };
         let vectors = plan.vectors();
         let entry = match vectors.single() {
             Some((base, length)) => opcode::Recv::new(fd, base, length).ioprio(priority).build(),
             None => opcode::RecvMsg::new(fd, vectors.message()).ioprio(priority).build(),
         };
-        let entry = entry.flags(fixed).user_data(user_data(queue_pair, RECEIVE));
-        match self.launch(&entry, slot(queue_pair, RECEIVE), Operation::Receive(plan)) {
+        let entry = entry.flags(fixed).user_data(user_data(number, RECEIVE));
+        match self.launch(&entry, slot(number, RECEIVE), Operation::Receive(plan)) {
             Err(Operation::Receive(plan)) => Err(plan),
             _ => Ok(()),
         }
@@ -232,10 +232,10 @@ impl Ring {
 
     /// Has a receive that polls have tried wait in the kernel.
     fn hand_over(&mut self, receive: Receive) {
-        let Receive { socket, queue_pair, plan, .. } = receive;
+        let Receive { socket, number, plan, .. } = receive;
         // Something may have come since it was tried.
-        if let Err(plan) = self.receive_by_ring(&socket, queue_pair, plan, false) {
-            self.direct.give_back(queue_pair, plan, libc::EBUSY);
+        if let Err(plan) = self.receive_by_ring(&socket, number, plan, Awaited::Now) {
+            self.direct.give_back(number, plan, libc::EBUSY);
         }
     }
 
@@ -292,29 +292,29 @@ impl Driver for Ring {
     fn send(
         &mut self,
         socket: &Arc<OwnedFd>,
-        queue_pair: u32,
+        number: u32,
         mut batch: Box<SendBatch>,
     ) -> Result<(), Box<SendBatch>> {
-        if let Some(place) = self.loans.begin(queue_pair, &batch) {
-            return self.lend(socket, queue_pair, batch, place);
+        if let Some(place) = self.loans.begin(number, &batch) {
+            return self.lend(socket, number, batch, place);
         }
         // Where others wait to be handed over the ring sends this with them.
         if self.direct.is_spinning() && self.ring.submission().is_empty() {
             self.calls += 1;
-            match self.direct.send(socket, queue_pair, batch) {
+            match self.direct.send(socket, number, batch) {
                 Ok(()) => return Ok(()),
                 Err(unsent) => batch = unsent,
             }
         }
-        let (fd, fixed) = self.target(socket, queue_pair);
+        let (fd, fixed) = self.target(socket, number);
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let vectors = batch.vectors();
         let entry = match vectors.single() {
             Some((base, length)) => opcode::Send::new(fd, base, length).flags(flags).build(),
             None => opcode::SendMsg::new(fd, vectors.message()).flags(flags as u32).build(),
         };
-        let entry = entry.flags(fixed).user_data(user_data(queue_pair, SEND));
-        match self.launch(&entry, slot(queue_pair, SEND), Operation::Send(batch)) {
+        let entry = entry.flags(fixed).user_data(user_data(number, SEND));
+        match self.launch(&entry, slot(number, SEND), Operation::Send(batch)) {
             Err(Operation::Send(batch)) => Err(batch),
             _ => Ok(()),
         }
@@ -323,54 +323,54 @@ impl Driver for Ring {
     fn receive(
         &mut self,
         socket: &Arc<OwnedFd>,
-        queue_pair: u32,
+        number: u32,
         plan: Box<ReceivePlan>,
-        wait_first: bool,
+        awaited: Awaited,
     ) -> Result<(), Box<ReceivePlan>> {
-        match self.direct.receive(socket, queue_pair, plan) {
+        match self.direct.receive(socket, number, plan, awaited) {
             Ok(()) => Ok(()),
-            Err(plan) => self.receive_by_ring(socket, queue_pair, plan, wait_first),
+            Err(plan) => self.receive_by_ring(socket, number, plan, awaited),
         }
     }
 
-    fn connect(&mut self, socket: &Arc<OwnedFd>, queue_pair: u32, peer: SocketAddr) -> bool {
+    fn connect(&mut self, socket: &Arc<OwnedFd>, number: u32, peer: SocketAddr) -> bool {
         let address = Box::new(PeerAddress::new(peer));
         let (pointer, length) = address.raw();
-        let (fd, fixed) = self.target(socket, queue_pair);
+        let (fd, fixed) = self.target(socket, number);
         let entry = opcode::Connect::new(fd, pointer, length).build().flags(fixed);
-        let entry = entry.user_data(user_data(queue_pair, CONNECT));
-        self.launch(&entry, slot(queue_pair, CONNECT), Operation::Connect(address)).is_ok()
+        let entry = entry.user_data(user_data(number, CONNECT));
+        self.launch(&entry, slot(number, CONNECT), Operation::Connect(address)).is_ok()
     }
 
-    fn cancel(&mut self, socket: &OwnedFd, queue_pair: u32) {
-        self.direct.cancel(queue_pair);
-        self.disconnect(socket, queue_pair);
+    fn cancel(&mut self, socket: &OwnedFd, number: u32) {
+        self.direct.cancel(number);
+        self.disconnect(socket, number);
         for kind in 0..KINDS {
-            let kind = match self.flights.get(slot(queue_pair, kind)) {
+            let kind = match self.flights.get(slot(number, kind)) {
                 Some(Some(Operation::Lend(_, place))) => LOANS + place,
                 Some(Some(_)) => kind,
                 _ => continue,
             };
-            let entry = opcode::AsyncCancel::new(user_data(queue_pair, kind)).build().user_data(CANCEL);
+            let entry = opcode::AsyncCancel::new(user_data(number, kind)).build().user_data(CANCEL);
             self.push(&entry);
         }
     }
 
-    fn disconnect(&mut self, socket: &OwnedFd, queue_pair: u32) {
-        if self.loans.has(queue_pair) {
+    fn disconnect(&mut self, socket: &OwnedFd, number: u32) {
+        if self.loans.has(number) {
             // What a shut down socket has not sent yet it still sends, which may take a peer that acknowledges nothing many
             // minutes. This drops it.
             let _ = rustix::net::connect_unspec(socket);
         }
     }
 
-    fn forget(&mut self, queue_pair: u32) {
-        self.loans.forget(queue_pair);
-        let place = queue_pair & 0xFFFF;
+    fn forget(&mut self, number: u32) {
+        self.loans.forget(number);
+        let place = number & 0xFFFF;
         if let Some(registered) = self.files.get_mut(place as usize)
             && core::mem::take(registered)
         {
-            // Otherwise the socket would stay open, and a later queue pair have it for its own.
+            // Otherwise the socket would stay open, and a later connection have it for its own.
             let emptied = self.ring.submitter().register_files_update(place, &[-1]);
             debug_assert!(emptied.is_ok(), "the place is in the table");
         }
@@ -405,29 +405,29 @@ impl Driver for Ring {
         }
         let entry = self.ring.completion().next()?;
         let (user_data, result, flags) = (entry.user_data(), entry.result(), entry.flags());
-        let queue_pair = user_data as u32;
+        let number = user_data as u32;
         let kind = usize::try_from(user_data >> 32).unwrap_or(usize::MAX);
         if kind >= KINDS {
             let place = kind - LOANS;
             return Some(if place >= LOANS_MAX {
                 Event::Other
             } else if cqueue::notif(flags) {
-                self.give_back(queue_pair, place, result)
+                self.give_back(number, place, result)
             } else {
-                self.lent(queue_pair, place, result, cqueue::more(flags))
+                self.lent(number, place, result, cqueue::more(flags))
             });
         }
-        let operation = self.flights.get_mut(slot(queue_pair, kind)).and_then(Option::take);
+        let operation = self.flights.get_mut(slot(number, kind)).and_then(Option::take);
         self.in_flight -= usize::from(operation.is_some());
         Some(match operation {
             Some(Operation::Send(mut batch)) => {
                 batch.advance(u64::try_from(result).unwrap_or(0));
-                Event::Sent { queue_pair, batch, result, lent: None }
+                Event::Sent { number, batch, result, lent: None }
             }
             Some(Operation::Receive(plan)) => {
-                Event::Received { queue_pair, plan, result, more: cqueue::sock_nonempty(flags) }
+                Event::Received { number, plan, result, more: cqueue::sock_nonempty(flags) }
             }
-            Some(Operation::Connect(_)) => Event::Connected { queue_pair, result },
+            Some(Operation::Connect(_)) => Event::Connected { number, result },
             Some(Operation::Lend(..)) | None => Event::Other,
         })
     }

@@ -32,15 +32,15 @@ use rustix::net::sockopt;
 
 use crate::acceptor::TcpAcceptor;
 use crate::buffers::{ReceivePlan, SendBatch};
-use crate::driver::{Driver, Event};
+use crate::driver::{Awaited, Driver, Event};
 use crate::error::TcpError;
 use crate::vectors;
 
 /// Sockets that one `epoll_wait` can tell of; the others come first the next time.
 const READY_MAX: usize = 256;
-/// Operations that a queue pair can have under way: one of each kind.
+/// Operations that a connection can have under way: one of each kind.
 const KINDS: usize = 3;
-/// What stands for the eventfd where others have a queue pair's number.
+/// What stands for the eventfd where others have a connection's number.
 const WAKE: u64 = u64::MAX;
 /// Either of these makes every operation on a socket end.
 const ENDED: EventFlags = EventFlags::ERR.union(EventFlags::HUP);
@@ -52,10 +52,10 @@ struct Kernel {
     calls: u64,
 }
 
-/// A queue pair's socket and what waits for it.
+/// A connection's socket and what waits for it.
 #[derive(Debug, Default)]
 struct Connection {
-    queue_pair: u32,
+    number: u32,
     socket: Option<Arc<OwnedFd>>,
     /// What epoll watches the socket for; empty while it does not.
     watched: EventFlags,
@@ -73,7 +73,7 @@ impl Connection {
             return Ok(());
         }
         let socket = self.socket.as_ref().ok_or(Errno::BADF)?;
-        let data = EventData::new_u64(u64::from(self.queue_pair));
+        let data = EventData::new_u64(u64::from(self.number));
         kernel.calls += 1;
         if self.watched.is_empty() {
             epoll::add(&kernel.epoll, socket, data, wanted)?;
@@ -108,7 +108,7 @@ impl Connection {
             Err(errno) => result = -errno.raw_os_error(),
         }
         self.sent = 0;
-        Some(Event::Sent { queue_pair: self.queue_pair, batch, result, lent: None })
+        Some(Event::Sent { number: self.number, batch, result, lent: None })
     }
 
     /// Receives what is there; nothing while nothing is.
@@ -120,7 +120,7 @@ impl Connection {
         if result == -libc::EAGAIN {
             return self.receive_later(kernel, plan);
         }
-        Some(Event::Received { queue_pair: self.queue_pair, plan, result, more })
+        Some(Event::Received { number: self.number, plan, result, more })
     }
 
     /// Receives when there is something; an event is how it fails.
@@ -132,7 +132,7 @@ impl Connection {
             }
             Err(errno) => {
                 let result = -errno.raw_os_error();
-                Some(Event::Received { queue_pair: self.queue_pair, plan, result, more: false })
+                Some(Event::Received { number: self.number, plan, result, more: false })
             }
         }
     }
@@ -166,14 +166,14 @@ impl Connection {
 
     fn connected(&self, result: Result<(), Errno>) -> Event {
         let result = result.map_or_else(|errno| -errno.raw_os_error(), |()| 0);
-        Event::Connected { queue_pair: self.queue_pair, result }
+        Event::Connected { number: self.number, result }
     }
 }
 
-/// The sockets of all queue pairs.
+/// The sockets of all connections.
 pub(crate) struct Sockets {
     kernel: Kernel,
-    /// By queue pair index.
+    /// By index.
     connections: Vec<Connection>,
     /// Operations that have ended, for [`Driver::next`].
     finished: VecDeque<Event>,
@@ -195,10 +195,10 @@ impl Sockets {
         Ok(Self { kernel: Kernel { epoll, calls: 0 }, connections: Vec::new(), finished: VecDeque::new() })
     }
 
-    /// The connection of a queue pair, with its socket.
-    fn of(&mut self, socket: &Arc<OwnedFd>, queue_pair: u32) -> Option<(&mut Connection, &mut Kernel)> {
-        let connection = self.connections.get_mut(usize::from(queue_pair as u16))?;
-        connection.queue_pair = queue_pair;
+    /// The connection of this number, with its socket.
+    fn of(&mut self, socket: &Arc<OwnedFd>, number: u32) -> Option<(&mut Connection, &mut Kernel)> {
+        let connection = self.connections.get_mut(usize::from(number as u16))?;
+        connection.number = number;
         if connection.socket.is_none() {
             connection.socket = Some(Arc::clone(socket));
         }
@@ -206,9 +206,9 @@ impl Sockets {
     }
 
     /// Goes on with what waited for a socket.
-    fn go_on(&mut self, queue_pair: u32, flags: EventFlags) {
-        let Some(connection) = self.connections.get_mut(usize::from(queue_pair as u16)) else { return };
-        if connection.queue_pair != queue_pair || connection.socket.is_none() {
+    fn go_on(&mut self, number: u32, flags: EventFlags) {
+        let Some(connection) = self.connections.get_mut(usize::from(number as u16)) else { return };
+        if connection.number != number || connection.socket.is_none() {
             return;
         }
         if flags.intersects(ENDED | EventFlags::OUT) {
@@ -241,10 +241,10 @@ impl Driver for Sockets {
     fn send(
         &mut self,
         socket: &Arc<OwnedFd>,
-        queue_pair: u32,
+        number: u32,
         batch: Box<SendBatch>,
     ) -> Result<(), Box<SendBatch>> {
-        match self.of(socket, queue_pair) {
+        match self.of(socket, number) {
             Some((connection, kernel)) if connection.sending.is_none() => {
                 connection.sending = Some(batch);
                 let event = connection.send(kernel);
@@ -258,13 +258,13 @@ impl Driver for Sockets {
     fn receive(
         &mut self,
         socket: &Arc<OwnedFd>,
-        queue_pair: u32,
+        number: u32,
         plan: Box<ReceivePlan>,
-        wait_first: bool,
+        awaited: Awaited,
     ) -> Result<(), Box<ReceivePlan>> {
-        let event = match self.of(socket, queue_pair) {
+        let event = match self.of(socket, number) {
             Some((connection, kernel)) if connection.receiving.is_none() => {
-                if wait_first {
+                if awaited != Awaited::Now {
                     connection.receive_later(kernel, plan)
                 } else {
                     connection.receiving = Some(plan);
@@ -277,30 +277,30 @@ impl Driver for Sockets {
         Ok(())
     }
 
-    fn connect(&mut self, socket: &Arc<OwnedFd>, queue_pair: u32, peer: SocketAddr) -> bool {
-        let Some((connection, kernel)) = self.of(socket, queue_pair) else { return false };
+    fn connect(&mut self, socket: &Arc<OwnedFd>, number: u32, peer: SocketAddr) -> bool {
+        let Some((connection, kernel)) = self.of(socket, number) else { return false };
         let event = connection.connect(kernel, peer);
         self.finished.extend(event);
         true
     }
 
-    fn cancel(&mut self, _socket: &OwnedFd, queue_pair: u32) {
-        let Some(connection) = self.connections.get_mut(usize::from(queue_pair as u16)) else { return };
+    fn cancel(&mut self, _socket: &OwnedFd, number: u32) {
+        let Some(connection) = self.connections.get_mut(usize::from(number as u16)) else { return };
         let result = -libc::ECANCELED;
         if let Some(batch) = connection.sending.take() {
             connection.sent = 0;
-            self.finished.push_back(Event::Sent { queue_pair, batch, result, lent: None });
+            self.finished.push_back(Event::Sent { number, batch, result, lent: None });
         }
         if let Some(plan) = connection.receiving.take() {
-            self.finished.push_back(Event::Received { queue_pair, plan, result, more: false });
+            self.finished.push_back(Event::Received { number, plan, result, more: false });
         }
         if core::mem::take(&mut connection.connecting) {
-            self.finished.push_back(Event::Connected { queue_pair, result });
+            self.finished.push_back(Event::Connected { number, result });
         }
     }
 
-    fn forget(&mut self, queue_pair: u32) {
-        let Some(connection) = self.connections.get_mut(usize::from(queue_pair as u16)) else { return };
+    fn forget(&mut self, number: u32) {
+        let Some(connection) = self.connections.get_mut(usize::from(number as u16)) else { return };
         let Some(socket) = connection.socket.take() else { return };
         if !connection.watched.is_empty() {
             connection.watched = EventFlags::empty();
@@ -324,8 +324,8 @@ impl Driver for Sockets {
             Err(errno) => return Err(errno.into()),
         };
         for epoll::Event { flags, data } in ready.iter().copied() {
-            if let Ok(queue_pair) = u32::try_from(data.u64()) {
-                self.go_on(queue_pair, flags);
+            if let Ok(number) = u32::try_from(data.u64()) {
+                self.go_on(number, flags);
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 mod common;
 
 use allocation_counter::measure;
-use common::{EPOLL, IO_URING, Loopback, ZERO_COPY};
+use common::{EPOLL, IO_URING, Loopback, STRIPED, STRIPED_EPOLL, ZERO_COPY};
 use ringway_sim::conformance::{Fixture, Traffic};
 
 fn the_data_path_does_not_allocate<const DRIVER: usize>() {
@@ -27,4 +27,10 @@ fn with_epoll() {
 #[test]
 fn without_a_copy_of_what_is_sent() {
     the_data_path_does_not_allocate::<ZERO_COPY>();
+}
+
+#[test]
+fn over_several_connections() {
+    the_data_path_does_not_allocate::<STRIPED>();
+    the_data_path_does_not_allocate::<STRIPED_EPOLL>();
 }

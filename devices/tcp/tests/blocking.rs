@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringway_mem::Mapping;
-use ringway_tcp::{PREFACE_LENGTH, TcpConfig, TcpDevice, TcpDriver, parse_preface};
+use ringway_tcp::{PREFACE_LENGTH, Preface, TcpConfig, TcpDevice, TcpDriver};
 use ringway_verbs::{
     Access, Completion, CompletionKind, Device, Endpoint, LocalSlice, Operation, QueuePairConfig,
     QueuePairNumber, QueuePairState, ReceiveRequest, Role, Status, Time, WorkRequest,
@@ -41,7 +41,7 @@ impl Node {
             stream.read_exact(&mut preface).unwrap();
             // Give the device time to block before the offer.
             thread::sleep(Duration::from_millis(50));
-            acceptor.offer(parse_preface(&preface).unwrap(), OwnedFd::from(stream)).unwrap();
+            acceptor.offer(Preface::parse(&preface).unwrap(), OwnedFd::from(stream)).unwrap();
         });
         let config = QueuePairConfig { send_depth: 16, receive_depth: 16 };
         let queue_pair = device.create_queue_pair(config).unwrap();

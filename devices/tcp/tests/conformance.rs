@@ -1,4 +1,4 @@
-//! The tcp device passes the suite over loopback, with either driver and between them.
+//! The tcp device passes the suite over loopback, with either driver and between them, over one connection and over several.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -31,4 +31,25 @@ mod busy_polling {
 mod zero_copy {
     use crate::common::{Loopback, ZERO_COPY};
     ringway_sim::conformance_suite!(Loopback<ZERO_COPY, ZERO_COPY>);
+}
+
+mod striped {
+    use crate::common::{Loopback, STRIPED};
+    ringway_sim::conformance_suite!(Loopback<STRIPED, STRIPED>);
+}
+
+mod striped_epoll {
+    use crate::common::{Loopback, STRIPED_EPOLL};
+    ringway_sim::conformance_suite!(Loopback<STRIPED_EPOLL, STRIPED_EPOLL>);
+}
+
+/// The side that is connected to is told of one connection, and takes as many as the other makes.
+mod striped_to_epoll {
+    use crate::common::{EPOLL, Loopback, STRIPED};
+    ringway_sim::conformance_suite!(Loopback<STRIPED, EPOLL>);
+}
+
+mod striped_zero_copy {
+    use crate::common::{Loopback, STRIPED_ZERO_COPY};
+    ringway_sim::conformance_suite!(Loopback<STRIPED_ZERO_COPY, STRIPED_ZERO_COPY>);
 }

@@ -4,145 +4,23 @@
 
 #[macro_use]
 mod drivers;
+mod victim;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use ringway_mem::Mapping;
 use ringway_tcp::frame::{Frame, HEADER_LENGTH, Header, MAX_READS, encode, parse};
-use ringway_tcp::{
-    DATA_MAGIC, PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, TcpFailure, Token, ZeroCopy,
-    parse_preface,
-};
+use ringway_tcp::{DATA_MAGIC, PREFACE_LENGTH, Preface, TcpDriver, TcpFailure, ZeroCopy};
 use ringway_verbs::{
-    Access, Completion, CompletionKind, Device, LocalSlice, MemoryKeys, Operation, QueuePairConfig,
-    QueuePairNumber, QueuePairState, ReceiveRequest, RegisterError, RemoteKey, RemoteSlice, Role, Status,
-    Time, WorkRequest,
+    Access, CompletionKind, Device, LocalSlice, Operation, QueuePairState, RegisterError, RemoteKey,
+    RemoteSlice, Role, Status, WorkRequest,
 };
 use rustix::net::sockopt;
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A device under attack, its queue pair, a region open to peers and one that is not.
-struct Victim {
-    device: TcpDevice,
-    acceptor: TcpAcceptor,
-    queue_pair: QueuePairNumber,
-    open: (Arc<Mapping>, MemoryKeys),
-    closed: (Arc<Mapping>, MemoryKeys),
-    seen: Vec<Completion>,
-    start: Instant,
-}
-
-impl Victim {
-    fn new(config: TcpConfig) -> Self {
-        let (mut device, acceptor) = TcpDevice::new(config).unwrap();
-        let config = QueuePairConfig { send_depth: 8, receive_depth: 8 };
-        let queue_pair = device.create_queue_pair(config).unwrap();
-        let mut memory = |access| {
-            let mapping = Arc::new(Mapping::private(4096).unwrap());
-            let keys = device.register(Arc::clone(&mapping), access).unwrap();
-            (mapping, keys)
-        };
-        let (open, closed) = (memory(Access::ALL), memory(Access::LOCAL));
-        Self { device, acceptor, queue_pair, open, closed, seen: Vec::new(), start: Instant::now() }
-    }
-
-    /// The token, which only the intended peer would learn over the control channel.
-    fn token(&self) -> Token {
-        let endpoint = self.device.endpoint(self.queue_pair).unwrap();
-        let mut preface = [0; PREFACE_LENGTH];
-        preface[..8].copy_from_slice(&DATA_MAGIC);
-        preface[8] = 1;
-        preface[16..48].copy_from_slice(&endpoint.as_bytes()[24..56]);
-        parse_preface(&preface).unwrap()
-    }
-
-    /// A victim with two posted receives and the attacker's end of its connection.
-    fn attacked(driver: TcpDriver) -> (Self, TcpStream) {
-        Self::attacked_with(config(driver))
-    }
-
-    fn attacked_with(config: TcpConfig) -> (Self, TcpStream) {
-        let mut victim = Self::new(config);
-        let (stream, other) = sockets();
-        victim.acceptor.offer(victim.token(), OwnedFd::from(other)).unwrap();
-        for id in 0..2 {
-            let local = LocalSlice { key: victim.closed.1.local, offset: id * 64, length: 64 };
-            victim.device.post_receive(victim.queue_pair, &ReceiveRequest { id, local }).unwrap();
-        }
-        let own = victim.device.endpoint(victim.queue_pair).unwrap();
-        victim.device.connect(victim.queue_pair, &own, Role::Passive).unwrap();
-        victim.until("ready", |victim| victim.state() == QueuePairState::Ready);
-        (victim, stream)
-    }
-
-    fn state(&self) -> QueuePairState {
-        self.device.state(self.queue_pair).unwrap()
-    }
-
-    fn counter(&self, of: &str) -> u64 {
-        let mut found = 0;
-        self.device.for_each_counter(&mut |name, value| {
-            if name == of {
-                found = value
-            }
-        });
-        found
-    }
-
-    fn turn(&mut self) {
-        let mut batch = [Completion::EMPTY; 8];
-        let now = Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap());
-        let count = self.device.poll(now, &mut batch);
-        self.device.flush();
-        self.seen.extend_from_slice(&batch[..count]);
-    }
-
-    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
-        while !holds(self) {
-            assert!(self.start.elapsed() < PATIENCE, "waited too long until {what}: {:?}", self.seen);
-            self.turn();
-            std::thread::yield_now();
-        }
-    }
-
-    /// Waits until both receives came back flushed and the memory is free, and returns why.
-    fn expect_failed(&mut self) -> TcpFailure {
-        self.until("both receives are done", |victim| victim.seen.len() >= 2);
-        assert_eq!(self.state(), QueuePairState::Error);
-        assert!(self.seen.iter().all(|completion| completion.status == Status::Flushed), "{:?}", self.seen);
-        self.device.deregister(self.open.1.local).unwrap();
-        self.device.deregister(self.closed.1.local).unwrap();
-        self.device.last_error(self.queue_pair).unwrap()
-    }
-}
-
-/// Of a device that nobody can connect to.
-fn config(driver: TcpDriver) -> TcpConfig {
-    let mut config = TcpConfig::new("127.0.0.1:1".parse().unwrap());
-    config.driver = driver;
-    config
-}
-
-fn sockets() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    (stream, listener.accept().unwrap().0)
-}
-
-fn header(frame: Frame) -> [u8; HEADER_LENGTH] {
-    encode(&Header { frame, executed: 0, receives: 0 })
-}
-
-fn remote(keys: MemoryKeys, offset: u64) -> RemoteSlice {
-    RemoteSlice { key: keys.remote, offset }
-}
+use victim::{Victim, config, header, remote, sockets};
 
 /// Sends bytes and expects the connection to be ended as a breach of the protocol.
 fn breaks_the_protocol(driver: TcpDriver, bytes: &[u8]) {
@@ -274,17 +152,17 @@ fn a_wrong_token_is_closed_and_harms_nobody(driver: TcpDriver) {
     let (mut stream, other) = sockets();
     let mut preface = [0; PREFACE_LENGTH];
     preface[..8].copy_from_slice(&DATA_MAGIC);
-    preface[8] = 1;
-    victim.acceptor.offer(parse_preface(&preface).unwrap(), OwnedFd::from(other)).unwrap();
+    preface[8..11].copy_from_slice(&[2, 0, 1]);
+    victim.acceptor.offer(Preface::parse(&preface).unwrap(), OwnedFd::from(other)).unwrap();
     victim.turn();
     assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "closed");
     assert_eq!(victim.state(), QueuePairState::Connecting);
     // A token works once.
     let (_first, other) = sockets();
-    victim.acceptor.offer(victim.token(), OwnedFd::from(other)).unwrap();
+    victim.acceptor.offer(victim.preface(), OwnedFd::from(other)).unwrap();
     victim.until("ready", |victim| victim.state() == QueuePairState::Ready);
     let (mut second, other) = sockets();
-    victim.acceptor.offer(victim.token(), OwnedFd::from(other)).unwrap();
+    victim.acceptor.offer(victim.preface(), OwnedFd::from(other)).unwrap();
     victim.turn();
     assert_eq!(second.read(&mut [0; 8]).unwrap(), 0, "closed");
     assert_eq!(victim.state(), QueuePairState::Ready);

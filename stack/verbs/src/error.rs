@@ -57,6 +57,17 @@ pub enum ConnectError {
     /// The peer's endpoint is not one of this kind of device.
     #[error("the peer's endpoint is not one of this kind of device; both nodes must use the same device")]
     ForeignEndpoint,
+    /// The peer's device speaks another version.
+    #[error(
+        "the peer's device speaks version {theirs} of its protocol, this one version {ours}; install the same version of \
+         Ringway on every node"
+    )]
+    OtherVersion {
+        /// The peer's version.
+        theirs: u32,
+        /// Ours.
+        ours: u32,
+    },
     /// The queue pair is not in its initial state.
     #[error("the queue pair is already connected or failed")]
     WrongState,

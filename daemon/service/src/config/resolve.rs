@@ -8,7 +8,7 @@ use std::{
 };
 
 use ringway_abi::{DEFAULT_PORT, paths};
-use ringway_tcp::{Congestion, ZeroCopy};
+use ringway_tcp::{Congestion, MAX_CONNECTIONS, ZeroCopy};
 use ringway_wrap::{FaultSpec, FaultSpecError};
 
 use super::{
@@ -44,6 +44,7 @@ impl Settings {
             roce_interface: None,
             tcp_busy_poll_us: Some(0),
             tcp_zero_copy: text("auto"),
+            tcp_connections: Some(1),
             tcp_congestion: text("auto"),
             fault: None,
             pcap: None,
@@ -93,18 +94,18 @@ impl Settings {
             engine_cpu: engine_cpu(s.engine_cpu)?,
             network: network(&s)?,
             device: device(s.device.as_deref())?,
-            tcp_busy_poll_us: u32::try_from(number(
+            tcp_busy_poll_us: short_number(
                 "tcp_busy_poll_us",
                 s.tcp_busy_poll_us,
                 0..=1_000_000,
                 "microseconds; 0 leaves it to interrupts",
-            )?)
-            .unwrap_or(0),
+            )?,
             tcp_zero_copy: choice(
                 "tcp_zero_copy",
                 s.tcp_zero_copy.as_deref(),
                 &[("auto", ZeroCopy::WherePays), ("never", ZeroCopy::Never)],
             )?,
+            tcp_connections: connections(s.tcp_connections)?,
             tcp_congestion: choice("tcp_congestion", s.tcp_congestion.as_deref(), &CONGESTIONS)?,
             fault: fault(&s)?,
             pcap: for_packets("pcap", s.pcap.as_deref(), &s)?.map(PathBuf::from),
@@ -177,6 +178,20 @@ fn number(
             Err(invalid(setting, value, format!("expected {low} to {high} ({unit})")))
         }
     }
+}
+
+/// A number of 32 bits, as all of the range are.
+fn short_number(
+    setting: &'static str,
+    value: Option<i64>,
+    range: RangeInclusive<i64>,
+    unit: &str,
+) -> Result<u32, ConfigError> {
+    number(setting, value, range, unit).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+fn connections(value: Option<i64>) -> Result<u32, ConfigError> {
+    short_number("tcp_connections", value, 1..=MAX_CONNECTIONS as i64, "connections")
 }
 
 fn power_of_two(

@@ -47,6 +47,8 @@ pub struct Settings {
     /// Whether the tcp device sends long payloads without a copy: `auto`, where the kernel says that it need not copy them after
     /// all, or `never`.
     pub tcp_zero_copy: Option<String>,
+    /// TCP connections to each peer that this node connects to: long messages are divided among them.
+    pub tcp_connections: Option<i64>,
     /// TCP's congestion control: `auto`, the system's unless that is BBR, which paces; `system`, or a name.
     pub tcp_congestion: Option<String>,
     /// What shall happen to packets that come in, for tests: `loss=0.01,seed=7`.
@@ -107,8 +109,8 @@ impl Settings {
         merge!(
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
-            roce_port, roce_interface, tcp_busy_poll_us, tcp_zero_copy, tcp_congestion, fault, pcap, peer_timeout_ms,
-            workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max, ring_argument_words
+            roce_port, roce_interface, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, pcap,
+            peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max, ring_argument_words
         )
     }
 

@@ -53,7 +53,7 @@ fn where_the_kernel_copies_it_is_tried_again_only_now_and_then() {
         assert!(lend_and_give_back(&mut loans, false));
     }
     assert_eq!((loans.counters.copied, loans.counters.not_copied), (LONG, 100 * LONG));
-    // A queue pair that has the place of one that ended is asked like a new one.
+    // A connection that has the place of one that ended is asked like a new one.
     assert!(lend_and_give_back(&mut loans, true));
     loans.forget(1);
     assert!(lend_and_give_back(&mut loans, true));
@@ -123,7 +123,7 @@ fn memory_that_the_kernel_does_not_find_is_sent_with_a_copy_once() {
 #[derive(Debug, Clone)]
 enum Step {
     Begin {
-        queue_pair: u32,
+        connection: u32,
     },
     /// The first answer to the loan of this number, of those that wait for it.
     Answer {
@@ -139,7 +139,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (0_u32..4).prop_map(|queue_pair| Step::Begin { queue_pair }),
+        (0_u32..4).prop_map(|connection| Step::Begin { connection }),
         (any::<usize>(), any::<bool>()).prop_map(|(at, all)| Step::Answer { at, all }),
         (any::<usize>(), any::<bool>()).prop_map(|(at, copied)| Step::Return { at, copied }),
     ]
@@ -152,18 +152,18 @@ proptest! {
         let (mut begun, mut lent) = (Vec::new(), Vec::new());
         for (number, step) in (0_u64..).zip(steps) {
             match step {
-                Step::Begin { queue_pair } => {
+                Step::Begin { connection } => {
                     let of_this = |list: &[(usize, u32, u64, Option<i32>)]| {
-                        list.iter().filter(|loan| loan.1 == queue_pair).count()
+                        list.iter().filter(|loan| loan.1 == connection).count()
                     };
                     let under_way = of_this(&begun) + of_this(&lent);
                     let room = under_way < LOANS_PER_CONNECTION && begun.len() + lent.len() < LOANS_MAX;
-                    let place = loans.begin(queue_pair, &batch(SPAN, number));
+                    let place = loans.begin(connection, &batch(SPAN, number));
                     prop_assert_eq!(place.is_some(), room);
-                    begun.extend(place.map(|place| (place, queue_pair, number, None)));
+                    begun.extend(place.map(|place| (place, connection, number, None)));
                 }
                 Step::Answer { at, all } if !begun.is_empty() => {
-                    let (place, queue_pair, number, _) = begun.remove(at % begun.len());
+                    let (place, connection, number, _) = begun.remove(at % begun.len());
                     if all {
                         let mut sent = batch(SPAN, number);
                         loans.lend(place, &mut sent, SPAN);
@@ -171,7 +171,7 @@ proptest! {
                     } else {
                         loans.withhold(place, 40);
                     }
-                    lent.push((place, queue_pair, number, (!all).then_some(40)));
+                    lent.push((place, connection, number, (!all).then_some(40)));
                 }
                 Step::Return { at, copied } if !lent.is_empty() => {
                     let (place, _, number, withheld) = lent.remove(at % lent.len());
@@ -183,9 +183,9 @@ proptest! {
                 }
                 _ => {}
             }
-            for queue_pair in 0..4 {
-                let has = begun.iter().chain(&lent).any(|loan| loan.1 == queue_pair);
-                prop_assert_eq!(loans.has(queue_pair), has);
+            for connection in 0..4 {
+                let has = begun.iter().chain(&lent).any(|loan| loan.1 == connection);
+                prop_assert_eq!(loans.has(connection), has);
             }
         }
     }

@@ -20,13 +20,13 @@ impl Ring {
     pub(super) fn lend(
         &mut self,
         socket: &OwnedFd,
-        queue_pair: u32,
+        number: u32,
         mut batch: Box<SendBatch>,
         place: usize,
     ) -> Result<(), Box<SendBatch>> {
-        let (fd, fixed) = self.target(socket, queue_pair);
+        let (fd, fixed) = self.target(socket, number);
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        let pinned = batch.only_span().filter(|_| self.loans.pays(queue_pair)).cloned();
+        let pinned = batch.only_span().filter(|_| self.loans.pays(number)).cloned();
         let pinned = pinned.and_then(|span| self.pinned_place(&span));
         let vectors = batch.vectors();
         let entry = match vectors.single() {
@@ -39,8 +39,8 @@ impl Ring {
                 message.flags(flags as u32).ioprio(REPORT_USAGE).build()
             }
         };
-        let entry = entry.flags(fixed).user_data(user_data(queue_pair, LOANS + place));
-        match self.launch(&entry, slot(queue_pair, SEND), Operation::Lend(batch, place)) {
+        let entry = entry.flags(fixed).user_data(user_data(number, LOANS + place));
+        match self.launch(&entry, slot(number, SEND), Operation::Lend(batch, place)) {
             Err(Operation::Lend(batch, place)) => {
                 self.loans.end(place);
                 Err(batch)
@@ -76,8 +76,8 @@ impl Ring {
     }
 
     /// The first answer to a send without a copy; a second one follows if there is `more`.
-    pub(super) fn lent(&mut self, queue_pair: u32, place: usize, result: i32, more: bool) -> Event {
-        let flight = self.flights.get_mut(slot(queue_pair, SEND));
+    pub(super) fn lent(&mut self, number: u32, place: usize, result: i32, more: bool) -> Event {
+        let flight = self.flights.get_mut(slot(number, SEND));
         let Some(Operation::Lend(batch, _)) = flight.and_then(Option::as_mut) else { return Event::Other };
         let sent = u64::try_from(result).unwrap_or(0);
         if more && sent < batch.rest() {
@@ -92,33 +92,33 @@ impl Ring {
         } else {
             self.loans.end(place);
         }
-        self.sent_by_loan(queue_pair, result, lent)
+        self.sent_by_loan(number, result, lent)
     }
 
     /// The second answer.
-    pub(super) fn give_back(&mut self, queue_pair: u32, place: usize, result: i32) -> Event {
+    pub(super) fn give_back(&mut self, number: u32, place: usize, result: i32) -> Event {
         let Some(returned) = self.loans.give_back(place, result & COPIED != 0) else { return Event::Other };
         if let Some(result) = returned.withheld {
-            return self.sent_by_loan(queue_pair, result, None);
+            return self.sent_by_loan(number, result, None);
         }
         self.in_flight -= 1;
-        Event::Returned { queue_pair, first_request: returned.first_request }
+        Event::Returned { number, first_request: returned.first_request }
     }
 
     /// Ends the operation of a send without a copy; its batch is another by now if it was lent.
-    fn sent_by_loan(&mut self, queue_pair: u32, result: i32, lent: Option<u64>) -> Event {
-        let operation = self.flights.get_mut(slot(queue_pair, SEND)).and_then(Option::take);
+    fn sent_by_loan(&mut self, number: u32, result: i32, lent: Option<u64>) -> Event {
+        let operation = self.flights.get_mut(slot(number, SEND)).and_then(Option::take);
         let Some(Operation::Lend(mut batch, _)) = operation else { return Event::Other };
         self.in_flight -= 1;
         let result = if result == -libc::ENOMEM && self.stop_pinning() {
             // What this user may lock is left for sends from now on, also for this one.
             -libc::EAGAIN
         } else {
-            self.loans.refused(queue_pair, result)
+            self.loans.refused(number, result)
         };
         if lent.is_none() {
             batch.advance(u64::try_from(result).unwrap_or(0));
         }
-        Event::Sent { queue_pair, batch, result, lent }
+        Event::Sent { number, batch, result, lent }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringway_sim::conformance::{Fixture, Harness, Memory, Side, pattern, request};
 use ringway_tcp::{
-    PREFACE_LENGTH, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, TcpError, ZeroCopy, parse_preface,
+    PREFACE_LENGTH, Preface, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver, TcpError, ZeroCopy,
 };
 use ringway_verbs::{Device, Endpoint, Operation, QueuePairConfig, QueuePairNumber, Status, Time};
 
@@ -22,6 +22,11 @@ pub(crate) const EPOLL: usize = 1;
 pub(crate) const BUSY_POLLING: usize = 2;
 /// with the first, and without a copy of anything that it sends.
 pub(crate) const ZERO_COPY: usize = 3;
+/// with either, and three connections for each queue pair that it connects,
+pub(crate) const STRIPED: usize = 4;
+pub(crate) const STRIPED_EPOLL: usize = 5;
+/// with the first, three of these, and without a copy of anything that it sends.
+pub(crate) const STRIPED_ZERO_COPY: usize = 6;
 
 /// A listener and the connections whose preface is not complete yet.
 pub(crate) struct Listener {
@@ -40,8 +45,11 @@ impl Listener {
     pub(crate) fn device(&mut self, driver: usize) -> TcpDevice {
         let mut config = TcpConfig::new(self.listener.local_addr().unwrap());
         config.source = Some("127.0.0.1".parse().unwrap());
-        config.driver = if driver == EPOLL { TcpDriver::Epoll } else { TcpDriver::IoUring };
-        config.zero_copy = if driver == ZERO_COPY { ZeroCopy::Always } else { ZeroCopy::WherePays };
+        config.driver =
+            if [EPOLL, STRIPED_EPOLL].contains(&driver) { TcpDriver::Epoll } else { TcpDriver::IoUring };
+        let is_lent = [ZERO_COPY, STRIPED_ZERO_COPY].contains(&driver);
+        config.zero_copy = if is_lent { ZeroCopy::Always } else { ZeroCopy::WherePays };
+        config.connections = if driver >= STRIPED { 3 } else { 1 };
         config.busy_poll_us = if driver == BUSY_POLLING { 50 } else { 0 };
         let made = TcpDevice::new(config);
         let (device, acceptor) = match made {
@@ -69,9 +77,9 @@ impl Listener {
                 Ok(count) => bytes.extend_from_slice(&rest[bytes.len()..bytes.len() + count]),
                 Err(error) => return error.kind() == ErrorKind::WouldBlock,
             }
-            let Some(preface) = bytes.first_chunk::<PREFACE_LENGTH>() else { return true };
-            if let Some(token) = parse_preface(preface) {
-                acceptor.offer(token, OwnedFd::from(stream.try_clone().unwrap())).unwrap();
+            let Some(bytes) = bytes.first_chunk::<PREFACE_LENGTH>() else { return true };
+            if let Some(preface) = Preface::parse(bytes) {
+                acceptor.offer(preface, OwnedFd::from(stream.try_clone().unwrap())).unwrap();
             }
             false
         });

@@ -10,7 +10,7 @@ use std::{
 use ringway_mem::Mapping;
 use ringway_roce::{Link, LinkError, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink};
 use ringway_shm::{ShmConfig, ShmDevice};
-use ringway_tcp::{PREFACE_LENGTH, TcpConfig, TcpDevice, TcpDriver, parse_preface};
+use ringway_tcp::{PREFACE_LENGTH, Preface, TcpConfig, TcpDevice, TcpDriver};
 use ringway_verbs::Device;
 
 /// A device of any kind.
@@ -50,7 +50,7 @@ fn tcp(driver: TcpDriver, address: IpAddr) -> Result<AnyDevice, String> {
         let mut preface = [0; PREFACE_LENGTH];
         stream.read_exact(&mut preface).ok()?;
         // Without the connection the end says that it could not connect.
-        acceptor.offer(parse_preface(&preface)?, stream.into()).ok()
+        acceptor.offer(Preface::parse(&preface)?, stream.into()).ok()
     });
     Ok(Box::new(device))
 }

@@ -33,6 +33,7 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("`device`", "several kinds", message(|s| s.device = text("tcp,tcp"))),
         ("`tcp_busy_poll_us`", "1000000", message(|s| s.tcp_busy_poll_us = Some(-1))),
         ("`tcp_zero_copy`", "never", message(|s| s.tcp_zero_copy = Some("yes".to_owned()))),
+        ("`tcp_connections`", "1 to 8", message(|s| s.tcp_connections = Some(9))),
         ("`tcp_congestion`", "`reno`", message(|s| s.tcp_congestion = text("warp"))),
         ("`fault`", "cluster_key_file", message(|s| s.fault = text("loss=0.1"))),
         ("`pcap`", "cluster_key_file", message(|s| s.pcap = text("all.pcap"))),
