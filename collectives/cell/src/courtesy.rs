@@ -12,9 +12,18 @@ use crate::Clock;
 /// A hand-over that takes longer went to somebody: the call of the kernel alone takes a third of it.
 pub const TAKEN_NS: u64 = 1_000;
 /// One that takes longer than this went to somebody who does not hand back, until the kernel takes the processor away.
-pub const KEPT_NS: u64 = 500_000;
+const KEPT_NS: u64 = 500_000;
 /// How many times as long there are none after that.
-pub const REST: u64 = 16;
+const REST: u64 = 16;
+/// Longer than the kernel lets anybody compute while others wait: where it took longer, this thread was stopped.
+const SLICE_MOST_NS: u64 = 50_000_000;
+
+/// For how long nothing is given away after a hand-over that took so long: not at all, if it was handed back.
+#[must_use]
+pub const fn rest_ns(took_ns: u64) -> u64 {
+    let slice_ns = if took_ns < SLICE_MOST_NS { took_ns } else { SLICE_MOST_NS };
+    if took_ns > KEPT_NS { slice_ns * REST } else { 0 }
+}
 
 /// How one thread hands its processor over.
 #[derive(Debug, Clone, Copy)]
@@ -44,9 +53,7 @@ impl Courtesy {
         give();
         let after = (self.clock)();
         let took = after.saturating_sub(before);
-        if took > KEPT_NS {
-            self.again = after.saturating_add(took.saturating_mul(REST));
-        }
+        self.again = after.saturating_add(rest_ns(took));
         took
     }
 }
@@ -79,6 +86,7 @@ mod tests {
         let mut courtesy = Courtesy::new(|| NOW.get());
         assert_eq!(made(&mut courtesy, 10_000, 2_000), 10_000, "others hand back");
         assert!(made(&mut courtesy, 640_000, 4_000_000) <= 11, "a stranger has a share of the time");
+        assert_eq!(rest_ns(60_000_000_000), 800_000_000, "who was stopped for a minute rests no longer");
         made(&mut courtesy, 64_000, 2_000);
         assert_eq!(made(&mut courtesy, 10_000, 2_000), 10_000, "when he has gone it is as before");
     }

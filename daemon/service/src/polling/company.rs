@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use ringway_cell::{KEPT_NS, REST, TAKEN_NS};
+use ringway_cell::{TAKEN_NS, rest_ns};
 use ringway_mem::calls;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
@@ -75,11 +75,10 @@ impl Company {
     /// A hand-over took so long.
     pub(crate) fn handed_over(&mut self, now_ns: u64, took_ns: u64) {
         let is_taken = took_ns > TAKEN_NS;
-        if took_ns > KEPT_NS {
-            self.kept_until_ns = now_ns.saturating_add(took_ns.saturating_mul(REST));
-        }
+        let rest_ns = rest_ns(took_ns);
+        self.kept_until_ns = now_ns.saturating_add(rest_ns);
         self.shared = match is_taken {
-            true if took_ns > KEPT_NS => 0,
+            true if rest_ns > 0 => 0,
             true => SHARED,
             false => self.shared.saturating_sub(1),
         };
