@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crossbeam_queue::ArrayQueue;
 use thiserror::Error;
 
-use crate::{Congestion, Preface};
+use crate::{Congestion, MAX_CONNECTIONS, Preface};
 
-/// Offers that may wait for the device's next poll.
-const WAITING_OFFERS: usize = 1024;
+/// Offers that may wait for the device's next poll: a thousand peers may come at once.
+const WAITING_OFFERS: usize = 1024 * MAX_CONNECTIONS;
 
 /// Why a connection was not taken. It is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

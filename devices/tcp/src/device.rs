@@ -36,9 +36,6 @@ const OFFERS_PER_POLL: usize = 64;
 /// The deepest queue.
 const MAX_DEPTH: u32 = 1 << 16;
 
-/// Why a queue pair fails whose connections find no slots.
-const NO_ROOM: TcpFailure = TcpFailure::System(libc::EMFILE);
-
 /// What a device needs to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -224,7 +221,7 @@ impl TcpDevice {
         if has_room {
             take_offer(pair, shared, preface.connection.into(), socket);
         } else {
-            fail(pair, shared, NO_ROOM, Status::TransportLost);
+            fail(pair, shared, TcpFailure::NoRoom, Status::TransportLost);
         }
     }
 
@@ -342,7 +339,7 @@ impl Device for TcpDevice {
         let (pair, shared) = self.split(queue_pair.0).ok_or(ConnectError::Unknown)?;
         pair.phase = Phase::Connecting;
         match role {
-            _ if !has_room => fail(pair, shared, NO_ROOM, Status::TransportLost),
+            _ if !has_room => fail(pair, shared, TcpFailure::NoRoom, Status::TransportLost),
             Role::Active => {
                 pair.active = true;
                 pair.peer_token = Some(token);

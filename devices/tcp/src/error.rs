@@ -87,6 +87,11 @@ pub enum TcpFailure {
     /// We refused a request of the peer.
     #[error("a request of the peer was refused: {0:?}")]
     RefusedHere(Status),
+    /// There is no slot for its connections.
+    #[error(
+        "no room for more connections: there are 65,535 already; have fewer queue pairs, or fewer connections for each"
+    )]
+    NoRoom,
     /// The caller moved the queue pair to the error state.
     #[error("the queue pair was moved to the error state by its owner")]
     Local,

@@ -75,7 +75,9 @@ impl Connection {
         let socket = self.socket.as_ref().ok_or(Errno::BADF)?;
         let data = EventData::new_u64(u64::from(self.number));
         kernel.calls += 1;
-        if self.watched.is_empty() {
+        if wanted.is_empty() {
+            epoll::delete(&kernel.epoll, socket)?;
+        } else if self.watched.is_empty() {
             epoll::add(&kernel.epoll, socket, data, wanted)?;
         } else {
             epoll::modify(&kernel.epoll, socket, data, wanted)?;
@@ -97,7 +99,7 @@ impl Connection {
         // A socket that took a part is full: it is not asked again before it says that it has room.
         let waits = if result < 0 { result == -libc::EAGAIN } else { !batch.is_empty() };
         let wanted =
-            if waits { EventFlags::IN | EventFlags::OUT } else { self.watched.difference(EventFlags::OUT) };
+            if waits { self.watched | EventFlags::OUT } else { self.watched.difference(EventFlags::OUT) };
         match self.watch(kernel, wanted) {
             Ok(()) if waits => {
                 self.sending = Some(batch);
@@ -135,6 +137,14 @@ impl Connection {
                 Some(Event::Received { number: self.number, plan, result, more: false })
             }
         }
+    }
+
+    /// Has epoll be silent of what comes, as nobody receives it now: it would say again and again that there is something.
+    fn ignore(&mut self, kernel: &mut Kernel) {
+        // A connection's end is said of every socket that is watched at all.
+        let wanted = if self.sending.is_some() { EventFlags::OUT } else { EventFlags::empty() };
+        // A socket that is still watched costs time, and whoever receives from it learns why.
+        let _ = self.watch(kernel, wanted);
     }
 
     /// Starts connecting; how that ended, unless it has to wait.
@@ -218,7 +228,12 @@ impl Sockets {
             }
             self.finished.extend(connection.send(&mut self.kernel));
         }
-        if flags.intersects(ENDED | EventFlags::IN) {
+        if !flags.intersects(ENDED | EventFlags::IN) {
+            return;
+        }
+        if connection.receiving.is_none() {
+            connection.ignore(&mut self.kernel);
+        } else {
             self.finished.extend(connection.receive(&mut self.kernel));
         }
     }

@@ -8,8 +8,8 @@
 //!
 //! # What goes where
 //! The first connection carries all frames, in order. A payload of less than [`PART_MIN`] bytes follows its frame. A longer
-//! one is cut into as many parts of that length at least as there are connections for, and each part goes over one connection
-//! as bare bytes, one behind the other. Connections take turns, so that payloads of one part use all of them as well. Both
+//! one is cut into as many parts of about that length as fit into it, at most one for each connection, and each part goes over
+//! one connection as bare bytes, one behind the other. Connections take turns, so that payloads of one part use all of them as well. Both
 //! sides count the turns and know the length from the frame, so nothing else is said about it: what a peer sends beyond a part
 //! is the next part's, and what it leaves out is waited for, as on one connection.
 //!
@@ -20,7 +20,12 @@
 //! # Why that cannot deadlock
 //! A connection's parts are sent in the order of their frames, without waiting for other connections. Of the oldest frame
 //! that is not executed the missing parts are therefore the first that their connections still have to bring, and the
-//! receiver reads just these.
+//! receiver reads just these. Meanwhile it does not read acknowledgements that are behind the frame on the first connection;
+//! the sender needs none of them to send the missing parts.
+//!
+//! # The end
+//! The loss of any connection is the end of the queue pair, as soon as that connection is read again. Bytes that the others
+//! brought before it and that were not read yet are lost with it, acknowledgements among them.
 
 /// The most connections of a queue pair.
 pub const MAX_CONNECTIONS: usize = 8;
@@ -132,7 +137,10 @@ mod tests {
         }
 
         #[test]
-        fn pieces_are_cut_where_the_range_is(first in 0_u64..100, second in 0_u64..100, start in 0_u64..100, length in 0_u64..100) {
+        fn pieces_are_cut_where_the_range_is(
+            (first, second) in (0_u64..100, 0_u64..100),
+            (start, length) in (0_u64..100, 0_u64..100),
+        ) {
             let cut = cut([first, second], (start, length));
             let byte = |at: u64| if at < first { (0, at) } else { (1, at - first) };
             let expected: Vec<_> = (start..start + length).filter(|at| *at < first + second).map(byte).collect();

@@ -3,8 +3,9 @@
 
 #[macro_use]
 mod drivers;
+mod victim;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, mpsc};
@@ -12,12 +13,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringway_mem::Mapping;
+use ringway_tcp::frame::Frame;
 use ringway_tcp::{PREFACE_LENGTH, Preface, TcpConfig, TcpDevice, TcpDriver};
 use ringway_verbs::{
     Access, Completion, CompletionKind, Device, Endpoint, LocalSlice, Operation, QueuePairConfig,
     QueuePairNumber, QueuePairState, ReceiveRequest, Role, Status, Time, WorkRequest,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
+use victim::Victim;
 
 /// Far beyond what a wake-up takes on a loaded machine.
 const TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
@@ -123,7 +126,34 @@ with_each_driver!(
     an_idle_device_lets_its_caller_block,
     a_message_without_room_lets_its_caller_block,
     a_device_can_be_dropped_in_the_middle_of_transfers,
+    what_waits_for_another_connections_part_lets_the_caller_block,
 );
+
+fn what_waits_for_another_connections_part_lets_the_caller_block(driver: TcpDriver) {
+    let mut victim = Victim::new(victim::config(driver));
+    let [mut first, second] = [0, 1].map(|connection| {
+        let (stream, other) = victim::sockets();
+        victim.acceptor.offer(victim.preface_of(connection, 2), OwnedFd::from(other)).unwrap();
+        stream
+    });
+    victim.begin();
+    let length = 128 << 10;
+    let keys = victim.device.register(Arc::new(Mapping::private(length).unwrap()), Access::ALL).unwrap();
+    let remote = victim::remote(keys, 0);
+    let write = victim::header(Frame::Write { length: length as u64, remote, immediate: None });
+    // All of the first part, and more than is read ahead of what comes after it; nothing of the second.
+    first.write_all(&write).unwrap();
+    first.write_all(&vec![0; length]).unwrap();
+    victim.until("it is heard", |victim| victim.counter("bytes_received") > length as u64 / 2);
+    let Victim { device, queue_pair, .. } = victim;
+    let local = LocalSlice { key: keys.local, offset: 0, length: length as u64 };
+    let mut node = Node { device, queue_pair, local, start: Instant::now() };
+    node.fall_silent();
+    drop((first, second));
+    while node.device.state(queue_pair) != Some(QueuePairState::Error) {
+        node.turn();
+    }
+}
 
 fn blocked_callers_are_woken_by_offers_messages_and_acknowledgements(driver: TcpDriver) {
     for length in [8, 1 << 20] {

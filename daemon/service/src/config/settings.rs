@@ -47,7 +47,7 @@ pub struct Settings {
     /// Whether the tcp device sends long payloads without a copy: `auto`, where the kernel says that it need not copy them after
     /// all, or `never`.
     pub tcp_zero_copy: Option<String>,
-    /// TCP connections to each peer that this node connects to: long messages are divided among them.
+    /// TCP connections to each peer that this node connects to, in each communicator: long messages are divided among them.
     pub tcp_connections: Option<i64>,
     /// TCP's congestion control: `auto`, the system's unless that is BBR, which paces; `system`, or a name.
     pub tcp_congestion: Option<String>,
