@@ -18,26 +18,48 @@ const REST: u64 = 16;
 /// Longer than the kernel lets anybody compute while others wait: where it took longer, this thread was stopped.
 const SLICE_MOST_NS: u64 = 50_000_000;
 
-/// For how long nothing is given away after a hand-over that took so long: not at all, if it was handed back.
-#[must_use]
-pub const fn rest_ns(took_ns: u64) -> u64 {
-    let slice_ns = if took_ns < SLICE_MOST_NS { took_ns } else { SLICE_MOST_NS };
-    if took_ns > KEPT_NS { slice_ns * REST } else { 0 }
+/// When the processor may be given away again, after somebody kept it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rest {
+    until_ns: u64,
+}
+
+impl Rest {
+    /// It may be given away.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { until_ns: 0 }
+    }
+
+    /// A hand-over ended at `now_ns` that took so long; whether somebody kept the processor.
+    pub const fn handed_over(&mut self, now_ns: u64, took_ns: u64) -> bool {
+        let is_kept = took_ns > KEPT_NS;
+        if is_kept {
+            let slice_ns = if took_ns < SLICE_MOST_NS { took_ns } else { SLICE_MOST_NS };
+            self.until_ns = now_ns.saturating_add(slice_ns * REST);
+        }
+        is_kept
+    }
+
+    /// Whether it lasts.
+    #[must_use]
+    pub const fn lasts(&self, now_ns: u64) -> bool {
+        now_ns < self.until_ns
+    }
 }
 
 /// How one thread hands its processor over.
 #[derive(Debug, Clone, Copy)]
 pub struct Courtesy {
     clock: Clock,
-    /// When the next hand-over may be.
-    again: u64,
+    rest: Rest,
 }
 
 impl Courtesy {
     /// By this clock.
     #[must_use]
     pub const fn new(clock: Clock) -> Self {
-        Self { clock, again: 0 }
+        Self { clock, rest: Rest::new() }
     }
 
     /// Gives the processor to whoever wants it; the nanoseconds until it came back, zero when it was not given.
@@ -47,13 +69,13 @@ impl Courtesy {
 
     fn hand_over_by(&mut self, give: impl FnOnce()) -> u64 {
         let before = (self.clock)();
-        if before < self.again {
+        if self.rest.lasts(before) {
             return 0;
         }
         give();
         let after = (self.clock)();
         let took = after.saturating_sub(before);
-        self.again = after.saturating_add(rest_ns(took));
+        self.rest.handed_over(after, took);
         took
     }
 }
@@ -86,7 +108,10 @@ mod tests {
         let mut courtesy = Courtesy::new(|| NOW.get());
         assert_eq!(made(&mut courtesy, 10_000, 2_000), 10_000, "others hand back");
         assert!(made(&mut courtesy, 640_000, 4_000_000) <= 11, "a stranger has a share of the time");
-        assert_eq!(rest_ns(60_000_000_000), 800_000_000, "who was stopped for a minute rests no longer");
+        let mut rest = Rest::new();
+        assert!(rest.handed_over(0, 60_000_000_000));
+        let ends = [799_999_999, 800_000_000].map(|now_ns| rest.lasts(now_ns));
+        assert_eq!(ends, [true, false], "who was stopped for a minute rests no longer");
         made(&mut courtesy, 64_000, 2_000);
         assert_eq!(made(&mut courtesy, 10_000, 2_000), 10_000, "when he has gone it is as before");
     }

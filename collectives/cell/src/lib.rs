@@ -55,7 +55,7 @@ use ringway_types::{DataType, Operation, Reduction};
 
 pub use cell::{AttachError, Cell, Contradiction, Verdict, bytes};
 pub use clock::{Clock, monotonic_ns};
-pub use courtesy::{Courtesy, TAKEN_NS, rest_ns};
+pub use courtesy::{Courtesy, Rest, TAKEN_NS};
 pub use exchange::{CallMemory, Exchange};
 pub use helper::Helper;
 pub use member::{Awaited, Member, Poll, Refusal, StandIn};

@@ -129,19 +129,15 @@ impl Polling {
             waited_ns
         };
         let alone = !self.crowded(pollers) && u128::from(spun_ns) < SPIN_ALONE.as_nanos();
-        // A turn that finds nothing takes as long as pausing would.
-        let wait = match self.mode {
-            _ if alone => Next::Turn,
-            PollingMode::Spin if self.company.is_kept(now_ns) => Next::Turn,
-            _ if self.company.is_kept(now_ns) => Next::Sleep,
-            _ => Next::HandOver,
-        };
         let budget = if outstanding { self.outstanding_budget_ns } else { self.idle_budget_ns };
         match self.mode {
-            PollingMode::Spin => wait,
             PollingMode::Block => Next::Sleep,
-            PollingMode::Adaptive if waited_ns < budget => wait,
-            PollingMode::Adaptive => Next::Sleep,
+            PollingMode::Adaptive if waited_ns >= budget => Next::Sleep,
+            // A turn that finds nothing takes as long as pausing would.
+            _ if alone => Next::Turn,
+            PollingMode::Spin if self.company.is_kept(now_ns) => Next::Turn,
+            PollingMode::Adaptive if self.company.is_kept(now_ns) => Next::Sleep,
+            _ => Next::HandOver,
         }
     }
 

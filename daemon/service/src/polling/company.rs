@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use ringway_cell::{TAKEN_NS, rest_ns};
+use ringway_cell::{Rest, TAKEN_NS};
 use ringway_mem::calls;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
@@ -41,8 +41,8 @@ enum Place {
 pub(crate) struct Company {
     /// More than zero while other threads want the CPU, and give it back.
     shared: u8,
-    /// Until when it is not given away, as somebody kept it who computes.
-    kept_until_ns: u64,
+    /// After somebody kept it, who computes.
+    rest: Rest,
     /// One of them is a client of this daemon's.
     beside_client: bool,
     /// Hand-overs since it was looked last, and how many of them went to somebody.
@@ -61,7 +61,7 @@ impl Company {
     pub(crate) const fn new() -> Self {
         Self {
             shared: 0,
-            kept_until_ns: 0,
+            rest: Rest::new(),
             beside_client: false,
             hand_overs: 0,
             taken: 0,
@@ -75,10 +75,9 @@ impl Company {
     /// A hand-over took so long.
     pub(crate) fn handed_over(&mut self, now_ns: u64, took_ns: u64) {
         let is_taken = took_ns > TAKEN_NS;
-        let rest_ns = rest_ns(took_ns);
-        self.kept_until_ns = now_ns.saturating_add(rest_ns);
+        let is_kept = self.rest.handed_over(now_ns, took_ns);
         self.shared = match is_taken {
-            true if rest_ns > 0 => 0,
+            true if is_kept => 0,
             true => SHARED,
             false => self.shared.saturating_sub(1),
         };
@@ -89,7 +88,7 @@ impl Company {
     /// Whether somebody just kept the CPU, who computes. Then sleeping is better than giving it away: the kernel lets
     /// whoever wakes up run first.
     pub(crate) const fn is_kept(&self, now_ns: u64) -> bool {
-        now_ns < self.kept_until_ns
+        self.rest.lasts(now_ns)
     }
 
     /// Whether other threads want this one's CPU, for moments: then each hand-over is worth it.
