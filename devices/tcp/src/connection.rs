@@ -49,7 +49,7 @@ fn prepare(socket: &OwnedFd, shared: &Shared) -> rustix::io::Result<()> {
 
 /// The kernel's word on a connect.
 pub(crate) fn connected(pair: &mut QueuePair, shared: &mut Shared, at: usize, result: i32) {
-    let (token, connections) = (pair.peer_token, pair.others.len() + 1);
+    let (token, connections) = (pair.peer_token, pair.count());
     let (is_connecting, is_closing) = (pair.phase == Phase::Connecting, pair.phase == Phase::Closing);
     let Some(connection) = pair.connection(at) else { return };
     connection.connecting = false;
@@ -73,7 +73,7 @@ pub(crate) fn waits_for(pair: &mut QueuePair, preface: &Preface) -> bool {
     pair.token == preface.token
         && !pair.active
         && matches!(pair.phase, Phase::Init | Phase::Connecting)
-        && pair.agreed.is_none_or(|agreed| agreed == usize::from(preface.connections))
+        && (!pair.agreed || pair.count() == usize::from(preface.connections))
         && pair.connection(preface.connection.into()).is_none_or(|connection| connection.socket.is_none())
 }
 

@@ -215,7 +215,7 @@ impl TcpDevice {
         else {
             return;
         };
-        let (number, is_new) = (pair.number.0, pair.agreed.is_none());
+        let (number, is_new) = (pair.number.0, !pair.agreed);
         let has_room = !is_new || self.agree(number, preface.connections.into());
         let Some((pair, shared)) = self.split(number) else { return };
         if has_room {
@@ -334,8 +334,7 @@ impl Device for TcpDevice {
         }
         let connections = self.shared.config.connections as usize;
         // Connections that were accepted before, which nobody should have made, are replaced.
-        let has_room =
-            role == Role::Passive || pair.agreed.is_some() || self.agree(queue_pair.0, connections);
+        let has_room = role == Role::Passive || pair.agreed || self.agree(queue_pair.0, connections);
         let (pair, shared) = self.split(queue_pair.0).ok_or(ConnectError::Unknown)?;
         pair.phase = Phase::Connecting;
         match role {

@@ -204,8 +204,8 @@ pub(crate) struct QueuePair {
     pub(crate) first: Connection,
     /// Those that carry only parts of payloads.
     pub(crate) others: Vec<Connection>,
-    /// How many there are to be, once whoever connects has said so.
-    pub(crate) agreed: Option<usize>,
+    /// Whether it is known how many there are to be: whoever connects says so.
+    pub(crate) agreed: bool,
     /// Whether this side connects.
     pub(crate) active: bool,
     pub(crate) dirty: bool,
@@ -259,7 +259,7 @@ impl QueuePair {
             phase: Phase::Init,
             first: Connection::new(number.0, 0),
             others: Vec::new(),
-            agreed: None,
+            agreed: false,
             active: false,
             dirty: false,
             deadline: None,
@@ -319,17 +319,22 @@ impl QueuePair {
         }
     }
 
+    /// How many connections there are, or places for them.
+    pub(crate) const fn count(&self) -> usize {
+        self.others.len() + 1
+    }
+
     /// Has connections of these numbers beside the first.
     pub(crate) fn agree(&mut self, others: &[u32]) {
         self.others.extend(others.iter().map(|number| Connection::new(*number, u64::MAX)));
-        let connections = self.others.len() + 1;
-        self.agreed = Some(connections);
+        let connections = self.count();
+        self.agreed = true;
         (self.sending, self.receiving) = (Turns::new(connections), Turns::new(connections));
     }
 
     /// Whether all connections are there.
     pub(crate) fn is_whole(&self) -> bool {
-        self.agreed.is_some()
+        self.agreed
             && self.connections().all(|connection| connection.socket.is_some() && !connection.connecting)
     }
 

@@ -131,11 +131,7 @@ with_each_driver!(
 
 fn what_waits_for_another_connections_part_lets_the_caller_block(driver: TcpDriver) {
     let mut victim = Victim::new(victim::config(driver));
-    let [mut first, second] = [0, 1].map(|connection| {
-        let (stream, other) = victim::sockets();
-        victim.acceptor.offer(victim.preface_of(connection, 2), OwnedFd::from(other)).unwrap();
-        stream
-    });
+    let [mut first, second] = [0, 1].map(|connection| victim.offer(connection, 2));
     victim.begin();
     let length = 128 << 10;
     let keys = victim.device.register(Arc::new(Mapping::private(length).unwrap()), Access::ALL).unwrap();

@@ -3,53 +3,26 @@
 
 mod common;
 
-mod io_uring {
-    use crate::common::{IO_URING, Loopback};
-    ringway_sim::conformance_suite!(Loopback<IO_URING, IO_URING>);
+/// The suite between a device that connects and one that is connected to.
+macro_rules! suites {
+    ($($name:ident: $left:ident, $right:ident;)*) => {$(
+        mod $name {
+            use crate::common;
+            ringway_sim::conformance_suite!(common::Loopback<{ common::$left }, { common::$right }>);
+        }
+    )*};
 }
 
-mod epoll {
-    use crate::common::{EPOLL, Loopback};
-    ringway_sim::conformance_suite!(Loopback<EPOLL, EPOLL>);
-}
-
-mod io_uring_to_epoll {
-    use crate::common::{EPOLL, IO_URING, Loopback};
-    ringway_sim::conformance_suite!(Loopback<IO_URING, EPOLL>);
-}
-
-mod epoll_to_io_uring {
-    use crate::common::{EPOLL, IO_URING, Loopback};
-    ringway_sim::conformance_suite!(Loopback<EPOLL, IO_URING>);
-}
-
-mod busy_polling {
-    use crate::common::{BUSY_POLLING, Loopback};
-    ringway_sim::conformance_suite!(Loopback<BUSY_POLLING, BUSY_POLLING>);
-}
-
-mod zero_copy {
-    use crate::common::{Loopback, ZERO_COPY};
-    ringway_sim::conformance_suite!(Loopback<ZERO_COPY, ZERO_COPY>);
-}
-
-mod striped {
-    use crate::common::{Loopback, STRIPED};
-    ringway_sim::conformance_suite!(Loopback<STRIPED, STRIPED>);
-}
-
-mod striped_epoll {
-    use crate::common::{Loopback, STRIPED_EPOLL};
-    ringway_sim::conformance_suite!(Loopback<STRIPED_EPOLL, STRIPED_EPOLL>);
-}
-
-/// The side that is connected to is told of one connection, and takes as many as the other makes.
-mod striped_to_epoll {
-    use crate::common::{EPOLL, Loopback, STRIPED};
-    ringway_sim::conformance_suite!(Loopback<STRIPED, EPOLL>);
-}
-
-mod striped_zero_copy {
-    use crate::common::{Loopback, STRIPED_ZERO_COPY};
-    ringway_sim::conformance_suite!(Loopback<STRIPED_ZERO_COPY, STRIPED_ZERO_COPY>);
+suites! {
+    io_uring: IO_URING, IO_URING;
+    epoll: EPOLL, EPOLL;
+    io_uring_to_epoll: IO_URING, EPOLL;
+    epoll_to_io_uring: EPOLL, IO_URING;
+    busy_polling: BUSY_POLLING, BUSY_POLLING;
+    zero_copy: ZERO_COPY, ZERO_COPY;
+    striped: STRIPED, STRIPED;
+    striped_epoll: STRIPED_EPOLL, STRIPED_EPOLL;
+    // The side that is connected to is told of one connection, and takes as many as the other makes.
+    striped_to_epoll: STRIPED, EPOLL;
+    striped_zero_copy: STRIPED_ZERO_COPY, STRIPED_ZERO_COPY;
 }

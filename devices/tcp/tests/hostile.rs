@@ -147,8 +147,7 @@ fn refusals_reach_the_peer_and_say_why(driver: TcpDriver) {
 
 fn a_wrong_token_is_closed_and_harms_nobody(driver: TcpDriver) {
     let mut victim = Victim::new(config(driver));
-    let own = victim.device.endpoint(victim.queue_pair).unwrap();
-    victim.device.connect(victim.queue_pair, &own, Role::Passive).unwrap();
+    victim.expect_peer();
     let (mut stream, other) = sockets();
     let mut preface = [0; PREFACE_LENGTH];
     preface[..8].copy_from_slice(&DATA_MAGIC);
@@ -158,11 +157,9 @@ fn a_wrong_token_is_closed_and_harms_nobody(driver: TcpDriver) {
     assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "closed");
     assert_eq!(victim.state(), QueuePairState::Connecting);
     // A token works once.
-    let (_first, other) = sockets();
-    victim.acceptor.offer(victim.preface(), OwnedFd::from(other)).unwrap();
+    let _first = victim.offer(0, 1);
     victim.until("ready", |victim| victim.state() == QueuePairState::Ready);
-    let (mut second, other) = sockets();
-    victim.acceptor.offer(victim.preface(), OwnedFd::from(other)).unwrap();
+    let mut second = victim.offer(0, 1);
     victim.turn();
     assert_eq!(second.read(&mut [0; 8]).unwrap(), 0, "closed");
     assert_eq!(victim.state(), QueuePairState::Ready);
@@ -172,8 +169,7 @@ fn a_peer_that_never_comes_or_never_speaks_is_given_up(driver: TcpDriver) {
     let mut config = config(driver);
     config.connect_timeout_ns = 100_000_000;
     let mut victim = Victim::new(config);
-    let own = victim.device.endpoint(victim.queue_pair).unwrap();
-    victim.device.connect(victim.queue_pair, &own, Role::Passive).unwrap();
+    victim.expect_peer();
     assert!(victim.device.deadline().is_some());
     victim.until("the failure", |victim| victim.state() == QueuePairState::Error);
     assert_eq!(victim.device.last_error(victim.queue_pair), Some(TcpFailure::TimedOut));

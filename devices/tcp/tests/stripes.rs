@@ -8,7 +8,6 @@ mod victim;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringway_mem::Mapping;
@@ -18,7 +17,7 @@ use ringway_verbs::{
     Access, Device, LocalSlice, MemoryKeys, Operation, QueuePairState, RemoteKey, RemoteSlice, Role, Status,
     WorkRequest,
 };
-use victim::{PATIENCE, Victim, config, header, remote, sockets};
+use victim::{PATIENCE, Victim, config, header, remote};
 
 /// The shortest part of a payload, in bytes.
 const PART: usize = 64 << 10;
@@ -29,11 +28,7 @@ type Target = (Arc<Mapping>, MemoryKeys);
 /// A victim with three connections, the attacker's ends of these, and a region of so many parts.
 fn striped(driver: TcpDriver, parts: usize) -> (Victim, [TcpStream; 3], Target) {
     let mut victim = Victim::new(config(driver));
-    let streams = [2, 0, 1].map(|connection| {
-        let (stream, other) = sockets();
-        victim.acceptor.offer(victim.preface_of(connection, 3), OwnedFd::from(other)).unwrap();
-        stream
-    });
+    let streams = [2, 0, 1].map(|connection| victim.offer(connection, 3));
     let [last, first, second] = streams;
     victim.begin();
     let mapping = Arc::new(Mapping::private(parts * PART).unwrap());
@@ -188,26 +183,22 @@ fn the_loss_of_any_connection_is_the_end(driver: TcpDriver) {
 
 /// Whether the victim closes a connection that says this of itself.
 fn is_closed(victim: &mut Victim, connection: u8, connections: u8) -> bool {
-    let (mut stream, other) = sockets();
-    victim.acceptor.offer(victim.preface_of(connection, connections), OwnedFd::from(other)).unwrap();
+    let mut stream = victim.offer(connection, connections);
     victim.turn();
     stream.read(&mut [0; 8]).unwrap() == 0
 }
 
 fn connections_that_were_not_agreed_on_are_closed(driver: TcpDriver) {
     let mut victim = Victim::new(config(driver));
-    let own = victim.device.endpoint(victim.queue_pair).unwrap();
-    victim.device.connect(victim.queue_pair, &own, Role::Passive).unwrap();
-    let (_second, other) = sockets();
-    victim.acceptor.offer(victim.preface_of(1, 2), OwnedFd::from(other)).unwrap();
+    victim.expect_peer();
+    let _second = victim.offer(1, 2);
     victim.turn();
     // Two were spoken of: no third one, none of another count, none twice.
     for (connection, connections) in [(2, 3), (0, 1), (0, 8), (1, 2)] {
         assert!(is_closed(&mut victim, connection, connections), "{connection} of {connections}");
         assert_eq!(victim.state(), QueuePairState::Connecting);
     }
-    let (_first, other) = sockets();
-    victim.acceptor.offer(victim.preface_of(0, 2), OwnedFd::from(other)).unwrap();
+    let _first = victim.offer(0, 2);
     victim.until("ready", |victim| victim.state() == QueuePairState::Ready);
     for connection in 0..2 {
         assert!(is_closed(&mut victim, connection, 2));
@@ -219,10 +210,8 @@ fn a_peer_that_does_not_bring_all_connections_is_given_up(driver: TcpDriver) {
     let mut config = config(driver);
     config.connect_timeout_ns = 100_000_000;
     let mut victim = Victim::new(config);
-    let own = victim.device.endpoint(victim.queue_pair).unwrap();
-    victim.device.connect(victim.queue_pair, &own, Role::Passive).unwrap();
-    let (mut first, other) = sockets();
-    victim.acceptor.offer(victim.preface_of(0, 2), OwnedFd::from(other)).unwrap();
+    victim.expect_peer();
+    let mut first = victim.offer(0, 2);
     // A frame does not make up for what is missing.
     first.write_all(&header(Frame::Acknowledge)).unwrap();
     victim.until("the failure", |victim| victim.state() == QueuePairState::Error);
@@ -258,7 +247,7 @@ fn prefaces_say_which_connection_of_how_many(driver: TcpDriver) {
             (usize::from(preface.connection), usize::from(preface.connections)),
             (at, MAX_CONNECTIONS)
         );
-        assert_eq!(preface.token, victim.preface().token);
+        assert_eq!(preface.token, victim.preface_of(0, 1).token);
     }
     assert_eq!(victim.state(), QueuePairState::Connecting);
     streams[0].1.write_all(&header(Frame::Acknowledge)).unwrap();

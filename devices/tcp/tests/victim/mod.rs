@@ -45,11 +45,7 @@ impl Victim {
         Self { device, acceptor, queue_pair, open, closed, seen: Vec::new(), start: Instant::now() }
     }
 
-    /// The preface of the only connection, with the token, which only the intended peer would learn over the control channel.
-    pub(crate) fn preface(&self) -> Preface {
-        self.preface_of(0, 1)
-    }
-
+    /// The preface of a connection, with the token, which only the intended peer would learn over the control channel.
     pub(crate) fn preface_of(&self, connection: u8, connections: u8) -> Preface {
         let endpoint = self.device.endpoint(self.queue_pair).unwrap();
         let mut preface = [0; PREFACE_LENGTH];
@@ -66,10 +62,22 @@ impl Victim {
 
     pub(crate) fn attacked_with(config: TcpConfig) -> (Self, TcpStream) {
         let mut victim = Self::new(config);
-        let (stream, other) = sockets();
-        victim.acceptor.offer(victim.preface(), OwnedFd::from(other)).unwrap();
+        let stream = victim.offer(0, 1);
         victim.begin();
         (victim, stream)
+    }
+
+    /// The attacker's end of a connection that is offered as this one of so many.
+    pub(crate) fn offer(&self, connection: u8, connections: u8) -> TcpStream {
+        let (stream, other) = sockets();
+        self.acceptor.offer(self.preface_of(connection, connections), OwnedFd::from(other)).unwrap();
+        stream
+    }
+
+    /// Waits to be connected to.
+    pub(crate) fn expect_peer(&mut self) {
+        let own = self.device.endpoint(self.queue_pair).unwrap();
+        self.device.connect(self.queue_pair, &own, Role::Passive).unwrap();
     }
 
     /// Posts two receives and becomes ready, as the connections are there.
@@ -78,8 +86,7 @@ impl Victim {
             let local = LocalSlice { key: self.closed.1.local, offset: id * 64, length: 64 };
             self.device.post_receive(self.queue_pair, &ReceiveRequest { id, local }).unwrap();
         }
-        let own = self.device.endpoint(self.queue_pair).unwrap();
-        self.device.connect(self.queue_pair, &own, Role::Passive).unwrap();
+        self.expect_peer();
         self.until("ready", |victim| victim.state() == QueuePairState::Ready);
     }
 
