@@ -79,8 +79,8 @@ pub struct DaemonArgs {
     /// all, which over loopback and virtual links it has to) or never
     #[arg(long, value_name = "WHEN")]
     tcp_zero_copy: Option<String>,
-    /// TCP connections to each peer that this node connects to, 1 to 8: long messages are divided among them, which pays where
-    /// one does not fill the link
+    /// TCP connections to each peer that this node connects to, in each communicator, 1 to 8: long messages are divided among
+    /// them, which pays where one does not fill the link
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     tcp_connections: Option<i64>,
     /// Congestion control of the tcp devices' connections: auto (the system's, unless that is BBR, whose pacing makes

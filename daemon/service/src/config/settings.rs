@@ -110,7 +110,8 @@ impl Settings {
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
             roce_port, roce_interface, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, pcap,
-            peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max, ring_argument_words
+            peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max,
+            ring_argument_words
         )
     }
 
