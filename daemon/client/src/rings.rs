@@ -86,9 +86,11 @@ impl Rings {
         self.wake();
     }
 
-    /// Tells the daemon on which processor this thread waits.
-    pub(crate) fn say_cpu(&self) {
-        self.inner.say_cpu(u32::try_from(sched_getcpu()).unwrap_or(u32::MAX));
+    /// Tells the daemon on which processor this thread waits; whether that is the one the daemon runs on.
+    pub(crate) fn shares_cpu(&self) -> bool {
+        let cpu = sched_getcpu();
+        self.inner.say_cpu(cpu);
+        self.inner.daemon_cpu() == Some(cpu)
     }
 
     /// Wakes the daemon when it sleeps.

@@ -21,8 +21,12 @@ const POLLS_PER_CLOCK: u32 = 16;
 /// Polls before this rank looks for work of the daemon's: a small operation is over before that, and pays nothing.
 const PRESENT_AFTER: u32 = 16;
 
-/// Hand-overs between two times that this rank says on which processor it waits.
-const HAND_OVERS_PER_CPU: u32 = 64;
+/// Polls before blocking on the daemon's own processor while waits there are [`BRIEF`]. The daemon wakes a thread there by a
+/// switch of 3 us, while whoever polls is given as much of the processor as the daemon, which does the work, however often he
+/// hands it over: two that poll take 4 us from it at each turn.
+const POLLS_BESIDE: u32 = 2;
+/// A wait that is over so soon was not worth blocking; one that takes longer is not worth polling.
+const BRIEF: Duration = Duration::from_micros(8);
 
 /// Why waiting ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,22 +41,25 @@ pub(crate) enum Interrupted {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pace: Cell<Pace>,
-    hand_overs: Cell<u32>,
+    /// The last wait on the daemon's own processor was.
+    brief: Cell<bool>,
 }
 
 impl Waiting {
     /// For a node where `pollers` threads, the daemon's among them, poll at once.
     pub(crate) fn among(pollers: u32) -> Self {
-        Self { pace: Cell::new(Pace::among(pollers)), hand_overs: Cell::new(0) }
+        Self { pace: Cell::new(Pace::among(pollers)), brief: Cell::new(true) }
     }
 
-    /// Whether it did, and may do it again.
-    fn hand_over(&self, queue: &mut Queue) -> bool {
-        let hand_overs = self.hand_overs.get();
-        if hand_overs.is_multiple_of(HAND_OVERS_PER_CPU) {
-            queue.rings().say_cpu();
+    /// Whether it did, and may do it again after so many polls. `beside` is since when this thread waits on the daemon's own
+    /// processor.
+    fn hand_over(&self, queue: &mut Queue, polls: u32, beside: &mut Option<Instant>) -> bool {
+        if queue.rings().shares_cpu() {
+            beside.get_or_insert_with(Instant::now);
+            if polls >= POLLS_BESIDE || !self.brief.get() {
+                return false;
+            }
         }
-        self.hand_overs.set(hand_overs.wrapping_add(1));
         let mut pace = self.pace.get();
         let gave = pace.hand_over_to_the_daemon();
         self.pace.set(pace);
@@ -64,6 +71,7 @@ impl Waiting {
         &self,
         queue: &mut Queue,
         deadline: Option<Instant>,
+        beside: &mut Option<Instant>,
         look: &mut impl FnMut(&mut Queue) -> bool,
     ) -> bool {
         // The clock is looked at later: most waits are over before.
@@ -75,7 +83,7 @@ impl Waiting {
             helped |= queue.help();
             if waited < SPIN && self.pace.get().may_spin() {
                 Pace::relax();
-            } else if !self.hand_over(queue) {
+            } else if !self.hand_over(queue, polls, beside) {
                 return false;
             }
             if look(queue) {
@@ -115,28 +123,39 @@ impl Waiting {
         if look(queue) {
             return Ok(());
         }
-        let came = self.poll(queue, deadline, &mut look);
+        let mut beside = None;
+        let came = self.poll(queue, deadline, &mut beside, &mut look);
         queue.set_present(false);
-        if came {
+        let outcome = if came { Ok(()) } else { block(queue, deadline, look) };
+        if let Some(since) = beside {
+            self.brief.set(since.elapsed() < BRIEF);
+        }
+        outcome
+    }
+}
+
+/// Sleeps until it has come, the deadline has passed or the daemon is gone.
+fn block(
+    queue: &mut Queue,
+    deadline: Option<Instant>,
+    mut look: impl FnMut(&mut Queue) -> bool,
+) -> Result<(), Interrupted> {
+    loop {
+        let left = deadline.map_or(BLOCK, |deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Err(Interrupted::Expired);
+        }
+        queue.rings().block(left.min(BLOCK));
+        if look(queue) {
             return Ok(());
         }
-        loop {
-            let left = deadline.map_or(BLOCK, |deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return Err(Interrupted::Expired);
-            }
-            let lost = queue.rings().is_lost();
-            // What the daemon did before it left counts.
-            if look(queue) {
-                return Ok(());
-            }
-            if lost {
-                return Err(Interrupted::Lost);
-            }
-            queue.rings().block(left.min(BLOCK));
-            if look(queue) {
-                return Ok(());
-            }
+        let lost = queue.rings().is_lost();
+        // What the daemon did before it left counts.
+        if look(queue) {
+            return Ok(());
+        }
+        if lost {
+            return Err(Interrupted::Lost);
         }
     }
 }

@@ -272,6 +272,7 @@ impl EngineThread {
                 Next::HandOver => self.hand_over(),
                 Next::Sleep => {
                     self.sleep(&mut ready);
+                    self.rings.say_cpu();
                     self.now()
                 }
             };
@@ -282,6 +283,7 @@ impl EngineThread {
     fn hand_over(&mut self) -> Time {
         let before = self.now();
         calls::yield_now();
+        self.rings.say_cpu();
         let after = self.now();
         let clients = self.rings.iter().filter_map(|(_, ring)| ring.rings.client_cpu());
         self.polling.handed_over(after.0, after.0.saturating_sub(before.0), clients);

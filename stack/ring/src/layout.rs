@@ -8,6 +8,7 @@
 //! | 0 | completions consumed | 0 | submissions consumed |
 //! | 8 | the CPU that the client waits on | | |
 //! | 128 | the client's flag: it waits | 128 | the daemon's flag: it needs a wake-up |
+//! | | | 136 | the CPU that the daemon runs on |
 //! | 256 | submissions, 64 bytes each | 256 | the sequence a client sleeps on (a 32-bit futex) |
 //! | after | argument slab | 384 | completions, 32 bytes each |
 
@@ -34,6 +35,9 @@ pub const SUBMISSIONS: usize = 2 * SEPARATION;
 pub const SUBMISSIONS_CONSUMED: usize = 0;
 /// In D: the daemon's flag word.
 pub const DAEMON_FLAG: usize = SEPARATION;
+/// In D: one more than the CPU on which the daemon last ran; zero while it is not known. Beside what a client reads anyway
+/// when it has submitted something.
+pub const DAEMON_CPU: usize = DAEMON_FLAG + size_of::<u64>();
 /// In D: the sequence word.
 pub const SEQUENCE: usize = 2 * SEPARATION;
 /// In D: the completion entries.

@@ -256,6 +256,7 @@ pub struct ClientRings {
     flag: Control,
     cpu: Control,
     daemon_flag: Control,
+    daemon_cpu: Control,
     sequence: Control,
 }
 
@@ -283,6 +284,7 @@ impl ClientRings {
             flag: Control::new(c, layout::CLIENT_FLAG)?,
             cpu: Control::new(c, layout::CLIENT_CPU)?,
             daemon_flag: Control::new(d, layout::DAEMON_FLAG)?,
+            daemon_cpu: Control::new(d, layout::DAEMON_CPU)?,
             sequence: Control::new(d, layout::SEQUENCE)?,
         })
     }
@@ -302,8 +304,15 @@ impl ClientRings {
 
     /// Says on which CPU this side waits, so that the daemon can wait there as well where no CPU is left to it.
     #[inline]
-    pub fn say_cpu(&self, cpu: u32) {
-        self.cpu.word().store_relaxed(u64::from(cpu).saturating_add(1));
+    pub fn say_cpu(&self, cpu: usize) {
+        say_cpu(&self.cpu, cpu);
+    }
+
+    /// The CPU on which the daemon says that it runs, or ran when it fell asleep.
+    #[inline]
+    #[must_use]
+    pub fn daemon_cpu(&self) -> Option<usize> {
+        said_cpu(&self.daemon_cpu)
     }
 
     /// After publishing: whether the daemon sleeps, so that the session's eventfd must be written.
@@ -343,6 +352,15 @@ impl ClientRings {
     }
 }
 
+fn say_cpu(word: &Control, cpu: usize) {
+    word.word().store_relaxed((cpu as u64).saturating_add(1));
+}
+
+/// What the other side said. It may be none that there is.
+fn said_cpu(word: &Control) -> Option<usize> {
+    usize::try_from(word.word().load_relaxed()).ok()?.checked_sub(1)
+}
+
 /// The first word of a range, when the range is inside the slab.
 fn in_slab(slab: &Words, word_offset: u32, count: usize) -> Option<usize> {
     let first = word_offset as usize;
@@ -358,6 +376,7 @@ pub struct DaemonRings {
     pub completions: Producer<SharedRing<COMPLETION_WORDS>, COMPLETION_WORDS>,
     slab: Words,
     flag: Control,
+    cpu: Control,
     client_flag: Control,
     client_cpu: Control,
     sequence: Control,
@@ -387,6 +406,7 @@ impl DaemonRings {
             )?),
             slab: Words::new(c, geometry.slab_offset(), geometry.slab_words() as usize)?,
             flag: Control::new(d, layout::DAEMON_FLAG)?,
+            cpu: Control::new(d, layout::DAEMON_CPU)?,
             client_flag: Control::new(c, layout::CLIENT_FLAG)?,
             client_cpu: Control::new(c, layout::CLIENT_CPU)?,
             sequence: Control::new(d, layout::SEQUENCE)?,
@@ -417,10 +437,16 @@ impl DaemonRings {
         }
     }
 
+    /// Says on which CPU this side runs, so that a client there leaves it to the daemon.
+    #[inline]
+    pub fn say_cpu(&self, cpu: usize) {
+        say_cpu(&self.cpu, cpu);
+    }
+
     /// The CPU on which the client says that it waits. It may be none that there is.
     #[must_use]
     pub fn client_cpu(&self) -> Option<usize> {
-        usize::try_from(self.client_cpu.word().load_relaxed()).ok()?.checked_sub(1)
+        said_cpu(&self.client_cpu)
     }
 
     /// Whether a submission can be read now.

@@ -116,15 +116,17 @@ fn the_daemon_says_when_it_needs_a_wake_up() {
 }
 
 #[test]
-fn a_client_says_on_which_cpu_it_waits() {
+fn each_side_says_on_which_cpu_it_is() {
     let (client, mut daemon) = pair(Geometry::new(4, 4, 0).expect("geometry"));
-    assert_eq!(daemon.client_cpu(), None, "not before it has waited");
-    for cpu in [0, 3, u32::MAX] {
+    assert_eq!((daemon.client_cpu(), client.daemon_cpu()), (None, None), "not before it was said");
+    for cpu in [0, 3, (1 << 20)] {
         client.say_cpu(cpu);
-        assert_eq!(daemon.client_cpu(), Some(cpu as usize));
+        daemon.say_cpu(cpu ^ 1);
+        assert_eq!((daemon.client_cpu(), client.daemon_cpu()), (Some(cpu), Some(cpu ^ 1)));
     }
-    // It stands beside a count, which it leaves alone.
+    // They stand beside a count and a flag, which they leave alone.
     assert_eq!(daemon.completions.unread(), Ok(0));
+    assert!(!client.need_wakeup());
 }
 
 #[test]

@@ -67,10 +67,13 @@ impl Daemon {
     }
 
     fn start_with(isolation: &str) -> Self {
+        Self::start_as(|settings| Settings { isolation: Some(isolation.to_owned()), ..settings })
+    }
+
+    /// One that is told besides what `adapt` says.
+    pub fn start_as(adapt: impl FnOnce(Settings) -> Settings) -> Self {
         let folder = folder();
-        let settings =
-            Settings { isolation: Some(isolation.to_owned()), ..settings(&folder.join("daemon.sock")) };
-        let config = settings.resolve().expect("settings");
+        let config = adapt(settings(&folder.join("daemon.sock"))).resolve().expect("settings");
         let (stop, stopped) = stop_pair().expect("stop");
         let thread = thread::spawn(move || run(config, stopped).expect("the daemon runs"));
         let daemon = Self { folder, stop: Some(stop), thread: Some(thread) };

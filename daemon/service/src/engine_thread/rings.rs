@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ringway_engine::{CommunicatorId, LocalRank};
+use rustix::thread::sched_getcpu;
 
 use super::ring::{Life, Ring};
 use crate::session::SessionKey;
@@ -20,11 +21,14 @@ pub(super) struct Rings {
     pub(super) untold: Vec<usize>,
     /// Rings that are read no more.
     pub(super) leaving: Vec<usize>,
+    /// The CPU that was said to the clients last.
+    cpu: usize,
 }
 
 impl Rings {
     /// Takes a rank's rings; returns their index.
     pub(super) fn add(&mut self, session: SessionKey, ring: Ring) -> usize {
+        ring.rings.say_cpu(self.cpu);
         let rank = (ring.id, ring.local);
         let index = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
             self.slots.push(None);
@@ -94,6 +98,15 @@ impl Rings {
                 *owner == session && ring.communicator == communicator && ring.life == Life::Serving
             })
         })
+    }
+
+    /// Tells the clients on which CPU this thread runs, when that is another than before.
+    pub(super) fn say_cpu(&mut self) {
+        let cpu = sched_getcpu();
+        if cpu != self.cpu {
+            self.cpu = cpu;
+            self.iter().for_each(|(_, ring)| ring.rings.say_cpu(cpu));
+        }
     }
 
     /// How many ranks may want a CPU besides this thread: each of them computes or polls until it says otherwise by
