@@ -30,6 +30,8 @@ const REGION_BYTES: u64 = RECEIVES_AT + DEPTH as u64 * SEND_BYTES_MAX;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Polls between looks at the clock, which take as long as a poll that finds nothing.
 const POLLS_PER_CLOCK: u32 = 16;
+/// Between two looks whether the connection is made: system calls meanwhile would look like those of what is measured.
+const CONNECT_LOOKS: Duration = Duration::from_micros(200);
 /// Fruitless polls between looks at the clock and at the queue pair.
 const POLLS_PER_LOOK: u32 = 1 << 16;
 
@@ -197,7 +199,7 @@ impl Messenger for DeviceEnd {
             self.turn()?;
             self.device.flush();
             self.look(begun)?;
-            std::thread::yield_now();
+            std::thread::sleep(CONNECT_LOOKS);
         }
         Ok(())
     }
