@@ -21,12 +21,11 @@ const POLLS_PER_CLOCK: u32 = 16;
 /// Polls before this rank looks for work of the daemon's: a small operation is over before that, and pays nothing.
 const PRESENT_AFTER: u32 = 16;
 
-/// Polls before blocking on the daemon's own processor while waits there are [`BRIEF`]. The daemon wakes a thread there by a
+/// How long to poll on the daemon's own processor, if waits there are over within that. The daemon wakes a thread there by a
 /// switch of 3 us, while whoever polls is given as much of the processor as the daemon, which does the work, however often he
-/// hands it over: two that poll take 4 us from it at each turn.
-const POLLS_BESIDE: u32 = 2;
-/// A wait that is over so soon was not worth blocking; one that takes longer is not worth polling.
-const BRIEF: Duration = Duration::from_micros(8);
+/// hands it over: two that poll take 4 us from it at each turn. Messages by way of two daemons of one host, which take 5 us to
+/// 10 us where all poll, take two to three times as long where all sleep.
+const BRIEF: Duration = Duration::from_micros(16);
 
 /// Why waiting ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub(crate) enum Interrupted {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pace: Cell<Pace>,
-    /// The last wait on the daemon's own processor was.
+    /// The last wait on the daemon's own processor was over within [`BRIEF`].
     brief: Cell<bool>,
 }
 
@@ -51,12 +50,11 @@ impl Waiting {
         Self { pace: Cell::new(Pace::among(pollers)), brief: Cell::new(true) }
     }
 
-    /// Whether it did, and may do it again after so many polls. `beside` is since when this thread waits on the daemon's own
-    /// processor.
-    fn hand_over(&self, queue: &mut Queue, polls: u32, beside: &mut Option<Instant>) -> bool {
+    /// Whether it did, and may do it again. `beside` is since when this thread waits on the daemon's own processor.
+    fn hand_over(&self, queue: &mut Queue, beside: &mut Option<Instant>) -> bool {
         if queue.rings().shares_cpu() {
-            beside.get_or_insert_with(Instant::now);
-            if polls >= POLLS_BESIDE || !self.brief.get() {
+            let since = *beside.get_or_insert_with(Instant::now);
+            if !self.brief.get() || since.elapsed() >= BRIEF {
                 return false;
             }
         }
@@ -83,7 +81,7 @@ impl Waiting {
             helped |= queue.help();
             if waited < SPIN && self.pace.get().may_spin() {
                 Pace::relax();
-            } else if !self.hand_over(queue, polls, beside) {
+            } else if !self.hand_over(queue, beside) {
                 return false;
             }
             if look(queue) {
