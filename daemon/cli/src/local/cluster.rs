@@ -19,6 +19,7 @@ use super::{
     namespace::{self, Namespace},
     process::{helper_command, signal_group},
 };
+use crate::perf::place;
 
 /// Where RoCE packets go.
 const ROCE_PORT: u16 = 4791;
@@ -164,6 +165,9 @@ fn start_daemon(
         arguments.extend(["--cluster-key-file".into(), folder.join("cluster.key").into()]);
         arguments.extend(["--device".into(), options.device.clone().into()]);
     }
+    if let Some(cpu) = engine_cpu(index, options.nodes) {
+        arguments.extend(["--engine-cpu".into(), cpu.to_string().into()]);
+    }
     if let Some(file) = &options.pcap {
         arguments.extend(["--pcap".into(), file_of_node(file, index).into()]);
     }
@@ -173,6 +177,15 @@ fn start_daemon(
     command.stdout(Stdio::from(output.try_clone()?)).stderr(Stdio::from(output)).process_group(0);
     let daemon = command.spawn()?;
     Ok(Node { socket, namespace, daemon: Some(daemon), log })
+}
+
+/// The processor of a node's engine thread: nodes do not share theirs, so each of several on this machine has its own. Left to
+/// themselves two engine threads run on one processor for part of the time, while another has nothing to do.
+fn engine_cpu(node: usize, nodes: usize) -> Option<usize> {
+    let processors = place::processors();
+    (2..=processors.len())
+        .contains(&nodes)
+        .then(|| place::of_node(&processors, node, nodes).last().copied())?
 }
 
 impl Node {
