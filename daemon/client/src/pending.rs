@@ -13,7 +13,7 @@ use crate::{
     Buffer, Communicator, Element, Failure, OperationError, Returned,
     cell::{self, Fate, Stopped},
     queue::{Progress, Ticket},
-    wait::Interrupted,
+    wait::{Event, Interrupted},
 };
 
 /// What an operation was submitted as.
@@ -376,7 +376,7 @@ impl Communicator {
         let started = Instant::now();
         let give_up = patience.and_then(|patience| started.checked_add(patience));
         let until = [deadline, give_up].into_iter().flatten().min();
-        let outcome = self.waiting.until(&mut queue, until, |queue| {
+        let outcome = self.waiting.until(&mut queue, Event::Completion, until, |queue| {
             self.progress_in_cell();
             tickets().all(|t| queue.progress(t) != Some(Progress::Outstanding))
         });

@@ -5,7 +5,11 @@ use std::time::Instant;
 
 use ringway_abi::descriptor::{Completion, SUBMISSION_WORDS, Submission, split};
 
-use crate::{Buffer, Communicator, Element, OperationError, queue::Ticket, wait::Interrupted};
+use crate::{
+    Buffer, Communicator, Element, OperationError,
+    queue::Ticket,
+    wait::{Event, Interrupted},
+};
 
 pub use ringway_abi::descriptor::BufferHandle;
 
@@ -36,9 +40,10 @@ pub fn wait(communicator: &Communicator, token: u32, timeout: Duration) -> Optio
     let ticket = Ticket(token);
     let deadline = Instant::now().checked_add(timeout);
     let mut queue = communicator.queue.borrow_mut();
-    let ended: Result<(), Interrupted> = communicator
-        .waiting
-        .until(&mut queue, deadline, |queue| queue.progress(ticket) != Some(Progress::Outstanding));
+    let ended: Result<(), Interrupted> =
+        communicator.waiting.until(&mut queue, Event::Completion, deadline, |queue| {
+            queue.progress(ticket) != Some(Progress::Outstanding)
+        });
     ended.ok()?;
     match queue.take(ticket) {
         Some(Progress::Ended(completion)) => Some(completion),

@@ -18,7 +18,7 @@ pub(crate) struct Rings {
     slab_words: u32,
     completions: u32,
     submissions: u32,
-    /// The daemon wrote into the rings what no daemon writes: nothing there can be relied upon any more.
+    /// The daemon is gone, or wrote into the rings what no daemon writes: nothing there can be relied upon any more.
     broken: bool,
 }
 
@@ -121,7 +121,13 @@ impl Rings {
     }
 
     /// Whether nothing will come from the daemon any more. A system call.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.broken || self.client.is_lost()
+    pub(crate) fn is_lost(&mut self) -> bool {
+        self.broken = self.broken || self.client.is_lost();
+        self.broken
+    }
+
+    /// Whether that is known without asking.
+    pub(crate) const fn is_broken(&self) -> bool {
+        self.broken
     }
 }

@@ -12,6 +12,8 @@ const SPIN: Duration = Duration::from_micros(4);
 const POLL: Duration = Duration::from_micros(200);
 /// How long to block before looking whether the daemon is still there.
 const BLOCK: Duration = Duration::from_millis(50);
+/// How long to block for room in the ring: the daemon makes some without a word.
+const BLOCK_FOR_ROOM: Duration = Duration::from_millis(1);
 /// The least polls before blocking. On a busy machine handing over once may take longer than [`POLL`], without a chance
 /// for the daemon to run or for this thread to see what it did; as little of this thread's own time has passed then.
 const POLLS_LEAST: u32 = 64;
@@ -36,6 +38,15 @@ pub(crate) enum Interrupted {
     Lost,
 }
 
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Completions, which the daemon wakes a sleeper for.
+    Completion,
+    /// Room in the ring.
+    Room,
+}
+
 /// How to wait: depends on how many threads poll on this node, how many may run, and what was noticed of others.
 #[derive(Debug)]
 pub(crate) struct Waiting {
@@ -51,8 +62,10 @@ impl Waiting {
     }
 
     /// Whether it did, and may do it again. `beside` is since when this thread waits on the daemon's own processor.
-    fn hand_over(&self, queue: &mut Queue, beside: &mut Option<Instant>) -> bool {
-        if queue.rings().shares_cpu() {
+    fn hand_over(&self, queue: &mut Queue, event: Event, beside: &mut Option<Instant>) -> bool {
+        if !queue.rings().shares_cpu() {
+            *beside = None;
+        } else if event == Event::Completion {
             let since = *beside.get_or_insert_with(Instant::now);
             if !self.brief.get() || since.elapsed() >= BRIEF {
                 return false;
@@ -68,7 +81,7 @@ impl Waiting {
     fn poll(
         &self,
         queue: &mut Queue,
-        deadline: Option<Instant>,
+        (event, deadline): (Event, Option<Instant>),
         beside: &mut Option<Instant>,
         look: &mut impl FnMut(&mut Queue) -> bool,
     ) -> bool {
@@ -81,7 +94,7 @@ impl Waiting {
             helped |= queue.help();
             if waited < SPIN && self.pace.get().may_spin() {
                 Pace::relax();
-            } else if !self.hand_over(queue, beside) {
+            } else if !self.hand_over(queue, event, beside) {
                 return false;
             }
             if look(queue) {
@@ -106,11 +119,12 @@ impl Waiting {
         false
     }
 
-    /// Waits until `ready` says so, taking completions meanwhile. Without a deadline it waits for as long as the daemon
-    /// lives.
+    /// Waits until `ready` says so, which an event may lead to, taking completions meanwhile. Without a deadline it waits for as
+    /// long as the daemon lives.
     pub(crate) fn until(
         &self,
         queue: &mut Queue,
+        event: Event,
         deadline: Option<Instant>,
         mut ready: impl FnMut(&mut Queue) -> bool,
     ) -> Result<(), Interrupted> {
@@ -122,10 +136,10 @@ impl Waiting {
             return Ok(());
         }
         let mut beside = None;
-        let came = self.poll(queue, deadline, &mut beside, &mut look);
+        let came = self.poll(queue, (event, deadline), &mut beside, &mut look);
         queue.set_present(false);
-        let outcome = if came { Ok(()) } else { block(queue, deadline, look) };
-        if let Some(since) = beside {
+        let outcome = if came { Ok(()) } else { block(queue, event, deadline, look) };
+        if let (Ok(()), Some(since)) = (outcome, beside) {
             self.brief.set(since.elapsed() < BRIEF);
         }
         outcome
@@ -135,19 +149,13 @@ impl Waiting {
 /// Sleeps until it has come, the deadline has passed or the daemon is gone.
 fn block(
     queue: &mut Queue,
+    event: Event,
     deadline: Option<Instant>,
     mut look: impl FnMut(&mut Queue) -> bool,
 ) -> Result<(), Interrupted> {
+    let most = if event == Event::Room { BLOCK_FOR_ROOM } else { BLOCK };
+    let mut lost = queue.rings().is_broken();
     loop {
-        let left = deadline.map_or(BLOCK, |deadline| deadline.saturating_duration_since(Instant::now()));
-        if left.is_zero() {
-            return Err(Interrupted::Expired);
-        }
-        queue.rings().block(left.min(BLOCK));
-        if look(queue) {
-            return Ok(());
-        }
-        let lost = queue.rings().is_lost();
         // What the daemon did before it left counts.
         if look(queue) {
             return Ok(());
@@ -155,5 +163,14 @@ fn block(
         if lost {
             return Err(Interrupted::Lost);
         }
+        let left = deadline.map_or(most, |deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Err(Interrupted::Expired);
+        }
+        queue.rings().block(left.min(most));
+        if look(queue) {
+            return Ok(());
+        }
+        lost = queue.rings().is_lost();
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     arena::Registered,
     pending::Tickets,
     queue::{self, Progress, Queue},
-    wait::Interrupted,
+    wait::{Event, Interrupted},
 };
 
 /// Looks at calls under way before the daemon is asked: others may be about to free a slot.
@@ -264,7 +264,7 @@ impl Communicator {
     /// Waits until the daemon does not act for this rank, or never will cease to since the communicator is at its end.
     fn wait_until_home(&self, calls: &RefCell<Calls>) -> Result<(), CallError> {
         let mut queue = self.queue.borrow_mut();
-        let outcome = self.waiting.until(&mut queue, None, |queue| queue.in_cell() == 0);
+        let outcome = self.waiting.until(&mut queue, Event::Completion, None, |queue| queue.in_cell() == 0);
         calls.borrow_mut().come_home(&mut queue);
         match outcome {
             Err(Interrupted::Lost) => Err(CallError::DaemonLost),

@@ -26,7 +26,7 @@ use crate::{
     cell::{self, Calls},
     pending::{Held, Tickets},
     queue::{Call, Queue},
-    wait::Interrupted,
+    wait::{Event, Interrupted},
 };
 
 pub use message::Source;
@@ -306,7 +306,7 @@ impl Communicator {
         }
         let mut done = None;
         let deadline = if self.timeout.is_zero() { None } else { Instant::now().checked_add(self.timeout) };
-        let outcome = self.waiting.until(&mut queue, deadline, |queue| {
+        let outcome = self.waiting.until(&mut queue, Event::Room, deadline, |queue| {
             self.progress_in_cell();
             done = attempt(queue);
             done.is_some()
