@@ -36,6 +36,7 @@ use ringway_engine::{CommunicatorId, Engine, EngineConfig, Failure, RankFailure,
 use ringway_mem::{HandleTable, Mapping, MemFd, calls};
 use ringway_plan::{Layout, Tuning};
 use ringway_verbs::{Access, Completion, Device as _, LocalKey, Time};
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 pub(crate) use self::{
     boards::BoardMemory,
@@ -54,7 +55,7 @@ use crate::{
     config::Config,
     membership::GroupKey,
     poller::{Poller, Ready},
-    polling::{self, Next, Polling},
+    polling::{self, Next, Polling, Told},
     session::SessionKey,
     status::Counters,
 };
@@ -159,8 +160,8 @@ pub(crate) struct EngineThread {
     /// Scratch room for counts.
     arguments: Vec<u64>,
     counters: Counters,
-    /// Completions were published in this turn.
-    published: bool,
+    /// Who was told of completions in this turn.
+    told: Told,
     /// In some cell there is work that was left to ranks that are at it.
     held: bool,
     /// When a rank that others wait for is named in the log.
@@ -218,7 +219,7 @@ impl EngineThread {
             completions: vec![Completion::EMPTY; COMPLETIONS_PER_TURN].into_boxed_slice(),
             arguments: Vec::with_capacity(accept::MAX_ARGUMENT_WORDS),
             counters: Counters::default(),
-            published: false,
+            told: Told::Nobody,
             held: false,
             late_after_ms: milliseconds(config.late_after),
             shutdown: None,
@@ -238,9 +239,9 @@ impl EngineThread {
             // its clients see their sockets close.
             let _guard = AbortOnPanic;
             if let Some(cpu) = cpu {
-                let mut set = rustix::thread::CpuSet::new();
+                let mut set = CpuSet::new();
                 set.set(cpu);
-                if let Err(errno) = rustix::thread::sched_setaffinity(None, &set) {
+                if let Err(errno) = sched_setaffinity(None, &set) {
                     tracing::warn!(cpu, %errno, "cannot pin the engine thread");
                 }
             }
@@ -266,13 +267,14 @@ impl EngineThread {
                 || self.standins.is_pressing(now);
             let pollers = self.rings.runnable().saturating_add(1);
             fruitless = if worked { 0 } else { fruitless.wrapping_add(1) };
-            now = match self.polling.after_turn(now.0, (worked, self.published), outstanding, pollers) {
+            now = match self.polling.after_turn(now.0, (worked, self.told), outstanding, pollers) {
                 Next::Turn if !fruitless.is_multiple_of(TURNS_PER_CLOCK) => continue,
                 Next::Turn => self.now(),
                 Next::HandOver => self.hand_over(),
                 Next::Sleep => {
+                    self.rings.say_cpu(None);
                     self.sleep(&mut ready);
-                    self.rings.say_cpu();
+                    self.rings.say_cpu(Some(sched_getcpu()));
                     self.now()
                 }
             };
@@ -283,10 +285,11 @@ impl EngineThread {
     fn hand_over(&mut self) -> Time {
         let before = self.now();
         calls::yield_now();
-        self.rings.say_cpu();
         let after = self.now();
         let clients = self.rings.iter().filter_map(|(_, ring)| ring.rings.client_cpu());
         self.polling.handed_over(after.0, after.0.saturating_sub(before.0), clients);
+        // That may have moved this thread.
+        self.rings.say_cpu(Some(sched_getcpu()));
         after
     }
 

@@ -46,6 +46,16 @@ pub(crate) enum Next {
     Sleep,
 }
 
+/// Who was told something in a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Told {
+    Nobody,
+    /// Clients that look for it.
+    Polling,
+    /// One that had to be woken, among others.
+    Sleeping,
+}
+
 /// Decides what to do after each turn.
 #[derive(Debug)]
 pub(crate) struct Polling {
@@ -85,12 +95,12 @@ impl Polling {
         Duration::from_nanos(self.idle_budget_ns)
     }
 
-    /// What to do after a turn at `now_ns` that did something (`worked`) and told clients of it (`told`), with
+    /// What to do after a turn at `now_ns` that did something (`worked`) and told clients of it, with
     /// operations outstanding or not, when `pollers` threads (the clients' and this one) may be spinning.
     pub(crate) fn after_turn(
         &mut self,
         now_ns: u64,
-        turn: (bool, bool),
+        turn: (bool, Told),
         outstanding: bool,
         pollers: u32,
     ) -> Next {
@@ -110,13 +120,17 @@ impl Polling {
         }
     }
 
-    fn next(&mut self, now_ns: u64, (worked, told): (bool, bool), outstanding: bool, pollers: u32) -> Next {
+    fn next(&mut self, now_ns: u64, (worked, told): (bool, Told), outstanding: bool, pollers: u32) -> Next {
         if worked {
             self.last_work_ns = now_ns;
             let unshared_ns = now_ns.saturating_sub(self.shared_ns);
-            // A client that waits for what it was just told needs a CPU to see it.
-            let wanted = self.crowded(pollers) || self.company.is_shared();
-            let hands_over = told && wanted || u128::from(unshared_ns) >= SHARE_AFTER.as_nanos();
+            // A client that waits for what it was just told needs a CPU to see it; one that slept did so here, maybe.
+            let wanted = match told {
+                Told::Nobody => false,
+                Told::Polling => self.crowded(pollers) || self.company.is_shared(),
+                Told::Sleeping => true,
+            };
+            let hands_over = wanted || u128::from(unshared_ns) >= SHARE_AFTER.as_nanos();
             return if hands_over && !self.company.is_kept(now_ns) { Next::HandOver } else { Next::Turn };
         }
         let waited_ns = now_ns.saturating_sub(self.last_work_ns);
@@ -159,25 +173,29 @@ mod tests {
     fn each_mode_waits_in_its_own_way() {
         let spin = Duration::from_micros(10);
         let mut adaptive = Polling::new(PollingMode::Adaptive, spin, 2);
-        assert_eq!(adaptive.after_turn(1_000, (true, true), true, 2), Next::Turn);
-        assert_eq!(adaptive.after_turn(4_999, (false, false), false, 2), Next::Turn);
+        assert_eq!(adaptive.after_turn(1_000, (true, Told::Polling), true, 2), Next::Turn);
+        assert_eq!(adaptive.after_turn(4_999, (false, Told::Nobody), false, 2), Next::Turn);
         assert_eq!(
-            adaptive.after_turn(10_000, (false, false), false, 2),
+            adaptive.after_turn(10_000, (false, Told::Nobody), false, 2),
             Next::HandOver,
             "others may want the CPU"
         );
-        assert_eq!(adaptive.after_turn(11_000, (false, false), false, 2), Next::Sleep);
+        assert_eq!(adaptive.after_turn(11_000, (false, Told::Nobody), false, 2), Next::Sleep);
         assert_eq!(
-            adaptive.after_turn(11_000, (false, false), true, 2),
+            adaptive.after_turn(11_000, (false, Told::Nobody), true, 2),
             Next::HandOver,
             "work is outstanding"
         );
-        assert_eq!(adaptive.after_turn(10_000_000, (false, false), true, 2), Next::Sleep, "but not for ever");
+        assert_eq!(
+            adaptive.after_turn(10_000_000, (false, Told::Nobody), true, 2),
+            Next::Sleep,
+            "but not for ever"
+        );
         let mut spinning = Polling::new(PollingMode::Spin, spin, 2);
-        assert_eq!(spinning.after_turn(3_999, (false, false), false, 1), Next::Turn);
-        assert_eq!(spinning.after_turn(u64::MAX, (false, false), false, 1), Next::HandOver);
+        assert_eq!(spinning.after_turn(3_999, (false, Told::Nobody), false, 1), Next::Turn);
+        assert_eq!(spinning.after_turn(u64::MAX, (false, Told::Nobody), false, 1), Next::HandOver);
         let mut blocking = Polling::new(PollingMode::Block, spin, 2);
-        assert_eq!(blocking.after_turn(5, (false, false), true, 1), Next::Sleep);
+        assert_eq!(blocking.after_turn(5, (false, Told::Nobody), true, 1), Next::Sleep);
     }
 
     #[test]
@@ -186,7 +204,7 @@ mod tests {
         let mut hand_overs = |from_us: u64| {
             let after = (from_us..from_us + 200)
                 .step_by(10)
-                .map(|us| polling.after_turn(us * 1000, (true, false), true, 1));
+                .map(|us| polling.after_turn(us * 1000, (true, Told::Nobody), true, 1));
             after.filter(|next| *next == Next::HandOver).count()
         };
         assert_eq!([hand_overs(50), hand_overs(250)], [10, 10]);
@@ -195,15 +213,15 @@ mod tests {
     #[test]
     fn with_more_pollers_than_cpus_the_cpu_is_handed_over() {
         let mut polling = Polling::new(PollingMode::Adaptive, Duration::from_micros(10), 2);
-        assert_eq!(polling.after_turn(100, (true, true), true, 3), Next::HandOver);
-        assert_eq!(polling.after_turn(200, (false, false), true, 3), Next::HandOver);
-        assert_eq!(polling.after_turn(10_000_000, (false, false), true, 3), Next::Sleep);
+        assert_eq!(polling.after_turn(100, (true, Told::Polling), true, 3), Next::HandOver);
+        assert_eq!(polling.after_turn(200, (false, Told::Nobody), true, 3), Next::HandOver);
+        assert_eq!(polling.after_turn(10_000_000, (false, Told::Nobody), true, 3), Next::Sleep);
     }
 
     #[test]
     fn a_cpu_that_others_want_is_given_away_in_time() {
         let mut polling = Polling::new(PollingMode::Spin, Duration::from_micros(10), 2);
-        let (worked, idle) = ((true, true), (false, false));
+        let (worked, idle) = ((true, Told::Polling), (false, Told::Nobody));
         polling.handed_over(1_000, 3_000, 0..0);
         assert_eq!(polling.after_turn(1_100, worked, true, 2), Next::HandOver, "a client was told");
         assert_eq!(polling.after_turn(1_200, idle, true, 2), Next::HandOver, "strangers wait");
@@ -217,6 +235,8 @@ mod tests {
             polling.handed_over(1_020_000, 300, 0..0);
         }
         assert_eq!(polling.after_turn(1_020_100, worked, true, 2), Next::Turn, "nobody else is here");
+        let woke = (true, Told::Sleeping);
+        assert_eq!(polling.after_turn(1_020_200, woke, true, 2), Next::HandOver, "but for who was woken");
     }
 
     #[test]
@@ -226,7 +246,7 @@ mod tests {
             polling.handed_over(4_000_000, 4_000_000, 0..0);
             polling.after_turn(at_ms * 1_000_000, turn, true, 3)
         };
-        let (worked, idle) = ((true, true), (false, false));
+        let (worked, idle) = ((true, Told::Polling), (false, Told::Nobody));
         assert_eq!(after(PollingMode::Adaptive, worked, 60), Next::Turn);
         assert_eq!(
             after(PollingMode::Adaptive, idle, 60),

@@ -23,7 +23,7 @@ pub const SEPARATION: usize = 128;
 
 /// In C: how many completions the client consumed.
 pub const COMPLETIONS_CONSUMED: usize = 0;
-/// In C: one more than the CPU on which the client last waited for long; zero while it is not known. Beside what it writes
+/// In C: one more than the CPU on which the client last waited; zero while it is not known. Beside what it writes
 /// anyway, as the daemon looks at it seldom.
 pub const CLIENT_CPU: usize = COMPLETIONS_CONSUMED + size_of::<u64>();
 /// In C: the client's flag word.
@@ -35,8 +35,8 @@ pub const SUBMISSIONS: usize = 2 * SEPARATION;
 pub const SUBMISSIONS_CONSUMED: usize = 0;
 /// In D: the daemon's flag word.
 pub const DAEMON_FLAG: usize = SEPARATION;
-/// In D: one more than the CPU on which the daemon last ran; zero while it is not known. Beside what a client reads anyway
-/// when it has submitted something.
+/// In D: one more than the CPU on which the daemon runs; zero while it sleeps. Beside what a client reads anyway when it has
+/// submitted something.
 pub const DAEMON_CPU: usize = DAEMON_FLAG + size_of::<u64>();
 /// In D: the sequence word.
 pub const SEQUENCE: usize = 2 * SEPARATION;

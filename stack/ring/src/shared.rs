@@ -305,10 +305,10 @@ impl ClientRings {
     /// Says on which CPU this side waits, so that the daemon can wait there as well where no CPU is left to it.
     #[inline]
     pub fn say_cpu(&self, cpu: usize) {
-        say_cpu(&self.cpu, cpu);
+        say_cpu(&self.cpu, Some(cpu));
     }
 
-    /// The CPU on which the daemon says that it runs, or ran when it fell asleep.
+    /// The CPU on which the daemon says that it runs; none while it sleeps.
     #[inline]
     #[must_use]
     pub fn daemon_cpu(&self) -> Option<usize> {
@@ -352,8 +352,8 @@ impl ClientRings {
     }
 }
 
-fn say_cpu(word: &Control, cpu: usize) {
-    word.word().store_relaxed((cpu as u64).saturating_add(1));
+fn say_cpu(word: &Control, cpu: Option<usize>) {
+    word.word().store_relaxed(cpu.map_or(0, |cpu| (cpu as u64).saturating_add(1)));
 }
 
 /// What the other side said. It may be none that there is.
@@ -437,9 +437,9 @@ impl DaemonRings {
         }
     }
 
-    /// Says on which CPU this side runs, so that a client there leaves it to the daemon.
+    /// Says on which CPU this side runs, so that a client there leaves it to the daemon; none before it sleeps.
     #[inline]
-    pub fn say_cpu(&self, cpu: usize) {
+    pub fn say_cpu(&self, cpu: Option<usize>) {
         say_cpu(&self.cpu, cpu);
     }
 

@@ -121,9 +121,11 @@ fn each_side_says_on_which_cpu_it_is() {
     assert_eq!((daemon.client_cpu(), client.daemon_cpu()), (None, None), "not before it was said");
     for cpu in [0, 3, (1 << 20)] {
         client.say_cpu(cpu);
-        daemon.say_cpu(cpu ^ 1);
+        daemon.say_cpu(Some(cpu ^ 1));
         assert_eq!((daemon.client_cpu(), client.daemon_cpu()), (Some(cpu), Some(cpu ^ 1)));
     }
+    daemon.say_cpu(None);
+    assert_eq!(client.daemon_cpu(), None, "it sleeps");
     // They stand beside a count and a flag, which they leave alone.
     assert_eq!(daemon.completions.unread(), Ok(0));
     assert!(!client.need_wakeup());

@@ -4,6 +4,7 @@ use ringway_abi::Status;
 use ringway_engine::{Failure, Finished};
 
 use super::{EngineThread, Event, drain::explain, reason::Reason};
+use crate::polling::Told;
 
 /// Finished operations handled in one turn.
 const BUDGET: usize = 256;
@@ -17,15 +18,14 @@ impl EngineThread {
             self.settle(finished);
             worked = true;
         }
-        self.published = !self.rings.untold.is_empty();
+        self.told = Told::Nobody;
         while let Some(index) = self.rings.untold.pop() {
-            if let Some((_, ring)) = self.rings.get_mut(index)
-                && ring.publish()
-            {
-                self.counters.wake_ups = self.counters.wake_ups.wrapping_add(1);
-            }
+            let Some((_, ring)) = self.rings.get_mut(index) else { continue };
+            let slept = ring.publish();
+            self.counters.wake_ups = self.counters.wake_ups.wrapping_add(u64::from(slept));
+            self.told = self.told.max(if slept { Told::Sleeping } else { Told::Polling });
         }
-        worked || self.published
+        worked || self.told != Told::Nobody
     }
 
     fn settle(&mut self, finished: Finished) {

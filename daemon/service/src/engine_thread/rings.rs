@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use ringway_engine::{CommunicatorId, LocalRank};
-use rustix::thread::sched_getcpu;
 
 use super::ring::{Life, Ring};
 use crate::session::SessionKey;
@@ -22,7 +21,7 @@ pub(super) struct Rings {
     /// Rings that are read no more.
     pub(super) leaving: Vec<usize>,
     /// The CPU that was said to the clients last.
-    cpu: usize,
+    cpu: Option<usize>,
 }
 
 impl Rings {
@@ -101,8 +100,7 @@ impl Rings {
     }
 
     /// Tells the clients on which CPU this thread runs, when that is another than before.
-    pub(super) fn say_cpu(&mut self) {
-        let cpu = sched_getcpu();
+    pub(super) fn say_cpu(&mut self, cpu: Option<usize>) {
         if cpu != self.cpu {
             self.cpu = cpu;
             self.iter().for_each(|(_, ring)| ring.rings.say_cpu(cpu));
