@@ -79,7 +79,7 @@ def join(link):
     """Makes the namespaces and the pair."""
     own, cpus = os.getpid(), programs.cpus()
     for index in range(2):
-        socket, cpu = link.folder / f"node{index}.sock", cpus[index % len(cpus)]
+        socket, cpu = link.folder / f"node{index}.sock", cpus[max(len(cpus) * (index + 1) // 2 - 1, 0)]
         node = Node(f"ringway-{own}-{index}", f"10.74.12.{index + 1}", socket, cpu)
         command("ip", "netns", "add", node.namespace)
         link.nodes.append(node)

@@ -39,6 +39,7 @@ pub fn demo(args: DemoArgs) -> Result<ExitCode, String> {
         nodes: NODES,
         device: args.device,
         network: args.network,
+        apart: false,
         daemon_arguments: Vec::new(),
         pcap: None,
     };

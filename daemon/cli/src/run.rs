@@ -55,6 +55,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, String> {
         nodes: usize::from(args.nodes),
         device: args.device,
         network: args.network,
+        apart: false,
         daemon_arguments: Vec::new(),
         pcap: None,
     };

@@ -20,6 +20,7 @@ use crate::local::{
     launch::communicator_id,
     namespace::{self, Namespace},
 };
+use crate::perf::place;
 
 /// A path as it is defined.
 pub(super) struct Definition {
@@ -308,6 +309,7 @@ pub(super) fn between_clients(
         nodes: if is_cell { 1 } else { 2 },
         device: if is_cell { "auto".to_owned() } else { path.name.to_owned() },
         network,
+        apart: true,
         daemon_arguments: Vec::new(),
         pcap: None,
     };
@@ -343,6 +345,7 @@ pub(super) fn alone(polling: Polling, interrupt: &Interrupt) -> Result<OpenPath,
         nodes: 1,
         device: "auto".to_owned(),
         network: Network::Loopback,
+        apart: true,
         daemon_arguments: [argument("--isolation", "strict"), argument("--polling", polling.name())].concat(),
         pcap: None,
     };
@@ -358,7 +361,7 @@ fn clients(
 ) -> Result<OpenPath, String> {
     let cluster = Cluster::start(options).map_err(|e| e.to_string())?;
     let id = communicator_id(&cluster).map_err(|e| e.to_string())?;
-    let mut ends = Vec::new();
+    let (mut ends, processors) = (Vec::new(), place::processors().len());
     for rank in 0..ranks {
         let node = cluster.nodes.get(rank % cluster.nodes.len().max(1)).ok_or("a cluster without nodes")?;
         let kind = Kind::Client {
@@ -367,7 +370,9 @@ fn clients(
             rank: rank as u32,
             size: ranks as u32,
         };
-        ends.push(here(rank, kind, node.namespace.as_ref())?);
+        let place =
+            if options.nodes > 1 { place::first_of_node(processors, rank, options.nodes) } else { rank };
+        ends.push(here(place, kind, node.namespace.as_ref())?);
     }
     let ends = Ends::start(ends, Daemons::of(&cluster)?, interrupt)?;
     Ok(OpenPath { name, ends, pollings: vec![polling], _place: None, _cluster: Some(cluster) })

@@ -41,6 +41,10 @@ pub(crate) struct ClusterOptions {
     pub(crate) nodes: usize,
     pub(crate) device: String,
     pub(crate) network: Network,
+    /// Each of several nodes keeps its engine thread on a processor of its own, as two machines would have it: left to
+    /// themselves two engine threads run on one for part of the time, while another has nothing to do. For measuring; what
+    /// else runs here may want just that processor.
+    pub(crate) apart: bool,
     /// Further arguments for every daemon.
     pub(crate) daemon_arguments: Vec<String>,
     /// A file for the packets of each node, whose number is put before its extension.
@@ -115,8 +119,14 @@ impl Cluster {
         };
         write_key(&folder, key)?;
         let network = Network::Loopback;
-        let options =
-            ClusterOptions { nodes: 2, device: device.to_owned(), network, daemon_arguments, pcap: None };
+        let options = ClusterOptions {
+            nodes: 2,
+            device: device.to_owned(),
+            network,
+            apart: false,
+            daemon_arguments,
+            pcap: None,
+        };
         let listen = free_address(address)?;
         cluster.root = Some(listen);
         let mut node = start_daemon(&folder, 0, None, listen, &options)?;
@@ -165,7 +175,7 @@ fn start_daemon(
         arguments.extend(["--cluster-key-file".into(), folder.join("cluster.key").into()]);
         arguments.extend(["--device".into(), options.device.clone().into()]);
     }
-    if let Some(cpu) = engine_cpu(index, options.nodes) {
+    if let Some(cpu) = options.apart.then(|| engine_cpu(index, options.nodes)).flatten() {
         arguments.extend(["--engine-cpu".into(), cpu.to_string().into()]);
     }
     if let Some(file) = &options.pcap {
@@ -179,8 +189,7 @@ fn start_daemon(
     Ok(Node { socket, namespace, daemon: Some(daemon), log })
 }
 
-/// The processor of a node's engine thread: nodes do not share theirs, so each of several on this machine has its own. Left to
-/// themselves two engine threads run on one processor for part of the time, while another has nothing to do.
+/// The processor of a node's engine thread, where there are as many as nodes.
 fn engine_cpu(node: usize, nodes: usize) -> Option<usize> {
     let processors = place::processors();
     (2..=processors.len())

@@ -87,6 +87,7 @@ fn cluster(args: &PerfArgs) -> Result<Cluster, String> {
         nodes: usize::from(args.nodes),
         device: args.device.clone(),
         network: args.network,
+        apart: true,
         daemon_arguments,
         pcap: args.pcap.clone(),
     };

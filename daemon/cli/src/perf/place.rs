@@ -11,9 +11,14 @@ pub(crate) fn processors() -> Vec<usize> {
 /// The processors that one of several nodes on this machine has, which divide all of them; all of them where there are fewer
 /// than nodes.
 pub(crate) fn of_node(processors: &[usize], node: usize, nodes: usize) -> &[usize] {
-    let before = |node: usize| processors.len().saturating_mul(node).checked_div(nodes).unwrap_or(0);
-    let own = processors.get(before(node)..before(node.saturating_add(1))).unwrap_or_default();
+    let first = |node| first_of_node(processors.len(), node, nodes);
+    let own = processors.get(first(node)..first(node.saturating_add(1))).unwrap_or_default();
     if own.is_empty() { processors } else { own }
+}
+
+/// The place of the first processor that one of several nodes has.
+pub(crate) fn first_of_node(processors: usize, node: usize, nodes: usize) -> usize {
+    processors.saturating_mul(node).checked_div(nodes).unwrap_or(0)
 }
 
 /// Keeps the calling thread, and threads that it starts later, on the processor of the place's number: one after the

@@ -62,7 +62,8 @@ pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
     if spec.pin {
         let (rank, ranks) = (world.rank() as usize, world.size() as usize);
         let node = node_of(rank, ranks, spec.nodes);
-        place::pin(rank, place::of_node(&processors, node, spec.nodes));
+        let before = (0..rank).filter(|other| node_of(*other, ranks, spec.nodes) == node).count();
+        place::pin(before, place::of_node(&processors, node, spec.nodes));
     }
     let bench = Bench { spec: &spec, world: &world, arena: &arena, floor, processors };
     for point in bench.points() {
