@@ -3,7 +3,10 @@
 
 mod common;
 
-use std::{thread, time::{Duration, Instant}};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use common::{Daemon, TIMEOUT};
 use ringway_abi::descriptor::{BufferHandle, Submission};
