@@ -45,6 +45,9 @@ use crate::{local::cluster::Network, output, perf::place};
 
 pub use end::{END, run_end};
 
+/// What says how to measure, which a server is told by its clients.
+const OF_A_RUN: [&str; 8] = ["client", "quick", "output", "paths", "network", "rounds", "seconds", "json"];
+
 /// Measure what kernel bypass is worth here, against sockets.
 ///
 /// Starts pairs of processes, and daemons with clients, on this machine; measures the same operations over every path that
@@ -83,10 +86,10 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Network::Auto)]
     network: Network,
     /// Be the other machine's end: serve one client after the other, until Ctrl-C.
-    #[arg(long, conflicts_with_all = ["client", "quick", "output", "paths", "network", "rounds", "seconds", "json"])]
+    #[arg(long, conflicts_with_all = OF_A_RUN)]
     server: bool,
     /// Where the server listens: an address of this machine, or address:port [default: 127.0.0.1:7412].
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen, requires = "server")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen, requires = "server", conflicts_with_all = OF_A_RUN)]
     listen: Option<SocketAddr>,
     /// Measure between this machine and the one of this name or address, with or without a port, where a server is.
     #[arg(long, value_name = "HOST", conflicts_with = "network")]
@@ -134,6 +137,11 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode, String> {
         let listen = args.listen.unwrap_or_else(|| (Ipv4Addr::LOCALHOST, far::PORT).into());
         return far::serve(listen, &interrupt);
     }
+    if !args.paths.is_empty() && args.paths.iter().all(|name| Tool::named(name).is_some()) {
+        return Err("--paths names tools only, which measure beside a path: name a path as well".to_owned());
+    }
+    // Rather now than when everything has been measured.
+    report::make_folder(&args.output)?;
     let between = match &args.client {
         Some(host) => Between::Machines(Box::new(Far::connect(host, &interrupt)?)),
         None if place::processors().len() < 2 => {

@@ -151,7 +151,18 @@ fn what_cannot_be_measured_is_named() {
     let folder = Folder::new();
     let ended = bench(&folder, &["--paths", "nothing"]).failure();
     assert_mentions(&ended.err, &["nothing", "shm", "sockets"]);
+    let ended = bench(&folder, &["--paths", "iperf3"]).failure();
+    assert_mentions(&ended.err, &["--paths", "a path as well"]);
     let missing = folder.join("none.json").display().to_string();
     let ended = run_ringway(&["bench", "compare", &missing, &missing]).failure();
     assert_mentions(&ended.err, &["none.json"]);
+}
+
+#[test]
+fn what_cannot_be_done_is_said_before_anything_is_measured() {
+    let ended = run_ringway(&["bench", "--quick", "--output", "/proc/report"]).failure();
+    assert_mentions(&ended.err, &["/proc/report"]);
+    assert!(!ended.err.contains("opening"), "{}", ended.err);
+    let ended = run_ringway(&["bench", "--quick", "--listen", "127.0.0.1"]).failure();
+    assert_mentions(&ended.err, &["--listen", "--quick"]);
 }

@@ -38,8 +38,7 @@ use view::View;
 /// # Errors
 /// When one cannot be written, as a sentence that names it.
 pub(crate) fn write(report: &Report, folder: &Path) -> Result<Vec<PathBuf>, String> {
-    fs::create_dir_all(folder)
-        .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
+    make_folder(folder)?;
     let json =
         serde_json::to_string_pretty(report).map_err(|error| format!("cannot write the report: {error}"))?;
     let view = View::of(report);
@@ -56,6 +55,17 @@ pub(crate) fn write(report: &Report, folder: &Path) -> Result<Vec<PathBuf>, Stri
         Ok(path)
     });
     written.collect()
+}
+
+/// Makes the folder for a report where there is none.
+///
+/// # Errors
+/// When it cannot be made or written to, as a sentence.
+pub(crate) fn make_folder(folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder)
+        .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
+        .map_err(|error| format!("cannot write to the folder {}: {error}", folder.display()))
 }
 
 /// Puts a file where there may be one already: whoever reads meanwhile sees the one or the other.

@@ -148,8 +148,8 @@ fn clients(view: &View<'_>) -> Option<Section> {
 }
 
 fn costs(view: &View<'_>) -> Option<Section> {
-    const A_GB: &str = "CPU seconds for 1e9 bytes";
-    const A_MILLION: &str = "CPU seconds for 1e6";
+    const A_GB: &str = "CPU s for 1e9 bytes";
+    const A_MILLION: &str = "CPU s for 1e6";
     let told = [
         (Test::Bandwidth, view.large_size(Test::Bandwidth), A_GB),
         (Test::Latency, view.small_size(Test::Latency), A_MILLION),
@@ -163,8 +163,8 @@ fn costs(view: &View<'_>) -> Option<Section> {
         let operations = match test {
             Test::Bandwidth => "",
             Test::MessageRate => " messages",
-            Test::ClientLatency => " operations, client to client",
-            _ => " operations, device to device",
+            Test::ClientLatency => " operations between clients",
+            _ => " operations between devices",
         };
         charts::costs(view, &format!("{heading}{operations}"), (*test, *bytes), cpu_s, unit::number)
     }));
