@@ -30,8 +30,11 @@ pub enum Congestion {
 }
 
 impl Congestion {
-    /// Gives it to a connection that is still to be made, or to a listener.
-    pub(crate) fn apply(self, socket: impl AsFd) -> rustix::io::Result<()> {
+    /// Gives it to a connection, or to a listener for those that it accepts.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn apply(self, socket: impl AsFd) -> rustix::io::Result<()> {
         let socket = socket.as_fd();
         match self {
             Self::System => Ok(()),
@@ -43,6 +46,16 @@ impl Congestion {
             }
             Self::Unpaced => Ok(()),
         }
+    }
+
+    /// The kernel's name of what connections have with it.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn name(self) -> rustix::io::Result<String> {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        self.apply(&socket)?;
+        sockopt::tcp_congestion(&socket)
     }
 
     /// Whether the system allows it, before there is any connection.

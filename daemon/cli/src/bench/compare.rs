@@ -159,6 +159,7 @@ fn warnings(a: &Report, b: &Report) -> Vec<String> {
         ("number of processors", m.cpus.to_string(), n.cpus.to_string()),
         ("kernel", m.kernel.clone(), n.kernel.clone()),
         ("frequency governor", m.governor.clone(), n.governor.clone()),
+        ("TCP congestion control", m.congestion.clone(), n.congestion.clone()),
         ("virtual machine", m.is_virtual.to_string(), n.is_virtual.to_string()),
         ("network", m.network.clone(), n.network.clone()),
         ("MTU", bytes(m.mtu_bytes), bytes(n.mtu_bytes)),

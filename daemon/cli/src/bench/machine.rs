@@ -2,6 +2,8 @@
 
 use std::{fs, net::IpAddr};
 
+use ringway_tcp::Congestion;
+
 use super::result::Machine;
 use crate::perf::place;
 
@@ -25,6 +27,7 @@ pub(super) fn describe(network: &str, mtu_bytes: Option<u32>) -> Machine {
         cpu: value(&cpus, "model name").or_else(|| value(&cpus, "CPU part")).unwrap_or_default(),
         cpus: place::processors().len(),
         kernel: read("/proc/sys/kernel/osrelease"),
+        congestion: Congestion::Unpaced.name().unwrap_or_default(),
         governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         is_virtual: value(&cpus, "flags")
             .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),

@@ -86,7 +86,7 @@ pub(super) static PATHS: [Definition; 7] = [
     },
     Definition {
         name: "sockets",
-        description: "two bare TCP sockets with nothing of Ringway behind them",
+        description: "two bare TCP sockets with nothing of Ringway behind them but the tcp devices' congestion control",
         through_kernel: true,
         kernel_copies: 2.0,
         is_between_clients: false,

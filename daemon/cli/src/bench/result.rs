@@ -42,6 +42,9 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     /// The frequency governor.
     pub(crate) governor: String,
+    /// TCP's congestion control, of all paths and tools that let it be chosen.
+    #[serde(default)]
+    pub(crate) congestion: String,
     /// Runs under a hypervisor, where wake-ups take several times as long as on bare metal.
     pub(crate) is_virtual: bool,
     pub(crate) memory_bytes: u64,

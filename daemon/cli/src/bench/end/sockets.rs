@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use ringway_tcp::Congestion;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Address, MESSAGE_BYTES_MAX, Messenger, Part};
@@ -91,6 +92,8 @@ impl Messenger for SocketEnd {
             self.listener.accept().map_err(failed)?.0
         };
         stream.set_nodelay(true).map_err(failed)?;
+        // As the tcp device does: with the system's, if that paces, it would be pacing that is compared.
+        Congestion::Unpaced.apply(&stream).map_err(|errno| failed(errno.into()))?;
         self.stream = Some(stream);
         Ok(())
     }

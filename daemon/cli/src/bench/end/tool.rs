@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ringway_tcp::Congestion;
 use serde_json::Value;
 
 use super::{
@@ -51,7 +52,7 @@ pub(in crate::bench) static TOOLS: [Tool; 2] = [
         bytes: 1 << 20,
         description: "one TCP connection, one way",
         serve: &["-s", "-B", "{address}", "-p", "{port}"],
-        ask: &["-c", "{address}", "-p", "{port}", "-l", "1M", "-t", "1", "-J"],
+        ask: &["-c", "{address}", "-p", "{port}", "-l", "1M", "-t", "1", "-J", "-C", "{congestion}"],
         read: read_iperf,
     },
     Tool {
@@ -83,11 +84,12 @@ impl Tool {
         Ok(line.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(60).collect())
     }
 
-    /// A command line's words, with the address in its places.
+    /// A command line's words, with the address and the congestion control of our paths in their places.
     fn words(&self, words: &[&str], at: SocketAddr) -> impl Iterator<Item = String> {
         words.iter().map(move |word| match *word {
             "{address}" => at.ip().to_string(),
             "{port}" => at.port().to_string(),
+            "{congestion}" => Congestion::Unpaced.name().unwrap_or_else(|_| "reno".to_owned()),
             word => word.to_owned(),
         })
     }

@@ -206,6 +206,7 @@ pub(in super::super) fn full() -> Report {
             cpus: 2,
             kernel: "Linux 6.12.0".to_owned(),
             governor: String::new(),
+            congestion: "cubic".to_owned(),
             is_virtual: true,
             memory_bytes: 16 << 30,
             network: "loopback of one machine".to_owned(),

@@ -281,7 +281,7 @@ fn all_points(view: &View<'_>) -> Option<Section> {
 }
 
 fn of_machine(machine: &Machine) -> Vec<Vec<String>> {
-    let Machine { cpu, cpus, kernel, governor, is_virtual, memory_bytes, .. } = machine;
+    let Machine { cpu, cpus, kernel, governor, congestion, is_virtual, memory_bytes, .. } = machine;
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     vec![
         row("processor", or_unknown(cpu).to_owned()),
@@ -290,6 +290,7 @@ fn of_machine(machine: &Machine) -> Vec<Vec<String>> {
         row("frequency governor", or_unknown(governor).to_owned()),
         row("memory", unit::size(*memory_bytes)),
         row("kernel", or_unknown(kernel).to_owned()),
+        row("TCP congestion control", or_unknown(congestion).to_owned()),
     ]
 }
 

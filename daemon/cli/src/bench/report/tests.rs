@@ -243,6 +243,7 @@ fn nothing_is_taken_for_markup() {
         &mut machine.cpu,
         &mut machine.kernel,
         &mut machine.governor,
+        &mut machine.congestion,
         &mut machine.network,
         &mut report.ringway,
     ] {
