@@ -30,7 +30,8 @@ pub enum Congestion {
 }
 
 impl Congestion {
-    /// Gives it to a connection, or to a listener for those that it accepts.
+    /// Gives it to a connection that is still to be made, or to a listener for those that it accepts. One that was made with a
+    /// pacing one goes on pacing.
     ///
     /// # Errors
     /// When the system refuses it.

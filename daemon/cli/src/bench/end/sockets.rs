@@ -7,7 +7,10 @@ use std::{
 };
 
 use ringway_tcp::Congestion;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{AddressFamily, SocketFlags, SocketType},
+};
 
 use super::{Address, MESSAGE_BYTES_MAX, Messenger, Part};
 use crate::bench::{
@@ -17,6 +20,8 @@ use crate::bench::{
 
 /// What messages are written from and read into: one after the other, as in memory that a device has.
 const AREA_BYTES: usize = 2 * MESSAGE_BYTES_MAX as usize;
+/// The tcp devices' congestion control: with the system's, if that paces, it would be pacing that is compared.
+const CONGESTION: Congestion = Congestion::Unpaced;
 /// Messages whose parts are timed.
 const PARTS: usize = 2000;
 
@@ -36,9 +41,18 @@ fn failed(error: std::io::Error) -> String {
     format!("a socket failed: {error}")
 }
 
+fn connect(peer: SocketAddr) -> rustix::io::Result<TcpStream> {
+    let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    CONGESTION.apply(&socket)?;
+    rustix::net::connect(&socket, &peer)?;
+    Ok(TcpStream::from(socket))
+}
+
 impl SocketEnd {
     pub(super) fn open(source: IpAddr) -> Result<Self, String> {
         let listener = TcpListener::bind((source, 0)).map_err(failed)?;
+        CONGESTION.apply(&listener).map_err(|errno| failed(errno.into()))?;
         let address = listener.local_addr().map_err(failed)?;
         // Written once, so that the pages are there.
         let memory = || vec![1; AREA_BYTES];
@@ -87,13 +101,11 @@ impl Messenger for SocketEnd {
         let text = String::from_utf8_lossy(&peer.endpoint).into_owned();
         let peer: SocketAddr = text.parse().map_err(|_| format!("`{text}` is not an address"))?;
         let stream = if active {
-            TcpStream::connect(peer).map_err(|e| format!("cannot connect {} to {peer}: {e}", self.source))?
+            connect(peer).map_err(|e| format!("cannot connect {} to {peer}: {e}", self.source))?
         } else {
             self.listener.accept().map_err(failed)?.0
         };
         stream.set_nodelay(true).map_err(failed)?;
-        // As the tcp device does: with the system's, if that paces, it would be pacing that is compared.
-        Congestion::Unpaced.apply(&stream).map_err(|errno| failed(errno.into()))?;
         self.stream = Some(stream);
         Ok(())
     }
