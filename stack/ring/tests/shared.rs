@@ -119,7 +119,7 @@ fn the_daemon_says_when_it_needs_a_wake_up() {
 fn each_side_says_on_which_cpu_it_is() {
     let (client, mut daemon) = pair(Geometry::new(4, 4, 0).expect("geometry"));
     assert_eq!((daemon.client_cpu(), client.daemon_cpu()), (None, None), "not before it was said");
-    for cpu in [0, 3, (1 << 20)] {
+    for cpu in [0, 3, 1 << 20] {
         client.say_cpu(cpu);
         daemon.say_cpu(Some(cpu ^ 1));
         assert_eq!((daemon.client_cpu(), client.daemon_cpu()), (Some(cpu), Some(cpu ^ 1)));

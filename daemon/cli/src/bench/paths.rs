@@ -345,7 +345,7 @@ pub(super) fn alone(polling: Polling, interrupt: &Interrupt) -> Result<OpenPath,
         nodes: 1,
         device: "auto".to_owned(),
         network: Network::Loopback,
-        apart: true,
+        apart: false,
         daemon_arguments: [argument("--isolation", "strict"), argument("--polling", polling.name())].concat(),
         pcap: None,
     };
@@ -363,15 +363,15 @@ fn clients(
     let id = communicator_id(&cluster).map_err(|e| e.to_string())?;
     let (mut ends, processors) = (Vec::new(), place::processors().len());
     for rank in 0..ranks {
-        let node = cluster.nodes.get(rank % cluster.nodes.len().max(1)).ok_or("a cluster without nodes")?;
+        let at = rank % options.nodes.max(1);
+        let node = cluster.nodes.get(at).ok_or("a cluster without nodes")?;
         let kind = Kind::Client {
             socket: node.socket.clone(),
             id: id.clone(),
             rank: rank as u32,
             size: ranks as u32,
         };
-        let place =
-            if options.nodes > 1 { place::first_of_node(processors, rank, options.nodes) } else { rank };
+        let place = place::first_of_node(processors, at, options.nodes) + rank / options.nodes.max(1);
         ends.push(here(place, kind, node.namespace.as_ref())?);
     }
     let ends = Ends::start(ends, Daemons::of(&cluster)?, interrupt)?;

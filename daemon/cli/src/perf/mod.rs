@@ -56,7 +56,7 @@ pub struct PerfArgs {
     /// Ranks in all.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     ranks: u16,
-    /// Nodes the ranks are divided over.
+    /// Nodes the ranks are divided over; their engine threads keep to a processor each where there are as many.
     #[arg(long, default_value_t = 1, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=250))]
     nodes: u16,
     /// Smallest size: bytes, or with K, M, G.
