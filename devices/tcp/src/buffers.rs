@@ -11,7 +11,7 @@ pub(crate) const SMALL_PAYLOAD: u64 = 1024;
 /// The most payload bytes one operation moves, so that each system call stays short.
 pub(crate) const MAX_PIECE: u64 = 256 << 10;
 /// Bytes read ahead of what is known to come.
-const STAGING_LENGTH: usize = 8 << 10;
+pub(crate) const STAGING_LENGTH: usize = 8 << 10;
 /// Headers and payloads that one batch can always take more of.
 const RESERVE: usize = crate::frame::HEADER_LENGTH + SMALL_PAYLOAD as usize;
 
@@ -189,8 +189,8 @@ pub(crate) struct ReceivePlan {
     start: usize,
     end: usize,
     places: [Option<Span>; 2],
-    /// Whether the staging bytes follow the places.
-    read_ahead: bool,
+    /// How many staging bytes follow the places.
+    ahead: usize,
     vectors: Vectors,
 }
 
@@ -201,7 +201,7 @@ impl ReceivePlan {
             start: 0,
             end: 0,
             places: [None, None],
-            read_ahead: true,
+            ahead: STAGING_LENGTH,
             vectors: Vectors::new(),
         })
     }
@@ -216,12 +216,12 @@ impl ReceivePlan {
         self.start = (self.start + count).min(self.end);
     }
 
-    /// Sets the places for the next receive; without any the staging bytes are it.
-    pub(crate) fn aim(&mut self, places: [Option<Span>; 2], read_ahead: bool) {
+    /// Sets the places for the next receive, and how many bytes are read ahead after them.
+    pub(crate) fn aim(&mut self, places: [Option<Span>; 2], ahead: usize) {
         self.staging.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
-        self.read_ahead = read_ahead || places.iter().all(Option::is_none);
+        self.ahead = ahead.min(self.staging.len() - self.end);
         self.places = places;
     }
 
@@ -242,9 +242,8 @@ impl ReceivePlan {
                 self.vectors.push(window.as_ptr(), window.length());
             }
         }
-        if self.read_ahead {
-            let length = self.staging.len() - self.end;
-            self.vectors.push(self.staging.as_mut_ptr().wrapping_add(self.end), length);
+        if self.ahead > 0 {
+            self.vectors.push(self.staging.as_mut_ptr().wrapping_add(self.end), self.ahead);
         }
         &mut self.vectors
     }

@@ -8,6 +8,7 @@ use ringway_verbs::{Status, Time};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 
+use crate::buffers::STAGING_LENGTH;
 use crate::endpoint::Preface;
 use crate::error::{ProtocolError, TcpFailure};
 use crate::options;
@@ -195,7 +196,7 @@ pub(crate) fn finish(pair: &mut QueuePair, shared: &mut Shared) {
             batch.clear();
         }
         if let Some(plan) = connection.plan.as_mut() {
-            plan.aim([None, None], true);
+            plan.aim([None, None], STAGING_LENGTH);
         }
     }
     pair.responses.clear();

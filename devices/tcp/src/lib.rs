@@ -27,6 +27,11 @@
 //! message costs. Both speak the same, so devices with either can be connected. The device counts its system calls.
 //! While the caller spins, io_uring is passed over for the few connections that are active (`direct`).
 //!
+//! # Acknowledgements
+//! A message's sender waits for its memory, so what was executed is told at once, but for two reasons: a short SEND's waits a
+//! moment for a reply to go with, and while the socket has more, messages are acknowledged together: to send an
+//! acknowledgement costs about as much as to receive a message.
+//!
 //! # Threads
 //! A device may be made on one thread and used on another; with io_uring the first poll or flush binds it to its thread
 //! for good. [`TcpAcceptor`] may be used from any thread.

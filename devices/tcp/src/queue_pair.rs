@@ -10,7 +10,7 @@ use ringway_verbs::{
     Status, Time, WorkRequest,
 };
 
-use crate::buffers::{ReceivePlan, SendBatch};
+use crate::buffers::{ReceivePlan, STAGING_LENGTH, SendBatch};
 use crate::driver::Driver;
 use crate::error::TcpFailure;
 use crate::frame::MAX_READS;
@@ -23,8 +23,12 @@ use crate::{TcpConfig, Token};
 const REPLY_POLLS: u32 = 8;
 /// And for how many nanoseconds: a caller that has more to do between two polls does not keep its peer waiting for that.
 const REPLY_NS: u64 = 20_000;
-/// From so many messages on that the peer was not told of, it is told at once.
+/// For how many polls it waits while the socket has more: the next of them finds that, and messages that follow each other
+/// are acknowledged together.
+const MORE_POLLS: u32 = 2;
+/// From so many messages or bytes on that the peer was not told of, it is told at once: it may have no room for more.
 const UNTOLD_MAX: u64 = 8;
+const UNTOLD_BYTES_MAX: u64 = 128 << 10;
 
 /// Where a queue pair is in its life, in more detail than [`QueuePairState`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +150,8 @@ pub(crate) struct Connection {
     pub(crate) lent: VecDeque<u64>,
     /// Where what arrives goes; they shrink as it comes.
     pub(crate) places: [LocalSlice; 2],
+    /// Bytes to read ahead of what is known to come.
+    pub(crate) ahead: usize,
 }
 
 impl Connection {
@@ -161,6 +167,7 @@ impl Connection {
             confirmed,
             lent: VecDeque::with_capacity(LOANS_PER_CONNECTION),
             places: [LocalSlice::default(); 2],
+            ahead: STAGING_LENGTH,
         }
     }
 
@@ -242,6 +249,8 @@ pub(crate) struct QueuePair {
     pub(crate) patience: u32,
     /// And until when.
     pub(crate) patient_until: Time,
+    /// Bytes of messages that the peer was not told of.
+    pub(crate) untold_bytes: u64,
 
     pub(crate) sends_flushed: bool,
     pub(crate) receives_flushed: bool,
@@ -283,6 +292,7 @@ impl QueuePair {
             told: None,
             patience: 0,
             patient_until: Time(0),
+            untold_bytes: 0,
             sends_flushed: false,
             receives_flushed: false,
             untaken_sends: 0,
@@ -357,16 +367,21 @@ impl QueuePair {
         self.sends.get_mut(index)
     }
 
-    /// Counts a message of the peer that was executed. `short`: its acknowledgement may wait for a reply.
-    pub(crate) fn count_executed(&mut self, short: bool, now: Time) {
+    /// Counts a message of the peer that was executed. `may_wait`: its acknowledgement may wait for a reply.
+    pub(crate) fn count_executed(&mut self, length: u64, may_wait: bool, now: Time) {
         let untold = self.told.map_or(u64::MAX, |(executed, _)| self.executed - executed);
         self.executed += 1;
         if untold == 0 {
+            self.untold_bytes = 0;
             self.patient_until = Time(now.0.saturating_add(REPLY_NS));
         }
+        self.untold_bytes = self.untold_bytes.saturating_add(length);
+        let is_much = untold >= UNTOLD_MAX || self.untold_bytes >= UNTOLD_BYTES_MAX;
         self.patience = match untold {
-            0 if short => REPLY_POLLS,
-            1..UNTOLD_MAX if short => self.patience,
+            _ if is_much => 0,
+            _ if !self.first.drained_socket => self.patience.max(MORE_POLLS),
+            0 if may_wait => REPLY_POLLS,
+            _ if may_wait => self.patience,
             _ => 0,
         };
     }

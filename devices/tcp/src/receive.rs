@@ -3,7 +3,7 @@
 
 use ringway_verbs::{CompletionKind, LocalSlice, Operation, RemoteSlice, Status};
 
-use crate::buffers::{MAX_PIECE, ReceivePlan};
+use crate::buffers::{MAX_PIECE, ReceivePlan, SMALL_PAYLOAD, STAGING_LENGTH};
 use crate::connection::{fail, finish, ready, refuse, violate};
 use crate::driver::Awaited;
 use crate::error::{ProtocolError, TcpFailure};
@@ -47,7 +47,7 @@ fn arm_connection(connection: &mut Connection, shared: &mut Shared, has_frames: 
             *place = shared.memory.span(&LocalSlice { length, ..*slice });
         }
     }
-    plan.aim(places, complete);
+    plan.aim(places, if complete { connection.ahead } else { 0 });
     let awaited = match connection.drained_socket {
         _ if !awaits && !has_frames => Awaited::Hardly,
         true => Awaited::Soon,
@@ -184,13 +184,25 @@ fn on_header(pair: &mut QueuePair, shared: &mut Shared, header: &Header) {
     }
 }
 
+/// How many bytes are read ahead after a message of this length. As most messages are like the one before, of long ones that
+/// is no more than a header: what is read ahead has to be copied to its place. Short ones come several at a time.
+const fn read_ahead_after(length: u64) -> usize {
+    if length + HEADER_LENGTH as u64 > STAGING_LENGTH as u64 {
+        HEADER_LENGTH + SMALL_PAYLOAD as usize
+    } else {
+        STAGING_LENGTH
+    }
+}
+
 /// Has every connection expect its part of a message, for these places.
 fn expect_payload(pair: &mut QueuePair, what: Arriving, length: u64, places: [LocalSlice; 2]) {
     pair.incoming = Incoming::Payload { what, length };
+    let ahead = read_ahead_after(length);
     let division = pair.receiving.divide(length);
     pair.receiving.advance(&division);
     for (at, connection) in pair.connections_mut().enumerate() {
         connection.places = places;
+        connection.ahead = ahead;
         let ranges = cut(places.map(|place| place.length), division.of(at));
         for (place, (start, length)) in connection.places.iter_mut().zip(ranges) {
             *place = LocalSlice { offset: place.offset + start, length, ..*place };
@@ -324,12 +336,12 @@ fn answered(pair: &mut QueuePair, shared: &mut Shared) {
 fn arrived(pair: &mut QueuePair, shared: &mut Shared, what: Arriving, length: u64) {
     match what {
         Arriving::Send { immediate } => {
-            pair.count_executed(length <= SHORT, shared.now);
+            pair.count_executed(length, length <= SHORT, shared.now);
             pair.complete_receive(shared, Status::Success, CompletionKind::Receive, length, immediate);
         }
         Arriving::Write { immediate, held } => {
             shared.memory.release(&held);
-            pair.count_executed(false, shared.now);
+            pair.count_executed(length, false, shared.now);
             if immediate.is_some() {
                 let kind = CompletionKind::ReceiveWrite;
                 pair.complete_receive(shared, Status::Success, kind, length, immediate);
