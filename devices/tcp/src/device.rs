@@ -1,6 +1,7 @@
 //! The device: the table of queue pairs and the loop body around the driver.
 
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -451,6 +452,20 @@ impl Device for TcpDevice {
             && self.shared.dirty.is_empty()
             && self.shared.driver.is_idle()
             && self.acceptor.is_empty()
+    }
+
+    fn block(&mut self, timeout: Option<Duration>) -> bool {
+        if !self.shared.driver.prepare_to_block() {
+            return false;
+        }
+        self.shared.patient = false;
+        self.run_dirty();
+        let changed = core::mem::take(&mut self.shared.changed);
+        if !changed && self.shared.completions.is_empty() && self.shared.dirty.is_empty() {
+            let waited = self.shared.driver.block(timeout);
+            self.check(waited);
+        }
+        true
     }
 }
 

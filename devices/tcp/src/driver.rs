@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringway_verbs::LocalKey;
 
@@ -162,6 +163,17 @@ pub(crate) trait Driver: Debug + Send {
     /// Has events make [`Driver::event_descriptor`] readable from now on. What happened before shows in
     /// [`Driver::is_idle`], or makes it readable as well.
     fn arm(&mut self);
+
+    /// Makes ready to wait by [`Driver::block`]. `false`: it cannot, and [`Driver::arm`] and a wait for
+    /// [`Driver::event_descriptor`] do.
+    fn prepare_to_block(&mut self) -> bool {
+        false
+    }
+
+    /// Hands over what was started, and waits for an event if there is none, at most for so long.
+    fn block(&mut self, _timeout: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
 
     /// The caller polls again: events need no signal.
     fn disarm(&mut self);

@@ -6,13 +6,14 @@
 //!
 //! # System calls
 //! One `io_uring_enter` hands over what all queue pairs have started since the last one, and has the kernel finish what
-//! is ready; there is none when neither is to be done. A caller that blocks has the eventfd read each time before. While
-//! the caller spins `direct` has system calls of its own.
+//! is ready; there is none when neither is to be done. A caller that blocks in the ring waits in the same call; one that
+//! blocks elsewhere has the eventfd read each time before. While the caller spins `direct` has system calls of its own.
 
 use core::net::SocketAddr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use ringway_mem::Part;
@@ -20,13 +21,15 @@ use ringway_verbs::LocalKey;
 
 use crate::acceptor::TcpAcceptor;
 use crate::buffers::{ReceivePlan, SendBatch};
-use crate::direct::{Direct, Receive};
+use crate::direct::Direct;
 use crate::driver::{Awaited, Driver, Event};
 use crate::error::TcpError;
 use crate::loans::{LOANS_MAX, Loans, ZeroCopy};
 use crate::peer_address::PeerAddress;
 use crate::pinned::{PLACES, Pinned, unpins_soon};
+use blocking::{OFFERS, Watched};
 
+mod blocking;
 mod lending;
 
 /// Submission queue entries; a full queue is submitted early.
@@ -77,6 +80,8 @@ pub(crate) struct Ring {
     loans: Loans,
     /// The table of registered buffers. No places where the system allows none, or would not unpin them in time.
     pinned: Pinned,
+    /// What a caller that blocks in the ring waits for besides.
+    watched: Watched,
     calls: u64,
 }
 
@@ -138,22 +143,9 @@ impl Ring {
             direct: Direct::default(),
             loans: Loans::new(zero_copy),
             pinned: Pinned::new(buffers),
+            watched: Watched::default(),
             calls: 0,
         })
-    }
-
-    /// Whether events signal the eventfd from now on.
-    fn signal(&mut self, on: bool) {
-        let queue = self.ring.completion();
-        if on {
-            queue.enable_eventfd()
-        } else {
-            queue.disable_eventfd()
-        }
-        drop(queue);
-        // The kernel publishes an event and then looks whether to signal; this side says whether and then looks for
-        // events. Without the fence each could miss the other.
-        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     }
 
     /// Whether a system call is needed: something is to be submitted, or the kernel has work to finish here.
@@ -162,13 +154,28 @@ impl Ring {
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Submits what was pushed and lets the kernel finish what is ready.
-    fn enter(&mut self) -> io::Result<()> {
+    /// Lets the kernel take submissions, of this thread from now on.
+    fn enable(&mut self) -> io::Result<()> {
         if !self.enabled {
             self.calls += 1;
             self.ring.submitter().register_enable_rings()?;
             self.enabled = true;
         }
+        Ok(())
+    }
+
+    /// Submits what was pushed and waits for an event.
+    fn wait(&mut self, arguments: &types::SubmitArgs<'_, '_>, flags: u32) -> io::Result<usize> {
+        self.calls += 1;
+        let waiting = self.ring.submission().len() as u32;
+        // SAFETY: what is submitted is as said in `push`. The arguments live until the call returns, and so does the time they
+        // point to, which they borrow.
+        unsafe { self.ring.submitter().enter(waiting, 1, flags, Some(arguments)) }
+    }
+
+    /// Submits what was pushed and lets the kernel finish what is ready.
+    fn enter(&mut self) -> io::Result<()> {
+        self.enable()?;
         loop {
             self.calls += 1;
             match self.ring.submit() {
@@ -227,15 +234,6 @@ impl Ring {
         match self.launch(&entry, slot(number, RECEIVE), Operation::Receive(plan)) {
             Err(Operation::Receive(plan)) => Err(plan),
             _ => Ok(()),
-        }
-    }
-
-    /// Has a receive that polls have tried wait in the kernel.
-    fn hand_over(&mut self, receive: Receive) {
-        let Receive { socket, number, plan, .. } = receive;
-        // Something may have come since it was tried.
-        if let Err(plan) = self.receive_by_ring(&socket, number, plan, Awaited::Now) {
-            self.direct.give_back(number, plan, libc::EBUSY);
         }
     }
 
@@ -408,6 +406,7 @@ impl Driver for Ring {
         let number = user_data as u32;
         let kind = usize::try_from(user_data >> 32).unwrap_or(usize::MAX);
         if kind >= KINDS {
+            self.watched.offers &= user_data != OFFERS;
             let place = kind - LOANS;
             return Some(if place >= LOANS_MAX {
                 Event::Other
@@ -441,12 +440,19 @@ impl Driver for Ring {
             self.armed = true;
             self.signal(true);
         }
-        while let Some(receive) = self.direct.rest() {
-            self.hand_over(receive);
-        }
+        self.hand_all_over();
         // Signals from before are spent.
         self.calls += 1;
         let _ = rustix::io::read(self.acceptor.wake_descriptor(), &mut [0; 8]);
+    }
+
+    fn prepare_to_block(&mut self) -> bool {
+        self.hand_all_over();
+        self.watch()
+    }
+
+    fn block(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.wait_for_event(timeout)
     }
 
     fn disarm(&mut self) {

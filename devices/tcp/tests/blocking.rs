@@ -23,13 +23,15 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use victim::Victim;
 
 /// Far beyond what a wake-up takes on a loaded machine.
-const TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Node {
     device: TcpDevice,
     queue_pair: QueuePairNumber,
     local: LocalSlice,
     start: Instant,
+    /// The caller blocks in the device where that can, and not on its descriptor.
+    inside: bool,
 }
 
 impl Node {
@@ -50,7 +52,7 @@ impl Node {
         let queue_pair = device.create_queue_pair(config).unwrap();
         let keys = device.register(Arc::new(Mapping::private(length).unwrap()), Access::ALL).unwrap();
         let local = LocalSlice { key: keys.local, offset: 0, length: length as u64 };
-        Self { device, queue_pair, local, start: Instant::now() }
+        Self { device, queue_pair, local, start: Instant::now(), inside: false }
     }
 
     fn endpoint(&self) -> Endpoint {
@@ -64,9 +66,7 @@ impl Node {
         if self.device.poll(now, &mut batch) > 0 {
             return Some(batch[0]);
         }
-        if self.device.arm() {
-            assert!(self.block(&TIMEOUT), "the descriptor did not become readable");
-        }
+        assert!(self.block(TIMEOUT), "nothing woke the caller");
         None
     }
 
@@ -79,24 +79,30 @@ impl Node {
 
     /// Goes on until nothing wakes the caller any more: what was begun is done after a few polls.
     fn fall_silent(&mut self) {
-        let quiet = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        let quiet = Duration::from_millis(20);
         let mut batch = [Completion::EMPTY; 1];
         let (mut silent, mut polls) = (0, 0);
         while silent < 5 {
             polls += 1;
             assert!(polls < 10_000, "a device that has nothing to do keeps waking its caller");
             assert_eq!(self.device.poll(Time(0), &mut batch), 0);
-            if self.device.arm() {
-                silent = if self.block(&quiet) { 0 } else { silent + 1 };
-            }
+            silent = if self.block(quiet) { 0 } else { silent + 1 };
         }
     }
 
-    /// Blocks on the descriptor; whether it became readable.
-    fn block(&self, timeout: &Timespec) -> bool {
+    /// Blocks if the device lets its caller; whether there may be something to poll.
+    fn block(&mut self, timeout: Duration) -> bool {
+        let start = Instant::now();
+        if self.inside && self.device.block(Some(timeout)) {
+            return start.elapsed() < timeout;
+        }
+        if !self.device.arm() {
+            return true;
+        }
+        let timeout = Timespec::try_from(timeout).unwrap();
         // SAFETY: the descriptor belongs to the device, which lives longer than this call.
         let fd = unsafe { BorrowedFd::borrow_raw(self.device.event_descriptor().unwrap()) };
-        rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(timeout)).unwrap() == 1
+        rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).unwrap() == 1
     }
 
     fn wait(&mut self, kind: CompletionKind) -> Completion {
@@ -123,7 +129,10 @@ impl Node {
 
 with_each_driver!(
     blocked_callers_are_woken_by_offers_messages_and_acknowledgements,
+    callers_that_block_inside_are_woken_by_offers_messages_and_acknowledgements,
+    callers_may_block_inside_and_outside_by_turns,
     an_idle_device_lets_its_caller_block,
+    an_idle_device_lets_its_caller_block_inside,
     a_message_without_room_lets_its_caller_block,
     a_device_can_be_dropped_in_the_middle_of_transfers,
     what_waits_for_another_connections_part_lets_the_caller_block,
@@ -143,7 +152,7 @@ fn what_waits_for_another_connections_part_lets_the_caller_block(driver: TcpDriv
     victim.until("it is heard", |victim| victim.counter("bytes_received") > length as u64 / 2);
     let Victim { device, queue_pair, .. } = victim;
     let local = LocalSlice { key: keys.local, offset: 0, length: length as u64 };
-    let mut node = Node { device, queue_pair, local, start: Instant::now() };
+    let mut node = Node { device, queue_pair, local, start: Instant::now(), inside: false };
     node.fall_silent();
     drop((first, second));
     while node.device.state(queue_pair) != Some(QueuePairState::Error) {
@@ -152,13 +161,27 @@ fn what_waits_for_another_connections_part_lets_the_caller_block(driver: TcpDriv
 }
 
 fn blocked_callers_are_woken_by_offers_messages_and_acknowledgements(driver: TcpDriver) {
+    callers_are_woken(driver, |_| false);
+}
+
+fn callers_that_block_inside_are_woken_by_offers_messages_and_acknowledgements(driver: TcpDriver) {
+    callers_are_woken(driver, |_| true);
+}
+
+fn callers_may_block_inside_and_outside_by_turns(driver: TcpDriver) {
+    callers_are_woken(driver, |round| round % 2 == 0);
+}
+
+fn callers_are_woken(driver: TcpDriver, inside: fn(usize) -> bool) {
     for length in [8, 1 << 20] {
         let (mut one, mut two) = (Node::new(driver, length), Node::new(driver, length));
+        (one.inside, two.inside) = (inside(0), inside(0));
         let (here, there) = (one.endpoint(), two.endpoint());
         // Made here, used there: the first poll binds it.
         let other = thread::spawn(move || {
             two.connect(&here, Role::Passive);
-            for _ in 0..20 {
+            for round in 0..20 {
+                two.inside = inside(round);
                 two.post_receive();
                 assert_eq!(two.wait(CompletionKind::Receive).status, Status::Success);
                 // The peer has gone to sleep over its receive by now.
@@ -168,7 +191,8 @@ fn blocked_callers_are_woken_by_offers_messages_and_acknowledgements(driver: Tcp
             }
         });
         one.connect(&there, Role::Active);
-        for _ in 0..20 {
+        for round in 0..20 {
+            one.inside = inside(round + 1);
             one.post_receive();
             one.send();
             assert_eq!(one.wait(CompletionKind::Send).status, Status::Success);
@@ -185,6 +209,14 @@ fn blocked_callers_are_woken_by_offers_messages_and_acknowledgements(driver: Tcp
 }
 
 fn an_idle_device_lets_its_caller_block(driver: TcpDriver) {
+    falls_silent(driver, false);
+}
+
+fn an_idle_device_lets_its_caller_block_inside(driver: TcpDriver) {
+    falls_silent(driver, true);
+}
+
+fn falls_silent(driver: TcpDriver, inside: bool) {
     let (mut one, mut two) = (Node::new(driver, 8), Node::new(driver, 8));
     let (here, there) = (one.endpoint(), two.endpoint());
     let (done, wait) = mpsc::channel::<()>();
@@ -192,6 +224,7 @@ fn an_idle_device_lets_its_caller_block(driver: TcpDriver) {
         two.connect(&here, Role::Passive);
         let _ = wait.recv();
     });
+    one.inside = inside;
     one.connect(&there, Role::Active);
     one.fall_silent();
     done.send(()).unwrap();

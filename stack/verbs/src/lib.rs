@@ -242,4 +242,13 @@ pub trait Device: core::fmt::Debug {
     /// Asks for [`Device::event_descriptor`] to become readable on the next event. Returns `false` when there is
     /// something to poll already, so that the caller must not block.
     fn arm(&mut self) -> bool;
+
+    /// Blocks until there is something to poll or the time is over, for a caller that waits for nothing else: where it takes
+    /// fewer system calls than [`Device::arm`] and a wait for [`Device::event_descriptor`]. Returns at once when there is
+    /// something to poll already.
+    ///
+    /// `false`: the device cannot, and has not blocked.
+    fn block(&mut self, _timeout: Option<core::time::Duration>) -> bool {
+        false
+    }
 }
