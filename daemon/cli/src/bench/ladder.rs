@@ -153,7 +153,7 @@ impl Ladder {
     fn rung(&mut self, test: Test, round: u32, interrupt: &Interrupt, progress: &Progress) {
         for &bytes in (self.amount.sizes)(test) {
             for polling in [Polling::Spin, Polling::Adaptive, Polling::Block] {
-                let task = Task { test, bytes, operations: FIRST_OPERATIONS, polling, load: 1.0 };
+                let task = Task::new(test, bytes, FIRST_OPERATIONS, polling);
                 if rings::TESTS.contains(&test) {
                     if polling == Polling::Spin && place::processors().len() > 1 {
                         self.measured(&task, "ring", interrupt, progress, rings::run);
@@ -214,7 +214,8 @@ impl Ladder {
             }
             let key = (tool.test, tool.beside_bytes, Polling::Block, path.name);
             progress.line(&format!("{} beside {}", path.name, tool.name));
-            let mut run = |task: &Task| path.ends.run(task);
+            // Tools send and receive the same memory again and again.
+            let mut run = |task: &Task| path.ends.run(&Task { in_one_place: true, ..*task });
             // What fails here is told of the same measurement without a tool.
             let measured = measure(key, TOOL_SECONDS, &mut self.operations_beside, &mut run);
             ours.extend(measured.ok().map(|measured| (path.name, measured)));
@@ -242,7 +243,7 @@ impl Ladder {
         }
         progress.line(&format!("{} measures", path.name));
         let (test, bytes, polling, _) = key;
-        let measured = path.ends.run(&Task { test, bytes, operations: 1, polling, load: 1.0 });
+        let measured = path.ends.run(&Task::new(test, bytes, 1, polling));
         let seen = measured.as_ref().ok().copied();
         self.keep(key, measured, interrupt, progress);
         seen
@@ -307,7 +308,7 @@ fn measure(
     run: &mut dyn FnMut(&Task) -> Result<Measured, String>,
 ) -> Result<Measured, String> {
     let (test, bytes, polling, _) = key;
-    let mut task = Task { test, bytes, operations: FIRST_OPERATIONS, polling, load: 1.0 };
+    let mut task = Task::new(test, bytes, FIRST_OPERATIONS, polling);
     // Whoever comes to its processor late makes the whole take long, but not most operations.
     let wanted = |seen: &Measured| match test {
         Test::Bandwidth | Test::MessageRate => operations_in(seconds, seen),

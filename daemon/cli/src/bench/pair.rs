@@ -75,6 +75,15 @@ pub(super) struct Task {
     pub(super) operations: u64,
     pub(super) polling: Polling,
     pub(super) load: f64,
+    /// Every message lies where the last one did, so that the caches have it; else the next lies beside it.
+    pub(super) in_one_place: bool,
+}
+
+impl Task {
+    /// At full load, with messages beside each other.
+    pub(super) const fn new(test: Test, bytes: u64, operations: u64, polling: Polling) -> Self {
+        Self { test, bytes, operations, polling, load: 1.0, in_one_place: false }
+    }
 }
 
 impl Ends {
@@ -124,10 +133,11 @@ impl Ends {
         if self.broken {
             return Err("an earlier measurement failed".to_owned());
         }
-        let &Task { test, bytes, operations, polling, load } = task;
+        let &Task { test, bytes, operations, polling, load, in_one_place } = task;
         let before = self.daemons.account()?;
         let answers = self.ask_all(|at, end| {
-            end.tell(&Command::Run(Job { test, bytes, operations, polling, leads: at == 0, load }))
+            let leads = at == 0;
+            end.tell(&Command::Run(Job { test, bytes, operations, polling, leads, load, in_one_place }))
         })?;
         let daemons = self.daemons.spent_since(&before)?;
         self.rest()?;

@@ -74,7 +74,7 @@ fn once(path: &mut OpenPath, polling: Polling, load: f64, seconds: f64) -> Resul
         thread::sleep(Duration::from_secs_f64(seconds / 2.0));
         return path.ends.idle(Duration::from_secs_f64(seconds));
     }
-    let mut task = Task { test: Test::DaemonNoop, bytes: 0, operations: CALLS_MIN, polling, load };
+    let mut task = Task { load, ..Task::new(Test::DaemonNoop, 0, CALLS_MIN, polling) };
     let first = path.ends.run(&task)?;
     task.operations = operations_in(seconds, &first).max(CALLS_MIN);
     path.ends.run(&task)

@@ -53,6 +53,8 @@ pub(super) struct DeviceEnd {
     writing: u64,
     /// Numbers messages, so that those under way are apart.
     next: u64,
+    /// How many places further that is each time.
+    step: u64,
     /// System calls made here, not by the device.
     calls: u64,
 }
@@ -81,6 +83,7 @@ impl DeviceEnd {
             arrived: 0,
             writing: 0,
             next: 0,
+            step: 1,
             calls: 0,
         };
         (0..u64::from(DEPTH)).try_for_each(|id| end.post_receive(id))?;
@@ -103,7 +106,7 @@ impl DeviceEnd {
         let length = bytes.min(MESSAGE_BYTES_MAX);
         let places = (AREA_BYTES / length.max(SEND_BYTES_MAX)).min(u64::from(DEPTH));
         let offset = self.next % places * length.max(SEND_BYTES_MAX);
-        self.next += 1;
+        self.next += self.step;
         let is_written = bytes > SEND_BYTES_MAX;
         let operation = if is_written {
             let remote = RemoteSlice { key: self.peer_key, offset: AREA_BYTES + offset };
@@ -167,22 +170,19 @@ impl DeviceEnd {
         Ok(())
     }
 
+    /// Sleeps until there is something to poll: without a timer, as bare sockets do, unless the device needs one.
     fn sleep(&mut self) -> Result<(), String> {
-        let Some(events) = &self.events else { return Ok(()) };
-        if !self.device.arm() {
+        let now = self.start.elapsed();
+        let timeout = self.device.deadline().map(|at| Duration::from_nanos(at.0).saturating_sub(now));
+        self.polls = 0;
+        if self.device.block(timeout) || !self.device.arm() {
             return Ok(());
         }
-        let now = self.start.elapsed();
-        let until =
-            self.device.deadline().map_or(PATIENCE, |at| Duration::from_nanos(at.0).saturating_sub(now));
-        let timeout = Timespec::try_from(until.min(PATIENCE)).map_err(|e| e.to_string())?;
+        let Some(events) = &self.events else { return Ok(()) };
+        let timeout = timeout.map(Timespec::try_from).transpose().map_err(|e| e.to_string())?;
         self.calls += 1;
-        match poll(&mut [PollFd::new(events, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) if until >= PATIENCE => Err(format!("nothing came for {} s", PATIENCE.as_secs())),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {
-                self.polls = 0;
-                Ok(())
-            }
+        match poll(&mut [PollFd::new(events, PollFlags::IN)], timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(format!("cannot sleep: {errno}")),
         }
     }
@@ -202,6 +202,11 @@ impl Messenger for DeviceEnd {
             std::thread::sleep(CONNECT_LOOKS);
         }
         Ok(())
+    }
+
+    fn set_place(&mut self, in_one_place: bool) {
+        self.next = 0;
+        self.step = (!in_one_place).into();
     }
 
     fn set_polling(&mut self, polling: Polling) -> Result<(), String> {

@@ -28,6 +28,8 @@ pub(in crate::bench) struct Job {
     pub(in crate::bench) leads: bool,
     /// The share of time in which an operation is under way; the rest is slept.
     pub(in crate::bench) load: f64,
+    /// Every message lies where the last one did.
+    pub(in crate::bench) in_one_place: bool,
 }
 
 /// What an end saw.
@@ -56,6 +58,7 @@ impl Job {
             return measured;
         }
         messenger.set_polling(self.polling)?;
+        messenger.set_place(self.in_one_place);
         let mut times = Vec::with_capacity(if self.leads { self.operations as usize } else { 0 });
         self.meet(messenger)?;
         let (calls, copied) = messenger.counts();

@@ -100,6 +100,9 @@ trait Messenger {
     /// How waiting is done from now on.
     fn set_polling(&mut self, polling: Polling) -> Result<(), String>;
 
+    /// Whether every message lies where the last one did, from now on, or beside it.
+    fn set_place(&mut self, _in_one_place: bool) {}
+
     /// Posts a message; waits for room at most.
     fn send(&mut self, bytes: u64) -> Result<(), String>;
 

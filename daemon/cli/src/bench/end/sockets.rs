@@ -34,6 +34,8 @@ pub(super) struct SocketEnd {
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
     next: usize,
+    /// How many places further that is each time.
+    step: usize,
     calls: u64,
 }
 
@@ -57,7 +59,7 @@ impl SocketEnd {
         // Written once, so that the pages are there.
         let memory = || vec![1; AREA_BYTES];
         let (outgoing, incoming) = (memory(), memory());
-        Ok(Self { listener, address, source, stream: None, outgoing, incoming, next: 0, calls: 0 })
+        Ok(Self { listener, address, source, stream: None, outgoing, incoming, next: 0, step: 1, calls: 0 })
     }
 
     pub(super) fn address(&self) -> Address {
@@ -68,7 +70,7 @@ impl SocketEnd {
     fn place(&mut self, bytes: u64) -> std::ops::Range<usize> {
         let length = (bytes as usize).clamp(1, AREA_BYTES);
         let first = self.next % (AREA_BYTES / length) * length;
-        self.next += 1;
+        self.next += self.step;
         first..first + length
     }
 
@@ -108,6 +110,11 @@ impl Messenger for SocketEnd {
         stream.set_nodelay(true).map_err(failed)?;
         self.stream = Some(stream);
         Ok(())
+    }
+
+    fn set_place(&mut self, in_one_place: bool) {
+        self.next = 0;
+        self.step = (!in_one_place).into();
     }
 
     fn set_polling(&mut self, polling: Polling) -> Result<(), String> {

@@ -165,7 +165,15 @@ mod tests {
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 
     fn job(bytes: u64, operations: u64) -> Job {
-        Job { test: Test::Latency, bytes, operations, polling: Polling::Spin, leads: true, load: f64::NAN }
+        Job {
+            test: Test::Latency,
+            bytes,
+            operations,
+            polling: Polling::Spin,
+            leads: true,
+            load: f64::NAN,
+            in_one_place: false,
+        }
     }
 
     #[test]

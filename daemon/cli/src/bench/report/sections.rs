@@ -125,7 +125,7 @@ fn beside(view: &View<'_>) -> Vec<String> {
     let told: Vec<String> = told.collect();
     let all = unit::list(&told);
     told.first()
-        .map(|_| format!("Blocking, for as long as the tool and just before or after it: {all}."))
+        .map(|_| format!("Blocking, with the same memory for every message as the tools have, for as long as the tool and just before or after it: {all}."))
         .into_iter()
         .collect()
 }
