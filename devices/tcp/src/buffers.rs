@@ -38,6 +38,7 @@ pub(crate) struct SendBatch {
     parts: Vec<Part>,
     /// Parts before this one are sent.
     first: usize,
+    /// Of payload that was not copied.
     bytes: u64,
     /// The number of the first request of which it may have a part.
     pub(crate) first_request: u64,
@@ -105,7 +106,6 @@ impl SendBatch {
         let Some(place) = self.inline.get_mut(start..start + length) else { return };
         fill(place);
         self.used += length;
-        self.bytes += length as u64;
         if let Some(Part::Inline { start: last, length: grown }) = self.parts.last_mut()
             && *last + *grown == start
         {
@@ -225,9 +225,14 @@ impl ReceivePlan {
         self.places = places;
     }
 
+    /// Bytes that are known to come.
+    pub(crate) fn expects(&self) -> u64 {
+        self.places.iter().flatten().map(|span| span.length).sum()
+    }
+
     /// Takes note of received bytes; returns how many of them went to the places.
     pub(crate) fn received(&mut self, count: u64) -> u64 {
-        let placed: u64 = self.places.iter().flatten().map(|span| span.length).sum();
+        let placed = self.expects();
         self.places = [None, None];
         let ahead = count.saturating_sub(placed);
         self.end = (self.end + ahead as usize).min(self.staging.len());
