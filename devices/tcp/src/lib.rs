@@ -33,7 +33,7 @@
 //! acknowledgement costs about as much as to receive a message.
 //!
 //! # Threads
-//! A device may be made on one thread and used on another; with io_uring the first poll or flush binds it to its thread
+//! A device may be made on one thread and used on another; with io_uring the first poll, flush, arm or block binds it to its thread
 //! for good. [`TcpAcceptor`] may be used from any thread.
 
 mod acceptor;

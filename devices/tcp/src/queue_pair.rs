@@ -376,7 +376,7 @@ impl QueuePair {
             self.patient_until = Time(now.0.saturating_add(REPLY_NS));
         }
         self.untold_bytes = self.untold_bytes.saturating_add(length);
-        let is_much = untold >= UNTOLD_MAX || self.untold_bytes >= UNTOLD_BYTES_MAX;
+        let is_much = untold.saturating_add(1) >= UNTOLD_MAX || self.untold_bytes >= UNTOLD_BYTES_MAX;
         self.patience = match untold {
             _ if is_much => 0,
             _ if !self.first.drained_socket => self.patience.max(MORE_POLLS),

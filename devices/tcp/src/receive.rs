@@ -47,6 +47,7 @@ fn arm_connection(connection: &mut Connection, shared: &mut Shared, has_frames: 
             *place = shared.memory.span(&LocalSlice { length, ..*slice });
         }
     }
+    debug_assert!(complete || room < MAX_PIECE, "a receive has a place");
     plan.aim(places, if complete { connection.ahead } else { 0 });
     let awaited = match connection.drained_socket {
         _ if !awaits && !has_frames => Awaited::Hardly,

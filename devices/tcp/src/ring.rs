@@ -6,8 +6,8 @@
 //!
 //! # System calls
 //! One `io_uring_enter` hands over what all queue pairs have started since the last one, and has the kernel finish what
-//! is ready; there is none when neither is to be done. A caller that blocks in the ring waits in the same call; one that
-//! blocks elsewhere has the eventfd read each time before. While the caller spins `direct` has system calls of its own.
+//! is ready; there is none when neither is to be done. A caller that blocks in the ring waits in the same call, which
+//! a send that is over at once ends as well; one that blocks elsewhere has the eventfd read each time before. While the caller spins `direct` has system calls of its own.
 
 use core::net::SocketAddr;
 use std::io;
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
 use ringway_mem::Part;
 use ringway_verbs::LocalKey;
 
@@ -27,7 +27,7 @@ use crate::error::TcpError;
 use crate::loans::{LOANS_MAX, Loans, ZeroCopy};
 use crate::peer_address::PeerAddress;
 use crate::pinned::{PLACES, Pinned, unpins_soon};
-use blocking::{OFFERS, Watched};
+use blocking::OFFERS;
 
 mod blocking;
 mod lending;
@@ -80,8 +80,8 @@ pub(crate) struct Ring {
     loans: Loans,
     /// The table of registered buffers. No places where the system allows none, or would not unpin them in time.
     pinned: Pinned,
-    /// What a caller that blocks in the ring waits for besides.
-    watched: Watched,
+    /// The acceptor's eventfd is polled, for a caller that blocks in the ring.
+    polls_offers: bool,
     calls: u64,
 }
 
@@ -143,7 +143,7 @@ impl Ring {
             direct: Direct::default(),
             loans: Loans::new(zero_copy),
             pinned: Pinned::new(buffers),
-            watched: Watched::default(),
+            polls_offers: false,
             calls: 0,
         })
     }
@@ -164,13 +164,16 @@ impl Ring {
         Ok(())
     }
 
-    /// Submits what was pushed and waits for an event.
-    fn wait(&mut self, arguments: &types::SubmitArgs<'_, '_>, flags: u32) -> io::Result<usize> {
+    /// Submits what was pushed and waits for an event; where the system is new enough, without being accounted as a thread
+    /// that waits for a disk.
+    fn wait(&mut self, arguments: &types::SubmitArgs<'_, '_>) -> io::Result<usize> {
         self.calls += 1;
+        let mut flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
+        flags.set(EnterFlags::NO_IOWAIT, self.ring.params().is_feature_no_iowait());
         let waiting = self.ring.submission().len() as u32;
         // SAFETY: what is submitted is as said in `push`. The arguments live until the call returns, and so does the time they
         // point to, which they borrow.
-        unsafe { self.ring.submitter().enter(waiting, 1, flags, Some(arguments)) }
+        unsafe { self.ring.submitter().enter(waiting, 1, flags.bits(), Some(arguments)) }
     }
 
     /// Submits what was pushed and lets the kernel finish what is ready.
@@ -406,7 +409,7 @@ impl Driver for Ring {
         let number = user_data as u32;
         let kind = usize::try_from(user_data >> 32).unwrap_or(usize::MAX);
         if kind >= KINDS {
-            self.watched.offers &= user_data != OFFERS;
+            self.polls_offers &= user_data != OFFERS;
             let place = kind - LOANS;
             return Some(if place >= LOANS_MAX {
                 Event::Other

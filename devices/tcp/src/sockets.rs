@@ -2,12 +2,13 @@
 //!
 //! # System calls
 //! Every poll costs one `epoll_wait`, which tells of all connections at once, also when it finds nothing. Beside that a
-//! message of up to 8 KiB with its header costs
+//! message of up to 8 KiB with its header, after such a one, costs
 //!
 //! - who sends it one `send`, or one `sendmsg` if it is longer than 1 KiB and so not copied,
 //! - who receives it one `recv`.
 //!
-//! Its acknowledgement is such a message in the other direction, unless a message goes there anyway. Of longer messages
+//! Its acknowledgement is such a message in the other direction, unless a message goes there anyway; those that follow each
+//! other share one. Of longer messages
 //! each 256 KiB cost one `send` or `sendmsg`, and the receiver a `recv` or `recvmsg` for what has come meanwhile, of at most
 //! as much. A socket that takes only a part of a batch is watched until it takes more, which costs two `epoll_ctl` and the
 //! next `send`. A connection costs an `epoll_ctl` at either end of its life; making one actively costs `connect`,

@@ -144,6 +144,7 @@ fn add_frame(pair: &mut QueuePair, batch: &mut SendBatch, frame: Frame) {
     // Both counts go modulo 2^32; the other side knows them well enough to tell which.
     let header = Header { frame, executed: pair.executed as u32, receives: pair.receives_posted as u32 };
     pair.told = Some((pair.executed, pair.receives_posted));
+    pair.patience = 0;
     batch.add_bytes(&frame::encode(&header));
 }
 

@@ -93,8 +93,12 @@ impl Node {
     /// Blocks if the device lets its caller; whether there may be something to poll.
     fn block(&mut self, timeout: Duration) -> bool {
         let start = Instant::now();
-        if self.inside && self.device.block(Some(timeout)) {
-            return start.elapsed() < timeout;
+        if self.inside {
+            let blocked = self.device.block(Some(timeout));
+            assert_eq!(blocked, self.device.capabilities().name == TcpDriver::IoUring.name());
+            if blocked {
+                return start.elapsed() < timeout;
+            }
         }
         if !self.device.arm() {
             return true;
@@ -119,9 +123,17 @@ impl Node {
     }
 
     fn send(&mut self) {
+        self.post_send(true);
+    }
+
+    fn send_unsignalled(&mut self) {
+        self.post_send(false);
+    }
+
+    fn post_send(&mut self, signalled: bool) {
         let operation = Operation::Send { immediate: None };
         let local = [self.local, LocalSlice::default()];
-        let request = WorkRequest { id: 1, operation, local, signalled: true, fence: false };
+        let request = WorkRequest { id: 1, operation, local, signalled, fence: false };
         self.device.post_send(self.queue_pair, &request).unwrap();
         self.device.flush();
     }
@@ -206,6 +218,40 @@ fn callers_are_woken(driver: TcpDriver, inside: fn(usize) -> bool) {
             one.turn();
         }
     }
+}
+
+#[test]
+fn who_blocks_inside_makes_two_system_calls_a_message() {
+    const ROUNDS: u64 = 200;
+    let nodes = [(); 2].map(|()| Node::new(TcpDriver::IoUring, 8));
+    let [here, there] = [0, 1].map(|at: usize| nodes[at].endpoint());
+    let [mut one, mut two] = nodes;
+    let exchange = |node: &mut Node, first: bool| {
+        node.inside = true;
+        node.post_receive();
+        for round in 0..ROUNDS {
+            if first || round > 0 {
+                node.send_unsignalled();
+            }
+            assert_eq!(node.wait(CompletionKind::Receive).status, Status::Success);
+            node.post_receive();
+        }
+        node.send_unsignalled();
+        let mut calls = 0;
+        node.device
+            .for_each_counter(&mut |name, value| calls += if name == "system_calls" { value } else { 0 });
+        calls
+    };
+    let calls = thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            two.connect(&here, Role::Passive);
+            exchange(&mut two, false)
+        });
+        one.connect(&there, Role::Active);
+        [exchange(&mut one, true), other.join().unwrap()]
+    });
+    // And some to connect. With a descriptor there are three, and the wait for that.
+    assert!(calls.iter().all(|calls| *calls < ROUNDS * 5 / 2), "{calls:?} system calls of {ROUNDS} messages");
 }
 
 fn an_idle_device_lets_its_caller_block(driver: TcpDriver) {

@@ -2,7 +2,7 @@
 //! access-checked memory keys, with the meaning the InfiniBand Architecture Specification (volume 1, chapters 9
 //! to 11) gives them.
 //!
-//! A device never calls back and never blocks. It fills slices the caller owns, works only inside its methods, and
+//! A device never calls back, and blocks in [`Device::block`] only. It fills slices the caller owns, works only inside its methods, and
 //! does a bounded amount of work in each. Addresses are offsets from the start of a registered region.
 //!
 //! Rules every device keeps, checked by the conformance suite in `ringway-sim`:
@@ -245,7 +245,8 @@ pub trait Device: core::fmt::Debug {
 
     /// Blocks until there is something to poll or the time is over, for a caller that waits for nothing else: where it takes
     /// fewer system calls than [`Device::arm`] and a wait for [`Device::event_descriptor`]. Returns at once when there is
-    /// something to poll already.
+    /// something to poll already, and may return early with nothing to poll. The time must not go beyond
+    /// [`Device::deadline`].
     ///
     /// `false`: the device cannot, and has not blocked.
     fn block(&mut self, _timeout: Option<core::time::Duration>) -> bool {

@@ -13,28 +13,8 @@ use crate::driver::Awaited;
 
 /// The user data of the poll of the acceptor's eventfd.
 pub(super) const OFFERS: u64 = u64::MAX - 1;
-
-/// Flags of `io_uring_enter(2)`: wait for events, with these arguments, and (from Linux 6.15) without being accounted as a
-/// thread that waits for a disk, which an idle daemon would else be all the time.
-const GETEVENTS: u32 = 1;
-const EXT_ARG: u32 = 1 << 3;
-const NO_IOWAIT: u32 = 1 << 7;
-
-/// What a caller that blocks in the ring is woken by besides operations.
-#[derive(Debug, Default)]
-pub(super) struct Watched {
-    /// The acceptor's eventfd is polled.
-    pub(super) offers: bool,
-    /// The system is too old for [`NO_IOWAIT`].
-    shows_iowait: bool,
-}
-
-impl Watched {
-    const fn flags(&self) -> u32 {
-        let rest = if self.shows_iowait { 0 } else { NO_IOWAIT };
-        GETEVENTS | EXT_ARG | rest
-    }
-}
+/// Thirty years: what the kernel adds to the time of day must not get too large.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 impl Ring {
     /// Whether events signal the eventfd from now on.
@@ -69,15 +49,15 @@ impl Ring {
 
     /// Polls for offers of connections, which are no operations. Whether it does.
     pub(super) fn watch(&mut self) -> bool {
-        if !self.watched.offers {
+        if !self.polls_offers {
             let offers = self.acceptor.wake_descriptor();
             // Signals from before are spent: offers are looked for after this.
             self.calls += 1;
             let _ = rustix::io::read(offers, &mut [0; 8]);
             let entry = opcode::PollAdd::new(types::Fd(offers.as_raw_fd()), libc::POLLIN as u32).build();
-            self.watched.offers = self.push(&entry.user_data(OFFERS));
+            self.polls_offers = self.push(&entry.user_data(OFFERS));
         }
-        self.watched.offers
+        self.polls_offers
     }
 
     /// Hands over what was started, and waits for an event unless there is one.
@@ -86,17 +66,12 @@ impl Ring {
             return Ok(());
         }
         self.enable()?;
-        let time = timeout.map(types::Timespec::from);
+        let time = timeout.filter(|time| *time < FOREVER).map(types::Timespec::from);
         let mut arguments = types::SubmitArgs::new();
         if let Some(time) = &time {
             arguments = arguments.timespec(time);
         }
-        let waited = self.wait(&arguments, self.watched.flags());
-        match waited.map_err(|error| error.raw_os_error()) {
-            Err(Some(libc::EINVAL)) if !self.watched.shows_iowait => {
-                self.watched.shows_iowait = true;
-                Ok(())
-            }
+        match self.wait(&arguments).map_err(|error| error.raw_os_error()) {
             // The time is over, a signal came, or completions have to be taken first.
             Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => Ok(()),
             Err(error) => Err(io::Error::from_raw_os_error(error.unwrap_or(libc::EIO))),

@@ -26,7 +26,8 @@ const AREA_BYTES: u64 = 2 * MESSAGE_BYTES_MAX;
 /// Where received messages of up to [`SEND_BYTES_MAX`] go: behind both areas.
 const RECEIVES_AT: u64 = 2 * AREA_BYTES;
 const REGION_BYTES: u64 = RECEIVES_AT + DEPTH as u64 * SEND_BYTES_MAX;
-/// How long connecting, and waiting for a message, may take.
+/// How long connecting may take, and waiting for a message while the end polls. One that sleeps has no timer: whoever started
+/// it notices.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Polls between looks at the clock, which take as long as a poll that finds nothing.
 const POLLS_PER_CLOCK: u32 = 16;
@@ -97,7 +98,7 @@ impl DeviceEnd {
     }
 
     fn post_receive(&mut self, id: u64) -> Result<(), String> {
-        let offset = RECEIVES_AT + id * SEND_BYTES_MAX;
+        let offset = RECEIVES_AT + id * self.step * SEND_BYTES_MAX;
         let local = LocalSlice { key: self.keys.local, offset, length: SEND_BYTES_MAX };
         self.device.post_receive(self.queue_pair, &ReceiveRequest { id, local }).map_err(|e| e.to_string())
     }

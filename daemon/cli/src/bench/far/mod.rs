@@ -28,7 +28,7 @@ pub(super) use server::serve;
 pub(super) const PORT: u16 = 7412;
 
 /// The form of what is said.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 
 /// What a server says first, and a client next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
