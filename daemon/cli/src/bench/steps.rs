@@ -9,6 +9,9 @@ use crate::perf::round;
 /// Bytes of the message whose steps these are.
 const BYTES: u64 = 8;
 
+/// How a time was measured that no part is known of.
+const UNPARTED: &str = "half a round trip; its parts cannot be told apart from outside";
+
 /// The half round trip of the smallest message.
 fn half(points: &[Point], test: Test, path: &str, polling: Polling) -> Option<f64> {
     let is_it = |point: &&Point| {
@@ -22,14 +25,26 @@ fn step(path: &str, name: &str, us: Option<f64>, how: &str) -> Step {
     Step { path: path.to_owned(), name: name.to_owned(), us, how: how.to_owned() }
 }
 
+/// What is left of half a spinning round trip beside the calls that were timed alone. They take longer than the whole where
+/// one goes on while the other end is in its own: that counts twice, so that it is taken off once.
+fn rest_of_sockets(spinning: f64, timed: &[Part]) -> Step {
+    if timed.is_empty() {
+        return step("sockets", "spinning", Some(spinning), UNPARTED);
+    }
+    let rest = spinning - timed.iter().map(|part| part.us).sum::<f64>();
+    let between = "what is left of half a spinning round trip: what the kernel does between the two calls, and calls in vain";
+    let overlap = "what both ends do at the same time, taken off once: the calls, each timed alone, take so much longer than half a \
+                   spinning round trip, as send(2) goes on when the receiver has the data already";
+    let (name, how) = if rest < 0.0 { ("overlap", overlap) } else { ("in between", between) };
+    Step { us: Some(round(rest, 3)), ..step("sockets", name, None, how) }
+}
+
 /// The steps of kernel TCP from what its ends timed, and of shared memory from what the rings alone take.
 pub(super) fn steps(points: &[Point], sockets: &[Part], hand_over_ns: Option<Spread>) -> Vec<Step> {
     let mut steps = Vec::new();
     if let Some(spinning) = half(points, Test::Latency, "sockets", Polling::Spin) {
         steps.extend(sockets.iter().map(|part| step("sockets", &part.name, Some(part.us), &part.how)));
-        let timed: f64 = sockets.iter().map(|part| part.us).sum();
-        let rest = "what is left of half a spinning round trip: what the kernel does between the two calls, and calls in vain";
-        steps.push(step("sockets", "in between", Some(spinning - timed), rest));
+        steps.push(rest_of_sockets(spinning, sockets));
         let wake = half(points, Test::Latency, "sockets", Polling::Block).map(|blocking| blocking - spinning);
         steps.push(step("sockets", "wake-up", wake, "half a blocking round trip less half a spinning one"));
     }
@@ -71,14 +86,45 @@ pub(super) fn steps(points: &[Point], sockets: &[Part], hand_over_ns: Option<Spr
     }
     for path in ["roce-xdp", "roce-udp", "tcp", "tcp-epoll"] {
         let Some(spinning) = half(points, Test::Latency, path, Polling::Spin) else { continue };
-        steps.push(step(
-            path,
-            "spinning",
-            Some(spinning),
-            "half a round trip; its parts cannot be told apart from outside",
-        ));
+        steps.push(step(path, "spinning", Some(spinning), UNPARTED));
         let wake = half(points, Test::Latency, path, Polling::Block).map(|blocking| blocking - spinning);
         steps.push(step(path, "wake-up", wake, "half a blocking round trip less half a spinning one"));
     }
     steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::report::sample, *};
+
+    /// The names and times of the sockets' steps where half a spinning round trip takes so long.
+    fn of_sockets(spinning: f64, timed: &[f64]) -> Vec<(String, Option<f64>)> {
+        let points = [(Polling::Spin, spinning), (Polling::Block, 50.0)]
+            .map(|(polling, us)| sample::point(Test::Latency, "sockets", polling, BYTES, us));
+        let part = |us: &f64| Part { name: "call".to_owned(), us: *us, how: String::new() };
+        let parts: Vec<Part> = timed.iter().map(part).collect();
+        steps(&points, &parts, None).into_iter().map(|step| (step.name, step.us)).collect()
+    }
+
+    fn named(name: &str, us: f64) -> (String, Option<f64>) {
+        (name.to_owned(), Some(us))
+    }
+
+    #[test]
+    fn steps_add_up_to_the_whole() {
+        for (spinning, rest) in [(5.0, ("in between", 0.13)), (3.6, ("overlap", -1.27))] {
+            let found = of_sockets(spinning, &[3.87, 1.0]);
+            let wake = round(50.0 - spinning, 3);
+            let expected =
+                [named("call", 3.87), named("call", 1.0), named(rest.0, rest.1), named("wake-up", wake)];
+            assert_eq!(found, expected);
+            let sum: f64 = found.iter().filter_map(|(_, us)| *us).sum();
+            assert!((sum - 50.0).abs() < 1e-9, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn calls_that_were_not_timed_are_not_told_apart() {
+        assert_eq!(of_sockets(4.0, &[]), [named("spinning", 4.0), named("wake-up", 46.0)]);
+    }
 }

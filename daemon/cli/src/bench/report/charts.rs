@@ -121,6 +121,27 @@ pub(super) fn wake_ups(heading: &str, found: &[WakeUp<'_>]) -> Option<String> {
     bars::figure(heading, &drawn, &[Keys { heading: "", entries: entries.collect() }])
 }
 
+/// Steps as a bar shows them, with their places in the table and their lengths. One that is taken off is time in which the
+/// two before it go on together: it stands between what is left of them, so that the bar is as long as all take.
+fn one_after_another<'a>(steps: &[&'a Step]) -> Vec<(usize, &'a Step, f64)> {
+    let mut drawn: Vec<(usize, &Step, f64)> = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        let Some(us) = step.us else { continue };
+        let mut length = us;
+        let mut at = drawn.len();
+        if let (true, [.., (_, _, first), (_, _, second)]) = (us < 0.0, drawn.as_mut_slice()) {
+            let whole = *first + *second + us;
+            length = whole.min(-us);
+            let alone = (whole - length).max(0.0);
+            *second = (*second - length).clamp(0.0, alone);
+            *first = alone - *second;
+            at -= 1;
+        }
+        drawn.insert(at, (index, step, length));
+    }
+    drawn
+}
+
 /// The steps of every path that have a time, one after the other.
 pub(super) fn steps(view: &View<'_>, heading: &str, paths: &[(&str, Vec<&Step>)]) -> Option<String> {
     let bar = |(path, steps): &(&str, Vec<&Step>)| {
@@ -129,9 +150,9 @@ pub(super) fn steps(view: &View<'_>, heading: &str, paths: &[(&str, Vec<&Step>)]
             || Look::waiting("other other-0", Polling::Spin),
             |route| Look::of(route, Polling::Spin),
         );
-        let parts = steps.iter().enumerate().filter_map(|(index, step)| {
-            let (length, told) = (step.us?, format!("{}: {}", step.name, unit::time(step.us?)));
-            Some(Part { length, look: look.clone(), number: Some(index + 1), told })
+        let parts = one_after_another(steps).into_iter().map(|(index, step, length)| {
+            let told = format!("{}: {}", step.name, unit::time(length));
+            Part { length, look: look.clone(), number: Some(index + 1), told }
         });
         let parts: Vec<Part> = parts.collect();
         let total = parts.iter().map(|part| part.length).sum();

@@ -180,6 +180,41 @@ fn differences_of_either_sign_are_told() {
     assert!(told(6.0, 3.0, 5.0).contains("takes no longer (5 us) than the fastest bypass path (6 us)"));
 }
 
+/// The lengths of a bar's parts by their numbers, as they are told, and the bar's own.
+fn bar_of(times: &[f64]) -> (Vec<(String, String)>, String) {
+    let step = |(index, us): (usize, &f64)| Step {
+        path: "sockets".to_owned(),
+        name: (index + 1).to_string(),
+        us: Some(*us),
+        how: String::new(),
+    };
+    let steps: Vec<Step> = times.iter().enumerate().map(step).collect();
+    let report = sample::full();
+    let path = ("sockets", steps.iter().collect());
+    let svg = charts::steps(&View::of(&report), "Steps", &[path]).expect("a picture");
+    let xml = parsed(&svg);
+    let texts = |name| xml.descendants().filter(move |node| node.has_tag_name((SVG, name)));
+    let told = texts("title").filter_map(|node| node.text()?.split_once(": "));
+    let whole = texts("text").next_back().and_then(|node| node.text()).expect("a value");
+    (told.map(|(name, time)| (name.to_owned(), time.to_owned())).collect(), whole.to_owned())
+}
+
+#[test]
+fn what_overlaps_is_drawn_between_what_is_left_of_both() {
+    let bar = |times: &[f64]| {
+        let (parts, whole) = bar_of(times);
+        let parts: Vec<String> = parts.iter().map(|(name, time)| format!("{name} {time}")).collect();
+        format!("{}; {whole}", parts.join(", "))
+    };
+    assert_eq!(bar(&[2.0, 1.0, 0.5, 40.0]), "1 2 us, 2 1 us, 3 500 ns, 4 40 us; 43.5 us");
+    assert_eq!(bar(&[2.0, 1.0, -0.5, 40.0]), "1 1.5 us, 3 500 ns, 2 500 ns, 4 40 us; 42.5 us");
+    // One of the two is within the other.
+    assert_eq!(bar(&[3.87, 1.0, -1.27]), "1 2.33 us, 3 1.27 us, 2 0 ns; 3.6 us");
+    assert_eq!(bar(&[1.0, 3.0, -1.5]), "1 0 ns, 3 1.5 us, 2 1 us; 2.5 us");
+    // More than both ends can do at the same time.
+    assert_eq!(bar(&[4.0, 1.0, -3.0]), "1 0 ns, 3 2 us, 2 0 ns; 2 us");
+}
+
 #[test]
 fn layers_and_polling_are_put_into_words() {
     let Rendered { markdown, .. } = rendered(&sample::full());
