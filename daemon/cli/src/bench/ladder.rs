@@ -156,7 +156,7 @@ impl Ladder {
                 let task = Task::new(test, bytes, FIRST_OPERATIONS, polling);
                 if rings::TESTS.contains(&test) {
                     if polling == Polling::Spin && place::processors().len() > 1 {
-                        self.measured(&task, "ring", interrupt, progress, rings::run);
+                        self.measured(&task, rings::RING, interrupt, progress, rings::run);
                     }
                     continue;
                 }
@@ -274,6 +274,12 @@ impl Ladder {
         own.map(|(key, rounds)| point(key, rounds)).collect()
     }
 
+    /// How much longer one test of small messages takes than another over the same path, spinning.
+    pub(super) fn adds_us(&self, more: Test, less: Test, path: &'static str) -> Option<f64> {
+        let rounds = |test| Some(self.found.get(&(test, 8, Polling::Spin, path))?.as_slice());
+        difference_us(rounds(more)?, rounds(less)?)
+    }
+
     /// What a tool found. What it costs was not counted.
     pub(super) fn reference(&self, tool: &Tool) -> Option<Point> {
         let (key, rounds) = self.found.iter().find(|(key, _)| key.3 == tool.name)?;
@@ -290,6 +296,12 @@ impl Ladder {
         });
         beside.collect()
     }
+}
+
+/// The median of the differences within each round: between rounds the machine may have got faster or slower by more.
+fn difference_us(more: &[Measured], less: &[Measured]) -> Option<f64> {
+    let differences = more.iter().zip(less).map(|(more, less)| Some(more.time_us.p50 - less.time_us.p50));
+    median_of_known(differences)
 }
 
 /// How ours compares with theirs: how many times as much goes through, or as long a message takes.
@@ -384,5 +396,34 @@ pub(super) fn point(&(test, bytes, polling, path): &Key, rounds: &[Measured]) ->
             sent_without_copy: rounded(per_byte(per_message(&|seen| Some(seen.copied?.not)))),
             copied_after_all: rounded(per_byte(per_message(&|seen| Some(seen.copied?.after_all)))),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::costs::Spent, *};
+
+    fn measured(p50: f64) -> Measured {
+        Measured {
+            operations: 1,
+            seconds: 1.0,
+            time_us: Percentiles { p50, ..Percentiles::default() },
+            spent: Spent::default(),
+            daemons_cpu_ns: 0,
+            copied: None,
+        }
+    }
+
+    #[test]
+    fn differences_are_those_within_a_round() {
+        // Processors that are far apart in some rounds: the medians are 0.19 and 0.2.
+        let more = [0.06, 0.19, 0.23].map(measured);
+        let less = [0.05, 0.2, 0.2].map(measured);
+        let found = difference_us(&more, &less).expect("a difference");
+        assert!((found - 0.01).abs() < 1e-9, "{found}");
+        // A round that was ended before both were measured.
+        let found = difference_us(&more[..2], &less[..1]).expect("a difference");
+        assert!((found - 0.01).abs() < 1e-9, "{found}");
+        assert_eq!(difference_us(&more, &[]), None);
     }
 }

@@ -39,7 +39,8 @@ use self::{
     paths::{Between, Definition, OpenPath, PATHS},
     polling::Curve,
     progress::Progress,
-    result::{FORMAT, Reference, Report, Settings, Spread},
+    result::{FORMAT, Reference, Report, Settings, Spread, Test},
+    rings::RING,
 };
 use crate::{local::cluster::Network, output, perf::place};
 
@@ -206,6 +207,7 @@ fn measure(
         curve = polling::curve(rounds, (seconds * 4.0).max(0.2), interrupt, progress);
     }
     let mut points = ladder.points();
+    let validation_us = ladder.adds_us(Test::CheckedRing, Test::Ring, RING);
     points.extend(curve.full);
     let hand_overs = ladder.hand_overs_ns;
     let hand_over_ns = (!hand_overs.is_empty()).then(|| Spread::of(hand_overs));
@@ -223,7 +225,7 @@ fn measure(
         settings: Settings { quick: args.quick, rounds, seconds },
         hand_over_ns,
         paths: wanted(args).map(|path| path.describe(missing.remove(path.name))).collect(),
-        steps: steps::steps(&points, &parts, hand_over_ns),
+        steps: steps::steps(&points, &parts, hand_over_ns, validation_us),
         points,
         references,
         polling: curve.points,

@@ -219,8 +219,11 @@ pub(crate) struct Step {
     /// Which path it is of.
     pub(crate) path: String,
     pub(crate) name: String,
-    /// `None` where it cannot be told from the others.
+    /// Negative where it is taken off: time in which the two before it go on together. `None` where it cannot be told from the others.
     pub(crate) us: Option<f64>,
+    /// It is a difference that is within the noise.
+    #[serde(default)]
+    pub(crate) is_lost: bool,
     /// How it was measured, or derived from what.
     pub(crate) how: String,
 }

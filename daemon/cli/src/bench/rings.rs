@@ -24,6 +24,8 @@ use crate::perf::place;
 
 /// Tests of rings.
 pub(super) const TESTS: [Test; 3] = [Test::BareRing, Test::Ring, Test::CheckedRing];
+/// The path that these are measured over.
+pub(super) const RING: &str = "ring";
 /// Entries of a ring.
 const CAPACITY: u32 = 256;
 

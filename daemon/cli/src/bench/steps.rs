@@ -12,6 +12,11 @@ const BYTES: u64 = 8;
 /// How a time was measured that no part is known of.
 const UNPARTED: &str = "half a round trip; its parts cannot be told apart from outside";
 
+/// The name of what checking an entry takes.
+pub(super) const VALIDATION: &str = "validation";
+/// Told where a difference is no more than what the measurements it is of differ by themselves.
+pub(super) const WITHIN_NOISE: &str = "within the noise";
+
 /// The half round trip of the smallest message.
 fn half(points: &[Point], test: Test, path: &str, polling: Polling) -> Option<f64> {
     let is_it = |point: &&Point| {
@@ -20,9 +25,11 @@ fn half(points: &[Point], test: Test, path: &str, polling: Polling) -> Option<f6
     points.iter().find(is_it).map(|point| point.time_us.p50)
 }
 
+/// A step, whose time cannot be told where it is a difference that comes to nothing.
 fn step(path: &str, name: &str, us: Option<f64>, how: &str) -> Step {
-    let us = us.map(|us| round(us.max(0.0), 3));
-    Step { path: path.to_owned(), name: name.to_owned(), us, how: how.to_owned() }
+    let time = us.map(|us| round(us, 3)).filter(|us| *us > 0.0);
+    let is_lost = us.is_some() && time.is_none();
+    Step { path: path.to_owned(), name: name.to_owned(), us: time, is_lost, how: how.to_owned() }
 }
 
 /// What is left of half a spinning round trip beside the calls that were timed alone. They take longer than the whole where
@@ -40,7 +47,14 @@ fn rest_of_sockets(spinning: f64, timed: &[Part]) -> Step {
 }
 
 /// The steps of kernel TCP from what its ends timed, and of shared memory from what the rings alone take.
-pub(super) fn steps(points: &[Point], sockets: &[Part], hand_over_ns: Option<Spread>) -> Vec<Step> {
+///
+/// What validation adds is given, as it is a small part of two times that are the same only within one round.
+pub(super) fn steps(
+    points: &[Point],
+    sockets: &[Part],
+    hand_over_ns: Option<Spread>,
+    validation_us: Option<f64>,
+) -> Vec<Step> {
     let mut steps = Vec::new();
     if let Some(spinning) = half(points, Test::Latency, "sockets", Polling::Spin) {
         steps.extend(sockets.iter().map(|part| step("sockets", &part.name, Some(part.us), &part.how)));
@@ -76,12 +90,11 @@ pub(super) fn steps(points: &[Point], sockets: &[Part], hand_over_ns: Option<Spr
             Some(ring - line),
             "what is left of half a round trip through a client's ring",
         ));
-        let checked = half(points, Test::CheckedRing, "ring", Polling::Spin);
         steps.push(step(
             "ring",
-            "validation",
-            checked.map(|checked| checked - ring),
-            "the same where each entry is parsed as a daemon does, less that",
+            VALIDATION,
+            validation_us,
+            "of each round the same where each entry is parsed as a daemon does, less that: the median of these differences",
         ));
     }
     for path in ["roce-xdp", "roce-udp", "tcp", "tcp-epoll"] {
@@ -103,7 +116,7 @@ mod tests {
             .map(|(polling, us)| sample::point(Test::Latency, "sockets", polling, BYTES, us));
         let part = |us: &f64| Part { name: "call".to_owned(), us: *us, how: String::new() };
         let parts: Vec<Part> = timed.iter().map(part).collect();
-        steps(&points, &parts, None).into_iter().map(|step| (step.name, step.us)).collect()
+        steps(&points, &parts, None, None).into_iter().map(|step| (step.name, step.us)).collect()
     }
 
     fn named(name: &str, us: f64) -> (String, Option<f64>) {
@@ -121,6 +134,23 @@ mod tests {
             let sum: f64 = found.iter().filter_map(|(_, us)| *us).sum();
             assert!((sum - 50.0).abs() < 1e-9, "{found:?}");
         }
+    }
+
+    #[test]
+    fn validation_that_comes_to_nothing_is_said_to_be_within_the_noise() {
+        let points = [(Test::Ring, 0.2), (Test::CheckedRing, 0.15)]
+            .map(|(test, us)| sample::point(test, "ring", Polling::Spin, 8, us));
+        let line = Some(Spread { least: 23.0, median: 80.0, most: 200.0 });
+        let found = |validation| {
+            let step = steps(&points, &[], line, validation).pop().expect("steps");
+            assert_eq!((step.path.as_str(), step.name.as_str()), ("ring", VALIDATION));
+            (step.us, step.is_lost)
+        };
+        // Whatever the difference of the medians over rounds is.
+        assert_eq!(found(Some(0.012)), (Some(0.012), false));
+        assert_eq!(found(Some(-0.004)), (None, true));
+        assert_eq!(found(Some(0.0)), (None, true));
+        assert_eq!(found(None), (None, false));
     }
 
     #[test]

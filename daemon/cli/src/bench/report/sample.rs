@@ -155,6 +155,7 @@ fn steps() -> Vec<Step> {
         path: path.to_owned(),
         name: name.to_owned(),
         us,
+        is_lost: false,
         how: how.to_owned(),
     };
     vec![
@@ -166,6 +167,7 @@ fn steps() -> Vec<Step> {
         of("shm", "entry written", Some(0.03), "time of post() alone"),
         of("shm", "cache line to the other processor", Some(0.07), "bare hand-over"),
         of("shm", "entry checked and copied", Some(0.05), "what is left of half a round trip"),
+        Step { is_lost: true, ..of("ring", "validation", None, "of each round the one less the other") },
         of("shm", "completion taken", Some(0.04), "time of poll() with one there"),
     ]
 }

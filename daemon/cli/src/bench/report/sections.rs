@@ -1,7 +1,11 @@
 //! What the page consists of.
 
 use super::{
-    super::result::{Beside, Machine, Point, Report, Step, Test},
+    super::{
+        result::{Beside, Machine, Point, Report, Step, Test},
+        rings::RING,
+        steps::{VALIDATION, WITHIN_NOISE},
+    },
     charts,
     document::{Document, Section, Table},
     fields::{self, COSTS, RATES},
@@ -225,17 +229,28 @@ fn steps(view: &View<'_>) -> Option<Section> {
     section.figures(paths.chunks(1).filter_map(|path| charts::steps(view, "Step by step, by number", path)));
     for (path, steps) in &paths {
         let rows = steps.iter().enumerate().map(|(index, step)| {
-            let time = step.us.map_or_else(|| "not separable".to_owned(), unit::time);
+            let why = if step.is_lost { WITHIN_NOISE } else { "not separable" };
+            let time = step.us.map_or_else(|| why.to_owned(), unit::time);
             vec![(index + 1).to_string(), step.name.clone(), time, step.how.clone()]
         });
         let table = Table::new(*path, 2, &["", "step", "time", "how it was measured"]);
         section.table(table.with_words_last().with(rows));
     }
     let mut section = section.if_any()?;
-    if view.report.steps.iter().any(|step| step.us.is_none()) {
+    if view.report.steps.iter().any(|step| step.us.is_none() && !step.is_lost) {
         section.text("What is not separable takes time as well, which is in that of other steps.");
     }
     Some(section)
+}
+
+/// What validation adds to a ring: as the steps have it, which comes from pairs of measurements, else what medians differ by.
+fn validation_us(view: &View<'_>) -> Option<f64> {
+    let is_it = |step: &&Step| (step.path.as_str(), step.name.as_str()) == (RING, VALIDATION);
+    if let Some(step) = view.report.steps.iter().find(is_it) {
+        return step.us;
+    }
+    let p50 = |test| Some(view.points(test).next()?.time_us.p50);
+    Some(p50(Test::CheckedRing)? - p50(Test::Ring)?)
 }
 
 fn layers(view: &View<'_>) -> Option<Section> {
@@ -253,11 +268,11 @@ fn layers(view: &View<'_>) -> Option<Section> {
     });
     let p50 = |test| Some(view.points(test).next()?.time_us.p50);
     // Where a part is lost in the noise it is not told.
-    let adds =
-        |more: Option<f64>, less: Option<f64>| Some(more? - less?).filter(|us| *us > 0.0).map(unit::time);
+    let ring = p50(Test::Ring).zip(p50(Test::BareRing)).map(|(ring, bare)| ring - bare);
     let protection =
-        adds(p50(Test::Ring), p50(Test::BareRing)).zip(adds(p50(Test::CheckedRing), p50(Test::Ring)));
+        ring.zip(validation_us(view)).filter(|(ring, validation)| *ring > 0.0 && *validation > 0.0);
     let protection = protection.map(|(ring, validation)| {
+        let [ring, validation] = [ring, validation].map(unit::time);
         format!(
             "One way through a bare ring of two threads that trust each other takes {}; that a client's ring holds against a \
              hostile peer and completes what was submitted adds {ring}, validation of what is submitted {validation}.",

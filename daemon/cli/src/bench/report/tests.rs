@@ -64,6 +64,7 @@ fn everything_measured_is_shown() {
     for step in &report.steps {
         assert!(html.contains(&step.how) && markdown.contains(&step.name), "{step:?}");
     }
+    assert!(html.contains(">within the noise<") && markdown.contains("within the noise"));
     assert!(html.contains("not separable") && html.contains("there is no RDMA adapter in this machine"));
     for series in View::of(&report).series(Test::Latency) {
         assert!(svg.contains(&format!(">{}<", series.route.name)), "{series:?}");
@@ -186,6 +187,7 @@ fn bar_of(times: &[f64]) -> (Vec<(String, String)>, String) {
         path: "sockets".to_owned(),
         name: (index + 1).to_string(),
         us: Some(*us),
+        is_lost: false,
         how: String::new(),
     };
     let steps: Vec<Step> = times.iter().enumerate().map(step).collect();
@@ -271,6 +273,7 @@ fn nothing_is_taken_for_markup() {
         path: "tcp".to_owned(),
         name: NASTY.to_owned(),
         us: Some(1.0),
+        is_lost: false,
         how: NASTY.to_owned(),
     });
     let machine = &mut report.machine;
@@ -381,7 +384,7 @@ proptest! {
         points in prop::collection::vec(any_point(), 0..40),
         steps in prop::collection::vec(prop::option::of(any_number()), 0..5),
     ) {
-        let step = |us| Step { path: "tcp".to_owned(), name: "a step".to_owned(), us, how: String::new() };
+        let step = |us| Step { path: "tcp".to_owned(), name: "a step".to_owned(), us, is_lost: false, how: String::new() };
         let full = sample::full();
         let report = Report { points, steps: steps.into_iter().map(step).collect(), paths: full.paths, ..Report::default() };
         rendered(&report);
