@@ -4,6 +4,8 @@ use super::unit;
 
 /// More labels than this run into each other.
 const TICKS_MAX: usize = 7;
+/// As do labels that are nearer to each other than this share of an axis.
+const TICKS_APART: f64 = 0.15;
 
 /// What is shown along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +87,15 @@ impl Quantity {
     }
 }
 
+/// The first and the last as well, and of the others those that leave room for these: sizes are read off at the ends.
+fn with_ends(regular: impl Iterator<Item = i32>, first: i32, last: i32) -> Vec<i32> {
+    let apart = f64::from(last - first) * TICKS_APART;
+    let has_room =
+        |index: &i32| [index - first, last - index].into_iter().all(|steps| f64::from(steps) >= apart);
+    let between = regular.filter(|index| (first + 1..last).contains(index)).filter(has_room);
+    [first].into_iter().chain(between).chain([last]).collect()
+}
+
 impl Axis {
     /// An axis that begins and ends at round values and has all these between them; `None` when there is nothing to show.
     pub(super) fn of(values: impl Iterator<Item = f64>, quantity: Quantity) -> Option<Self> {
@@ -99,10 +110,16 @@ impl Axis {
         if quantity.round_value(last) < most || last == first {
             last += 1;
         }
-        let labelled = |stride: i32| (first..=last).filter(move |index| index % stride == 0);
-        let fits = |stride: &&i32| labelled(**stride).count() <= TICKS_MAX;
+        let labelled = |stride: i32| {
+            let regular = (first..=last).filter(move |index| index % stride == 0);
+            if quantity == Quantity::Bytes { with_ends(regular, first, last) } else { regular.collect() }
+        };
+        let is_apart = |stride: i32| {
+            quantity != Quantity::Bytes || f64::from(stride) >= f64::from(last - first) * TICKS_APART
+        };
+        let fits = |stride: &&i32| labelled(**stride).len() <= TICKS_MAX && is_apart(**stride);
         let stride = quantity.strides().iter().find(fits).or(quantity.strides().last())?;
-        let ticks = labelled(*stride).map(|index| quantity.round_value(index));
+        let ticks = labelled(*stride).into_iter().map(|index| quantity.round_value(index));
         let ticks = ticks.map(|at| Tick { at, label: quantity.label(at) }).collect();
         Some(Self { low: quantity.round_value(first), high: quantity.round_value(last), ticks })
     }
@@ -129,7 +146,10 @@ mod tests {
     #[test]
     fn ticks_are_those_that_people_would_choose() {
         let sizes = labels(&[8.0, 1_048_576.0], Quantity::Bytes);
-        assert_eq!(sizes, ["8 B", "64 B", "512 B", "4 KiB", "32 KiB", "256 KiB"]);
+        assert_eq!(sizes, ["8 B", "64 B", "512 B", "4 KiB", "32 KiB", "1 MiB"]);
+        let sizes = labels(&[1024.0, 4_194_304.0], Quantity::Bytes);
+        assert_eq!(sizes, ["1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB"]);
+        assert_eq!(labels(&[8.0], Quantity::Bytes), ["8 B", "16 B"]);
         assert_eq!(labels(&[0.19, 420.0], Quantity::Time), ["100 ns", "1 us", "10 us", "100 us"]);
         assert_eq!(labels(&[3.0, 7.0], Quantity::Time), ["2 us", "5 us", "10 us"]);
         assert_eq!(labels(&[0.02, 60.0], Quantity::Rate), ["100 MB/s", "1 GB/s", "10 GB/s", "100 GB/s"]);
@@ -164,6 +184,11 @@ mod tests {
             prop_assert!((2..=TICKS_MAX).contains(&axis.ticks.len()), "{:?}", axis.ticks);
             prop_assert!(axis.ticks.windows(2).all(|pair| pair[0].at < pair[1].at));
             prop_assert!(axis.ticks.iter().all(|t| (axis.low..=axis.high).contains(&t.at)));
+            if quantity == Quantity::Bytes {
+                let ends = [axis.ticks[0].at, axis.ticks[axis.ticks.len() - 1].at];
+                prop_assert_eq!(ends, [axis.low, axis.high]);
+                prop_assert!(axis.ticks.windows(2).all(|pair| axis.share(pair[1].at) - axis.share(pair[0].at) > TICKS_APART - 1e-9));
+            }
             let labels: BTreeSet<&str> = axis.ticks.iter().map(|t| t.label.as_str()).collect();
             prop_assert_eq!(labels.len(), axis.ticks.len());
             prop_assert!(values.iter().all(|v| (0.0..=1.0).contains(&axis.share(*v))));

@@ -129,6 +129,8 @@ impl Plot {
         for tick in &self.x.ticks {
             let (x, _) = self.place(tick.at, self.y.low);
             grid += &format!("M{x:.1} {TOP}V{bottom}");
+            // What stands at the right end keeps within the picture.
+            let x = x.min(WIDTH - text_width(&tick.label) / 2.0);
             labels += &format!(
                 "<text class=\"faint\" x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
                 bottom + 17.0,
