@@ -34,6 +34,8 @@ pub(super) struct Definition {
     is_between_clients: bool,
     /// Where packets go if it has any. Two machines may have one address each, and every path needs a port of it.
     roce_port: u16,
+    /// Why nobody has it, on any machine.
+    absent: Option<&'static str>,
 }
 
 const NONE: Definition = Definition {
@@ -44,10 +46,11 @@ const NONE: Definition = Definition {
     is_between_devices: true,
     is_between_clients: true,
     roce_port: 4791,
+    absent: None,
 };
 
 /// All, those that avoid the kernel first.
-pub(super) static PATHS: [Definition; 7] = [
+pub(super) static PATHS: [Definition; 8] = [
     Definition {
         name: "cell",
         description: "two ranks of one node in memory that they share, which do the work themselves",
@@ -60,6 +63,12 @@ pub(super) static PATHS: [Definition; 7] = [
         description: "RoCEv2 in user space over AF_XDP: the kernel's driver, without its network stack",
         // A virtual link has no zero-copy driver: a copy into a packet of the kernel's, and one out of it.
         kernel_copies: 2.0,
+        ..NONE
+    },
+    Definition {
+        name: "verbs",
+        description: "an RDMA network card, which moves the bytes by itself",
+        absent: Some("this build has no verbs device"),
         ..NONE
     },
     Definition {
@@ -95,8 +104,14 @@ pub(super) static PATHS: [Definition; 7] = [
 ];
 
 impl Definition {
+    /// Whether there is such a path at all, or why not.
+    fn exists(&self) -> Result<(), String> {
+        self.absent.map_or(Ok(()), |why| Err(why.to_owned()))
+    }
+
     /// The end at this address that has a device or a socket of its own.
     pub(super) fn kind(&self, address: IpAddr) -> Result<Kind, String> {
+        self.exists()?;
         match self.name {
             _ if !self.is_between_devices => Err(format!("{} has no device of its own", self.name)),
             "sockets" => Ok(Kind::Sockets { address }),
@@ -247,6 +262,7 @@ pub(super) fn between_devices(
     between: &Between,
     interrupt: &Interrupt,
 ) -> Result<OpenPath, String> {
+    path.exists()?;
     let (ends, place) = match between {
         Between::Here(network) => {
             // Daemons of one host find each other within one network namespace.
@@ -299,6 +315,7 @@ pub(super) fn between_clients(
     between: &Between,
     interrupt: &Interrupt,
 ) -> Result<OpenPath, String> {
+    path.exists()?;
     let network = match between {
         Between::Machines(far) => return between_machines(path, far, interrupt),
         Between::Here(_) if path.name == "shm" => Network::Loopback,
@@ -332,6 +349,7 @@ fn between_machines(path: &'static Definition, far: &Far, interrupt: &Interrupt)
 
 /// One of two daemons, at this address.
 pub(super) fn daemon(path: &Definition, address: IpAddr, key: &str) -> Result<Cluster, String> {
+    path.exists()?;
     if !path.is_between_clients {
         return Err(format!("no daemon has {}", path.name));
     }

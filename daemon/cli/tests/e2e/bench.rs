@@ -29,11 +29,12 @@ fn points<'r>(report: &'r Value, test: &str, path: &str) -> Vec<&'r Value> {
 #[test]
 fn every_path_is_measured_and_every_file_written() {
     let folder = Folder::new();
-    let ended = bench(&folder, &["--paths", "cell,shm,roce-udp,tcp,tcp-epoll,sockets"]).success();
+    let ended = bench(&folder, &["--paths", "cell,shm,verbs,roce-udp,tcp,tcp-epoll,sockets"]).success();
     let found = report(&folder);
     assert_eq!((&found["complete"], &found["format"]), (&Value::Bool(true), &Value::from(1)));
     for path in found["paths"].as_array().expect("paths") {
-        assert_eq!(path["missing"], Value::Null, "{path}");
+        let why = if path["name"] == "verbs" { "this build has no verbs device".into() } else { Value::Null };
+        assert_eq!(path["missing"], why, "{path}");
     }
     for (test, paths) in [
         ("bare_ring", &["ring"][..]),
@@ -61,6 +62,11 @@ fn every_path_is_measured_and_every_file_written() {
                 assert!(point["costs"]["system_calls"].is_number(), "{point}");
             }
         }
+    }
+    assert_mentions(&ended.out, &["not measured: verbs: this build has no verbs device\n"]);
+    for file in ["bench.html", "bench.md"] {
+        let text = fs::read_to_string(folder.join(&format!("report/{file}"))).expect(file);
+        assert_mentions(&text, &["this build has no verbs device"]);
     }
     for file in ["bench.html", "bench.md", "bench.svg"] {
         let text = fs::read_to_string(folder.join(&format!("report/{file}"))).expect(file);
