@@ -17,10 +17,10 @@ use crate::harness::{
 };
 
 /// A machine's network.
-struct Machine {
+pub(crate) struct Machine {
     /// Kept alive by this alone.
     namespace: Option<File>,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Machine {
@@ -41,12 +41,17 @@ impl Machine {
         self.namespace.as_ref().map_or("-".to_owned(), path)
     }
 
+    /// What a command that runs there begins with.
+    pub(crate) fn under(&self) -> [String; 4] {
+        [RINGWAY.to_owned(), "internal-exec".to_owned(), self.path(), std::process::id().to_string()]
+    }
+
     /// A command that runs there.
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(RINGWAY);
+        let [first, words @ ..] = self.under();
+        let mut command = Command::new(first);
         isolate(&mut command);
-        command.args(["internal-exec", &self.path(), &std::process::id().to_string(), program]);
-        command.args(arguments);
+        command.args(words).arg(program).args(arguments);
         command
     }
 
@@ -62,10 +67,17 @@ impl Machine {
 
 /// Two machines: joined by a virtual link for root, on loopback for others.
 fn machines() -> [Machine; 2] {
-    if !rustix::process::geteuid().is_root() {
+    joined().unwrap_or_else(|| {
         eprintln!("on loopback: needs root, to make network namespaces; run the tests as root");
-        return [free_address(), free_address()]
-            .map(|address| Machine { namespace: None, address: address.ip().to_string() });
+        [free_address(), free_address()]
+            .map(|address| Machine { namespace: None, address: address.ip().to_string() })
+    })
+}
+
+/// Two machines joined by a virtual link, for root.
+pub(crate) fn joined() -> Option<[Machine; 2]> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
     }
     let both = ["10.74.13.1", "10.74.13.2"].map(Machine::namespace);
     both[0].ip(&format!("link add rw0 mtu 9000 type veth peer name rw0 mtu 9000 netns {}", both[1].path()));
@@ -74,7 +86,7 @@ fn machines() -> [Machine; 2] {
         machine.ip(&format!("addr add {}/24 dev rw0", machine.address));
         machine.ip("link set rw0 up");
     }
-    both
+    Some(both)
 }
 
 /// Measures between the two as soon as the server listens.
