@@ -8,7 +8,7 @@ use super::{
     pair::{Measured, Task},
     paths::OpenPath,
     progress::Progress,
-    result::{Beside, Costs, Percentiles, Point, Polling, Spread, Test},
+    result::{Beside, Costs, Percentiles, Point, Polling, Spread, Test, Told},
     rings,
     statistics::median_of_known,
 };
@@ -281,9 +281,9 @@ impl Ladder {
     }
 
     /// What a tool found. What it costs was not counted.
-    pub(super) fn reference(&self, tool: &Tool) -> Option<Point> {
+    pub(super) fn reference(&self, tool: &Tool) -> Option<Told> {
         let (key, rounds) = self.found.iter().find(|(key, _)| key.3 == tool.name)?;
-        Some(Point { costs: Costs::default(), ..point(key, rounds) })
+        Some(told(point(key, rounds)))
     }
 
     /// How the paths that were measured beside a tool compare with it.
@@ -296,6 +296,19 @@ impl Ladder {
         });
         beside.collect()
     }
+}
+
+/// What a tool found, of which it tells the bytes and their time only where many messages are under way.
+fn told(point: Point) -> Told {
+    let Point { test, polling, bytes, operations, time_us, p50_spread_us, goodput_gb_s, .. } = point;
+    let mean_us = is_flow(test).then_some(time_us.p50);
+    let time_us = mean_us.is_none().then_some(time_us);
+    Told { test, polling, bytes, operations, time_us, mean_us, spread_us: p50_spread_us, goodput_gb_s }
+}
+
+/// Whether many messages are under way at a time.
+const fn is_flow(test: Test) -> bool {
+    matches!(test, Test::Bandwidth | Test::MessageRate)
 }
 
 /// The median of the differences within each round: between rounds the machine may have got faster or slower by more.
@@ -365,7 +378,7 @@ pub(super) fn point(&(test, bytes, polling, path): &Key, rounds: &[Measured]) ->
         let one = |seen: &Measured| Some(each(seen)? as f64 / (seen.operations * messages(test)) as f64);
         median_of_known(rounds.iter().map(one))
     };
-    let is_flow = matches!(test, Test::Bandwidth | Test::MessageRate);
+    let is_flow = is_flow(test);
     // Where many messages are under way the time of one is that of all, divided: most are posted at once, and some wait long.
     let p50 =
         of(&|seen| if is_flow { seen.seconds * 1e6 / seen.operations as f64 } else { seen.time_us.p50 });
@@ -412,6 +425,22 @@ mod tests {
             daemons_cpu_ns: 0,
             copied: None,
         }
+    }
+
+    #[test]
+    fn of_a_tool_that_tells_a_mean_no_percentiles_are_told() {
+        let of = |test| {
+            let rounds = [2.0, 4.0, 3.0].map(|us| Measured { seconds: us / 1e6, ..measured(us) });
+            told(point(&(test, 1 << 20, Polling::Block, "tool"), &rounds))
+        };
+        let flow = of(Test::Bandwidth);
+        assert_eq!((flow.time_us, flow.mean_us, flow.us()), (None, Some(3.0), 3.0));
+        let latency = of(Test::Latency);
+        assert_eq!(
+            (latency.time_us.map(|time| time.p50), latency.mean_us, latency.us()),
+            (Some(3.0), None, 3.0)
+        );
+        assert_eq!((flow.spread_us, latency.spread_us), ([2.0, 4.0], [2.0, 4.0]));
     }
 
     #[test]

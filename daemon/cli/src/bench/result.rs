@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The form of this version's files.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// One run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -187,10 +187,29 @@ pub(crate) struct Reference {
     pub(crate) version: String,
     /// Why it did not measure; `None` when it did.
     pub(crate) missing: Option<String>,
-    pub(crate) point: Option<Point>,
+    pub(crate) point: Option<Told>,
     /// What was measured beside it.
     #[serde(default)]
     pub(crate) beside: Vec<Beside>,
+}
+
+/// What another tool found in all rounds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Told {
+    pub(crate) test: Test,
+    pub(crate) polling: Polling,
+    pub(crate) bytes: u64,
+    pub(crate) operations: u64,
+    /// As in [`Point::time_us`]; `None` where it tells no more than the mean.
+    pub(crate) time_us: Option<Percentiles>,
+    /// Mean time of one operation, of rounds the median; `None` where it tells percentiles.
+    #[serde(default)]
+    pub(crate) mean_us: Option<f64>,
+    /// The least and the most of the rounds' medians, or means.
+    #[serde(alias = "p50_spread_us")]
+    pub(crate) spread_us: [f64; 2],
+    /// Payload bytes per second / 1e9.
+    pub(crate) goodput_gb_s: f64,
 }
 
 /// A path beside another tool: both wait by sleeping, on the same processors, for as long, by turns.
@@ -226,6 +245,13 @@ pub(crate) struct Step {
     pub(crate) is_lost: bool,
     /// How it was measured, or derived from what.
     pub(crate) how: String,
+}
+
+impl Told {
+    /// The time to compare with: the median, or what there is in its place.
+    pub(crate) fn us(&self) -> f64 {
+        self.time_us.map(|time| time.p50).or(self.mean_us).unwrap_or(f64::NAN)
+    }
 }
 
 impl Test {

@@ -1,6 +1,6 @@
 //! What a terminal shows at the end.
 
-use super::result::{Beside, Costs, Point, Report, Test};
+use super::result::{Beside, Costs, Point, Report, Test, Told};
 use crate::{output, perf::significant};
 
 /// The tests, with what their operation is.
@@ -52,7 +52,7 @@ pub(super) fn print(report: &Report) {
     for reference in &report.references {
         if let Some(point) = &reference.point {
             output::line(&format!("# beside that: {} ({})", reference.name, reference.description));
-            output::line(&row(cells(point)));
+            output::line(&row(cells_of_tool(&reference.name, point)));
         }
         for Beside { path, ratio } in &reference.beside {
             output::line(&format!(
@@ -99,8 +99,49 @@ fn cells(point: &Point) -> [String; 10] {
     ]
 }
 
+/// What a tool says: what it costs was not counted.
+fn cells_of_tool(name: &str, told: &Told) -> [String; 10] {
+    let dash = || "-".to_owned();
+    let times = match (told.time_us, told.mean_us) {
+        (Some(time), _) => [time.p50, time.p99, time.p999].map(significant),
+        (None, Some(mean)) => [format!("mean {}", significant(mean)), dash(), dash()],
+        (None, None) => [dash(), dash(), dash()],
+    };
+    let [p50, p99, p999] = times;
+    let (bytes, waiting) = (told.bytes.to_string(), told.polling.name().to_owned());
+    let goodput = significant(told.goodput_gb_s);
+    [bytes, name.to_owned(), waiting, p50, p99, p999, goodput, dash(), dash(), dash()]
+}
+
 fn row([bytes, path, waiting, p50, p99, p999, goodput, cpu, calls, switches]: [String; 10]) -> String {
     format!(
         "  {bytes:>8} {path:<10} {waiting:<8} {p50:>10} {p99:>10} {p999:>10} {goodput:>9} {cpu:>9} {calls:>7} {switches:>8}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::result::{Percentiles, Polling},
+        *,
+    };
+
+    #[test]
+    fn a_mean_is_not_shown_as_percentiles() {
+        let of = |time_us, mean_us| Told {
+            test: Test::Bandwidth,
+            polling: Polling::Block,
+            bytes: 1 << 20,
+            operations: 100,
+            time_us,
+            mean_us,
+            spread_us: [150.0, 170.0],
+            goodput_gb_s: 6.5,
+        };
+        let line =
+            |told: &Told| row(cells_of_tool("tool", told)).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(line(&of(None, Some(160.0))), "1048576 tool block mean 160.0 - - 6.500 - - -");
+        let time = Percentiles { p50: 160.0, p99: 170.0, p999: 180.0 };
+        assert_eq!(line(&of(Some(time), None)), "1048576 tool block 160.0 170.0 180.0 6.500 - - -");
+    }
 }

@@ -31,7 +31,7 @@ fn every_path_is_measured_and_every_file_written() {
     let folder = Folder::new();
     let ended = bench(&folder, &["--paths", "cell,shm,verbs,roce-udp,tcp,tcp-epoll,sockets"]).success();
     let found = report(&folder);
-    assert_eq!((&found["complete"], &found["format"]), (&Value::Bool(true), &Value::from(1)));
+    assert_eq!((&found["complete"], &found["format"]), (&Value::Bool(true), &Value::from(2)));
     for path in found["paths"].as_array().expect("paths") {
         let why = if path["name"] == "verbs" { "this build has no verbs device".into() } else { Value::Null };
         assert_eq!(path["missing"], why, "{path}");
@@ -123,6 +123,12 @@ fn references_are_measured_or_said_to_be_missing() {
             ended.err
         );
         assert!(missing.is_none_or(|why| why.contains("not installed")), "{reference}");
+        let point = &reference["point"];
+        let has_mean = is_installed && name == "iperf3";
+        assert_eq!(
+            (point["mean_us"].is_f64(), point["time_us"].is_object()),
+            (has_mean, is_installed && !has_mean)
+        );
         assert_mentions(&page, &["Beside other tools", name]);
         assert!(points(&found, "latency", name).is_empty());
     }

@@ -91,6 +91,27 @@ fn what_is_written_is_what_is_loaded() {
     assert_eq!(page(), first);
 }
 
+/// A tool's mean was written as if it were a point with percentiles that are all alike.
+#[test]
+fn a_report_of_the_format_before_is_read() {
+    let folder = sample::Folder::new("before");
+    let report = sample::full();
+    let mut value = serde_json::to_value(&report).expect("JSON");
+    value["format"] = 1.into();
+    let as_before =
+        serde_json::to_value(sample::point(Test::Bandwidth, "iperf3", Polling::Block, 1 << 20, 160.0));
+    value["references"][0]["point"] = as_before.expect("JSON");
+    let path = folder.0.join("bench.json");
+    fs::write(&path, value.to_string()).expect("a file");
+    let loaded = load(&path).expect("a report");
+    let told = loaded.references[0].point.clone().expect("a point");
+    assert_eq!((told.us(), told.mean_us, told.spread_us[0]), (160.0, None, 153.6));
+    let changes = compare(&loaded, &report).points;
+    assert!(
+        changes.len() == report.points.len() && changes.iter().all(|change| change.verdict == Verdict::Same)
+    );
+}
+
 #[test]
 fn what_is_no_report_is_refused_with_its_reason() {
     let folder = sample::Folder::new("refused");
@@ -102,7 +123,7 @@ fn what_is_no_report_is_refused_with_its_reason() {
     assert!(refusal("{").contains("bench.json is not JSON"));
     assert!(refusal("[1]").contains("is no report of `ringway bench`"));
     assert!(refusal("{\"format\": 1}").contains("missing field"));
-    assert!(refusal("{\"format\": 2}").contains("a newer Ringway"));
+    assert!(refusal(&format!("{{\"format\": {}}}", FORMAT + 1)).contains("a newer Ringway"));
     assert!(load(&folder.0.join("none.json")).expect_err("no file").contains("cannot read"));
 }
 

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use super::{
     super::result::{
         Beside, Costs, FORMAT, Machine, Path, Percentiles, Point, Polling, PollingPoint, Reference, Report,
-        Settings, Spread, Step, Test,
+        Settings, Spread, Step, Test, Told,
     },
     view::{POLLINGS, is_rate},
 };
@@ -142,7 +142,17 @@ fn references() -> Vec<Reference> {
         point,
         beside: Vec::new(),
     };
-    let iperf = of("iperf3", None, Some(point(Test::Bandwidth, "iperf3", Polling::Block, 1 << 20, 160.0)));
+    let told = Told {
+        test: Test::Bandwidth,
+        polling: Polling::Block,
+        bytes: 1 << 20,
+        operations: 10_000,
+        time_us: None,
+        mean_us: Some(160.0),
+        spread_us: [150.0, 171.0],
+        goodput_gb_s: 6.55,
+    };
+    let iperf = of("iperf3", None, Some(told));
     let ratio = Spread { least: 0.91, median: 1.02, most: 1.2 };
     vec![
         Reference { beside: vec![Beside { path: "tcp".to_owned(), ratio }], ..iperf },

@@ -85,20 +85,20 @@ fn over_sizes(view: &View<'_>) -> Option<Section> {
 /// What other tools say of the same link, beside the bare sockets, which wait like them.
 fn references(view: &View<'_>) -> Option<Section> {
     let mut section = Section::new("Beside other tools");
-    let value = |point: &Point| match is_rate(point.test) {
-        true => unit::rate(point.goodput_gb_s),
-        false => unit::time(point.time_us.p50),
-    };
+    let value = |test, gb_s, us| if is_rate(test) { unit::rate(gb_s) } else { unit::time(us) };
     let rows = view.report.references.iter().filter_map(|reference| {
         let point = reference.point.as_ref()?;
         let sockets = view.points(point.test).filter(|p| p.path == "sockets" && p.polling == point.polling);
         let nearest = sockets.min_by_key(|p| p.bytes.abs_diff(point.bytes));
-        let ours = nearest.map(|p| format!("{} at {}", value(p), unit::size(p.bytes)));
+        let ours = nearest
+            .map(|p| format!("{} at {}", value(p.test, p.goodput_gb_s, p.time_us.p50), unit::size(p.bytes)));
+        let kind = if point.time_us.is_none() { " in the mean" } else { "" };
+        let theirs = value(point.test, point.goodput_gb_s, point.us());
         Some(vec![
             reference.name.clone(),
             reference.version.clone(),
             reference.description.clone(),
-            format!("{} at {}", value(point), unit::size(point.bytes)),
+            format!("{theirs} at {}{kind}", unit::size(point.bytes)),
             ours.unwrap_or_else(|| "-".to_owned()),
         ])
     });

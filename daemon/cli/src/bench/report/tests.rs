@@ -66,6 +66,7 @@ fn everything_measured_is_shown() {
     }
     assert!(html.contains(">within the noise<") && markdown.contains("within the noise"));
     assert!(html.contains("not separable") && html.contains("there is no RDMA adapter in this machine"));
+    assert!(markdown.contains("6.55 GB/s at 1 MiB in the mean"));
     for series in View::of(&report).series(Test::Latency) {
         assert!(svg.contains(&format!(">{}<", series.route.name)), "{series:?}");
     }
