@@ -184,7 +184,19 @@ fn costs(view: &View<'_>) -> Option<Section> {
          of one operation, interrupts those of the whole machine meanwhile. Copies are of each byte of payload: ours are \
          counted, the kernel's follow from what the path is.",
     );
+    uncounted_copies(view).into_iter().for_each(|why| section.text(why));
     Some(section)
+}
+
+/// Why copies of clients' bytes are not told.
+fn uncounted_copies(view: &View<'_>) -> Option<&'static str> {
+    const TESTS: [Test; 4] = [Test::ClientLatency, Test::Allreduce, Test::AllGather, Test::AllToAll];
+    let mut points = TESTS.into_iter().flat_map(|test| view.points(test));
+    points.any(|point| point.costs.copies.is_none()).then_some(
+        "Between clients our copies are not counted: the daemons' devices count theirs, but not the daemons what they copy \
+         between buffers and devices, nor ranks what they copy in memory that they share, where copying and reducing are one. \
+         The devices' share alone would look like all.",
+    )
 }
 
 /// Where the kernel was asked to send without a copy, and what it made of that.

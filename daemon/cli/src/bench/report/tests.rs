@@ -296,6 +296,19 @@ fn nothing_is_taken_for_markup() {
 }
 
 #[test]
+fn copies_that_are_not_counted_are_explained() {
+    const WHY: &str = "Between clients our copies are not counted";
+    let mut report = sample::full();
+    assert!(rendered(&report).markdown.contains(WHY));
+    report.points.iter_mut().for_each(|point| point.costs.copies = Some(1.0));
+    assert!(!rendered(&report).markdown.contains(WHY));
+    // Nothing is explained that is not there.
+    report.points.retain(|point| point.test == Test::Latency);
+    report.points.iter_mut().for_each(|point| point.costs.copies = None);
+    assert!(!rendered(&report).markdown.contains(WHY));
+}
+
+#[test]
 fn an_empty_report_says_where_it_ran_and_no_more() {
     let report = Report::default();
     let Rendered { html, .. } = rendered(&report);
