@@ -98,6 +98,11 @@ impl Group {
 /// Names a point.
 pub(super) type Key = (Test, u64, Polling, &'static str);
 
+/// What is counted in cache lines.
+const IN_LINES: Key = (Test::Latency, 8, Polling::Spin, "shm");
+/// By how much a cache line takes longer when the host of a virtual machine has moved its processors.
+const MOVED: f64 = 1.25;
+
 /// Everything that can be measured, opened.
 #[derive(Debug)]
 pub(super) struct Ladder {
@@ -113,6 +118,8 @@ pub(super) struct Ladder {
     /// What a cache line takes one way, in nanoseconds: measured between tests, as the host of a virtual machine moves its
     /// processors about meanwhile.
     pub(super) hand_overs_ns: Vec<f64>,
+    /// Of each round in which it stayed the same: how many times that half a round trip over shared memory takes.
+    pub(super) lines_of_shm: Vec<f64>,
     /// What could not be measured, once each.
     pub(super) failures: Vec<String>,
 }
@@ -128,6 +135,7 @@ impl Ladder {
             operations_beside: BTreeMap::new(),
             ratios: BTreeMap::new(),
             hand_overs_ns: Vec::new(),
+            lines_of_shm: Vec::new(),
             failures: Vec::new(),
         }
     }
@@ -138,8 +146,7 @@ impl Ladder {
         for round in 0..rounds {
             for test in group.tests() {
                 progress.round(round + 1, rounds);
-                let round_trip_ns = round_trip_ns(&place::processors());
-                self.hand_overs_ns.extend(round_trip_ns.map(|ns| ns / 2.0));
+                self.hand_over_ns();
                 self.rung(*test, round, interrupt, progress);
                 if interrupt.came() {
                     return false;
@@ -163,7 +170,10 @@ impl Ladder {
                 // They are with us again at once.
                 let mut paths = std::mem::take(&mut self.paths);
                 for path in paths.iter_mut().filter(|path| path.can(polling)) {
+                    let key = (test, bytes, polling, path.name);
+                    let before = if key == IN_LINES { self.hand_over_ns() } else { None };
                     self.measured(&task, path.name, interrupt, progress, |task| path.ends.run(task));
+                    self.count_lines(key, before);
                 }
                 let mut tools = std::mem::take(&mut self.tools);
                 for (tool, path) in tools.iter_mut().filter(|(_, path)| path.can(polling)) {
@@ -173,6 +183,23 @@ impl Ladder {
                 }
                 (self.paths, self.tools) = (paths, tools);
             }
+        }
+    }
+
+    /// What a cache line takes one way now.
+    fn hand_over_ns(&mut self) -> Option<f64> {
+        let ns = round_trip_ns(&place::processors())? / 2.0;
+        self.hand_overs_ns.push(ns);
+        Some(ns)
+    }
+
+    /// Compares what was measured last with what a cache line took before and takes now, if that is about the same.
+    fn count_lines(&mut self, key: Key, before: Option<f64>) {
+        let Some(before) = before else { return };
+        let Some(after) = self.hand_over_ns() else { return };
+        let Some(measured) = self.found.get(&key).and_then(|rounds| rounds.last()) else { return };
+        if before.max(after) < before.min(after) * MOVED {
+            self.lines_of_shm.push(measured.time_us.p50 * 1e3 * 2.0 / (before + after));
         }
     }
 

@@ -209,8 +209,8 @@ fn measure(
     let mut points = ladder.points();
     let validation_us = ladder.adds_us(Test::CheckedRing, Test::Ring, RING);
     points.extend(curve.full);
-    let hand_overs = ladder.hand_overs_ns;
-    let hand_over_ns = (!hand_overs.is_empty()).then(|| Spread::of(hand_overs));
+    let spread = |values: Vec<f64>| (!values.is_empty()).then(|| Spread::of(values));
+    let (hand_over_ns, lines_of_shm) = (spread(ladder.hand_overs_ns), spread(ladder.lines_of_shm));
     if points.is_empty() {
         return Err([&["nothing was measured".to_owned()], ladder.failures.as_slice()].concat().join("\n"));
     }
@@ -224,8 +224,9 @@ fn measure(
         server: between.far().map(|far| far.welcome.machine.clone()),
         settings: Settings { quick: args.quick, rounds, seconds },
         hand_over_ns,
+        lines_of_shm,
         paths: wanted(args).map(|path| path.describe(missing.remove(path.name))).collect(),
-        steps: steps::steps(&points, &parts, hand_over_ns, validation_us),
+        steps: steps::steps(&points, &parts, [hand_over_ns, lines_of_shm], validation_us),
         points,
         references,
         polling: curve.points,

@@ -24,6 +24,9 @@ pub(crate) struct Report {
     pub(crate) settings: Settings,
     /// A cache line from one processor to another, one way: the least that any hand-over between two processes can take.
     pub(crate) hand_over_ns: Option<Spread>,
+    /// How many times what it took just before and after half a spinning round trip of 8 bytes over `shm` took, by rounds.
+    #[serde(default)]
+    pub(crate) lines_of_shm: Option<Spread>,
     pub(crate) paths: Vec<Path>,
     pub(crate) points: Vec<Point>,
     /// What other tools found over the same link, by turns with all paths.

@@ -52,7 +52,7 @@ fn rest_of_sockets(spinning: f64, timed: &[Part]) -> Step {
 pub(super) fn steps(
     points: &[Point],
     sockets: &[Part],
-    hand_over_ns: Option<Spread>,
+    [hand_over_ns, lines_of_shm]: [Option<Spread>; 2],
     validation_us: Option<f64>,
 ) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -65,6 +65,8 @@ pub(super) fn steps(
     let line = hand_over_ns.map(|spread| spread.median / 1e3);
     let ring = half(points, Test::Ring, "ring", Polling::Spin);
     if let Some(spinning) = half(points, Test::Latency, "shm", Polling::Spin) {
+        // Of the same rounds, if that is known: processors may have been elsewhere when it was measured else.
+        let line = lines_of_shm.map(|lines| spinning / lines.median).or(line);
         steps.push(step(
             "shm",
             "a cache line",
@@ -116,7 +118,7 @@ mod tests {
             .map(|(polling, us)| sample::point(Test::Latency, "sockets", polling, BYTES, us));
         let part = |us: &f64| Part { name: "call".to_owned(), us: *us, how: String::new() };
         let parts: Vec<Part> = timed.iter().map(part).collect();
-        steps(&points, &parts, None, None).into_iter().map(|step| (step.name, step.us)).collect()
+        steps(&points, &parts, [None; 2], None).into_iter().map(|step| (step.name, step.us)).collect()
     }
 
     fn named(name: &str, us: f64) -> (String, Option<f64>) {
@@ -142,7 +144,7 @@ mod tests {
             .map(|(test, us)| sample::point(test, "ring", Polling::Spin, 8, us));
         let line = Some(Spread { least: 23.0, median: 80.0, most: 200.0 });
         let found = |validation| {
-            let step = steps(&points, &[], line, validation).pop().expect("steps");
+            let step = steps(&points, &[], [line, None], validation).pop().expect("steps");
             assert_eq!((step.path.as_str(), step.name.as_str()), ("ring", VALIDATION));
             (step.us, step.is_lost)
         };

@@ -1,7 +1,7 @@
 //! What to know if one knows nothing else.
 
 use super::{
-    super::result::{Point, Polling, Test},
+    super::result::{Point, Polling, Spread, Test},
     document::{Block, Section, Tile},
     unit,
     verdict::Verdict,
@@ -93,6 +93,15 @@ fn hand_over(view: &View<'_>, latencies: &[&Point]) -> Option<String> {
         "A cache line takes {told} from one processor to another: nothing between two processes takes less."
     );
     let ratio = latencies.first().and_then(|p| {
+        if let Some(Spread { least, median, most }) = view.report.lines_of_shm
+            && p.path == "shm"
+        {
+            let [least, median, most] = [least, median, most].map(unit::number);
+            let what = format!("{} at {}", p.path, unit::size(p.bytes));
+            return Some(format!(
+                " {what} takes {median} times as long as it took just before and after ({least} to {most})."
+            ));
+        }
         let ratio = unit::ratio(p.time_us.p50 * 1e3, hand_over.median)?;
         Some(format!(" {} at {} takes {} times as long.", p.path, unit::size(p.bytes), unit::number(ratio)))
     });

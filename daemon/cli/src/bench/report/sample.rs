@@ -227,6 +227,7 @@ pub(in super::super) fn full() -> Report {
         server: None,
         settings: Settings { quick: false, rounds: 5, seconds: 0.25 },
         hand_over_ns: Some(Spread { least: 66.0, median: 70.0, most: 81.0 }),
+        lines_of_shm: Some(Spread { least: 1.9, median: 2.25, most: 5.5 }),
         paths,
         points,
         references: references(),

@@ -156,6 +156,23 @@ fn the_headline_is_of_the_fastest() {
 }
 
 #[test]
+fn cache_lines_are_those_of_the_same_rounds() {
+    let told = |lines_of_shm| {
+        let report = Report { lines_of_shm, ..sample::full() };
+        let section = headline::section(&View::of(&report)).expect("a section");
+        format!("{section:?}")
+    };
+    let found = told(sample::full().lines_of_shm);
+    assert!(
+        found.contains("takes 2.25 times as long as it took just before and after (1.9 to 5.5)."),
+        "{found}"
+    );
+    // Of an older file only what it has on the whole.
+    let found = told(None);
+    assert!(found.contains(" times as long.\"") && !found.contains("just before"), "{found}");
+}
+
+#[test]
 fn the_difference_is_parted_into_wake_up_and_kernel() {
     let report = sample::full();
     let view = View::of(&report);
