@@ -130,14 +130,11 @@ fn number(value: &Value) -> u64 {
 /// By how many calls one start and end may differ from another, as whoever waits for the other end to connect looks now and then.
 const STARTS_DIFFER: u64 = 100;
 
-/// Within two per cent of what strace saw beyond the start and the end. Few of either are few of both.
+/// Within two per cent of what strace saw beyond the start and the end.
 #[track_caller]
 fn assert_counted(what: &str, counted: u64, straced: u64) {
     let difference = counted.abs_diff(straced);
-    assert!(
-        difference <= (straced / 50).max(STARTS_DIFFER),
-        "{what}: {counted} counted, {straced} seen by strace"
-    );
+    assert!(difference * 50 <= straced, "{what}: {counted} counted, {straced} seen by strace");
     eprintln!("{what}: {counted} system calls counted, {straced} seen by strace");
 }
 
@@ -173,7 +170,16 @@ fn assert_ends_count(name: &str, kinds: impl Fn() -> [Value; 2], under: &[Vec<St
         for end in 0..2 {
             let [counted, straced] =
                 [many[end].0.saturating_sub(one[end].0), many[end].1.saturating_sub(one[end].1)];
-            assert_counted(&format!("{name}, {polling}, end {end}"), counted, straced);
+            let what = format!("{name}, {polling}, end {end}");
+            if (name, polling) == ("shm", "spin") {
+                // It makes none to speak of, of which there are no two per cent.
+                assert!(
+                    counted.max(straced) <= STARTS_DIFFER,
+                    "{what}: {counted} counted, {straced} by strace"
+                );
+            } else {
+                assert_counted(&what, counted, straced);
+            }
         }
     }
 }
