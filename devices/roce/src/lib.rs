@@ -24,7 +24,6 @@
 mod config;
 mod counters;
 mod device;
-mod endpoint;
 mod failure;
 mod link;
 mod liveness;
@@ -39,10 +38,10 @@ mod transmit;
 pub use config::{RoceConfig, RoceError};
 pub use counters::RoceCounters;
 pub use device::RoceDevice;
-pub use endpoint::{PeerKind, RoceEndpoint};
 pub use failure::RoceFailure;
 pub use link::{
     Counters, Link, LinkError, Path, Received, Refusal, SendError,
     udp::{UdpConfig, UdpLink},
     xdp::{XdpConfig, XdpLink, XdpMode, ZeroCopy},
 };
+pub use ringway_rc::{PeerKind, RoceEndpoint};

@@ -49,6 +49,7 @@ mod completer;
 mod completions;
 mod counters;
 mod departure;
+mod endpoint;
 mod envelope;
 mod failure;
 mod memory;
@@ -68,6 +69,7 @@ pub use attributes::{
 };
 pub use counters::Counters;
 pub use departure::{Departure, NotWritten};
+pub use endpoint::{PeerKind, RoceEndpoint};
 pub use failure::Failure;
 pub use memory::{AtomicOperation, Denied, Memory, RemoteAccess};
 #[cfg(feature = "mutations")]
