@@ -54,6 +54,12 @@ const CRATES: &[Crate] = &[
             "link/xdp/umem.rs",
         ],
     },
+    Crate {
+        folder: "devices/ibverbs",
+        may_use: &["verbs", "mem", "rc", "wire"],
+        no_std: false,
+        may_be_unsafe: &[],
+    },
     safe("devices/wrap", &["verbs", "wire", "roce"]),
     safe("devices/perftest", &["verbs", "mem", "wire", "roce"]),
     safe("collectives/plan", &["types"]),

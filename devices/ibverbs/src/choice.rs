@@ -1,0 +1,157 @@
+//! The choice of a port and of the address that names this node there.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use thiserror::Error;
+
+use crate::{Gid, GidKind, LinkLayer, Port, Selector, Transport};
+
+/// Why there is no port to use.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ChoiceError {
+    /// The host has no RDMA device.
+    #[error(
+        "this host has no RDMA device: /sys/class/infiniband lists none; load the network card's RDMA driver (mlx5_ib, bnxt_re, \
+         irdma, ...), or for software RoCE `modprobe rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE`"
+    )]
+    None,
+    /// No device has the name.
+    #[error("there is no RDMA device `{name}` here; there are: {others}")]
+    Name {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        others: String,
+    },
+    /// The device has no such port.
+    #[error("RDMA device `{device}` has no port {port}")]
+    Port {
+        /// The device.
+        device: String,
+        /// What was asked for.
+        port: u8,
+    },
+    /// The port has no such address.
+    #[error("port {port} of RDMA device `{device}` has no GID with index {gid}; it has: {others}")]
+    Gid {
+        /// The device.
+        device: String,
+        /// The port.
+        port: u8,
+        /// What was asked for.
+        gid: u8,
+        /// What there is.
+        others: String,
+    },
+    /// Ports are there, none of which can be used.
+    #[error("no RDMA port can be used: {0}")]
+    Unusable(String),
+}
+
+/// Where queue pairs are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The port.
+    pub port: Port,
+    /// This node's address there.
+    pub gid: Gid,
+}
+
+impl Choice {
+    /// The best of these ports that fits the selector: one that is active and that has `own`, the node's address between
+    /// nodes, before one that has any IPv4 address, before others. On Ethernet the address is one of RoCE v2.
+    ///
+    /// # Errors
+    /// [`ChoiceError`] says what is wrong with each.
+    pub fn best(ports: &[Port], selector: &Selector, own: Option<IpAddr>) -> Result<Self, ChoiceError> {
+        if ports.is_empty() {
+            return Err(ChoiceError::None);
+        }
+        let named = named(ports, selector)?;
+        let mut usable: Vec<(u8, Self)> = Vec::new();
+        let mut reasons = Vec::new();
+        for port in named {
+            match gid(port, selector.gid, own) {
+                Ok((rank, gid)) => usable.push((rank, Self { port: port.clone(), gid })),
+                Err(reason) if selector.gid.is_some() => return Err(reason),
+                Err(reason) => reasons.push(reason.to_string()),
+            }
+        }
+        let best = usable.into_iter().min_by_key(|(rank, _)| *rank);
+        best.map(|(_, choice)| choice).ok_or_else(|| ChoiceError::Unusable(reasons.join("; ")))
+    }
+}
+
+/// The ports that the selector names.
+fn named<'a>(ports: &'a [Port], selector: &Selector) -> Result<Vec<&'a Port>, ChoiceError> {
+    let mut of_device: Vec<&Port> = ports.iter().collect();
+    if let Some(name) = &selector.device {
+        of_device.retain(|port| port.device == *name);
+        if of_device.is_empty() {
+            let mut others: Vec<&str> = ports.iter().map(|port| port.device.as_str()).collect();
+            others.dedup();
+            return Err(ChoiceError::Name { name: name.clone(), others: others.join(", ") });
+        }
+    }
+    if let Some(number) = selector.port {
+        let device = of_device.first().map(|port| port.device.clone()).unwrap_or_default();
+        of_device.retain(|port| port.number == number);
+        if of_device.is_empty() {
+            return Err(ChoiceError::Port { device, port: number });
+        }
+    }
+    Ok(of_device)
+}
+
+/// The address of a port that serves best, and how good it is: the smaller the better.
+fn gid(port: &Port, index: Option<u8>, own: Option<IpAddr>) -> Result<(u8, Gid), ChoiceError> {
+    let unusable =
+        |why: &str| ChoiceError::Unusable(format!("port {} of `{}` {why}", port.number, port.device));
+    match port.transport {
+        Transport::InfiniBand => {}
+        Transport::Iwarp => return Err(unusable("speaks iWARP, whose connections only the kernel can make")),
+        Transport::Other => return Err(unusable("has no reliable connections")),
+    }
+    if let Some(index) = index {
+        let found = port.gids.iter().find(|gid| gid.index == index).cloned();
+        let others: Vec<String> =
+            port.gids.iter().map(|gid| format!("{} ({})", gid.index, gid.address())).collect();
+        return found.map(|gid| (0, gid)).ok_or_else(|| ChoiceError::Gid {
+            device: port.device.clone(),
+            port: port.number,
+            gid: index,
+            others: others.join(", "),
+        });
+    }
+    if !port.is_active() {
+        let state = port.state.to_lowercase();
+        return Err(unusable(&format!("is {state}: connect its cable, or set its interface up")));
+    }
+    if port.link_layer == LinkLayer::InfiniBand {
+        if port.lid == 0 {
+            return Err(unusable("has no LID: is a subnet manager running?"));
+        }
+        let first = port.gids.iter().min_by_key(|gid| gid.index).cloned();
+        return first.map(|gid| (1, gid)).ok_or_else(|| unusable("has no GID"));
+    }
+    let routable = port.gids.iter().filter(|gid| gid.kind == GidKind::RoceV2);
+    let best = routable.map(|gid| (rank(gid, own), gid.clone())).min_by_key(|(rank, gid)| (*rank, gid.index));
+    best.ok_or_else(|| unusable("has no address of RoCE v2: give its interface an IP address"))
+}
+
+fn rank(gid: &Gid, own: Option<IpAddr>) -> u8 {
+    match gid.address() {
+        address if Some(address) == own => 0,
+        IpAddr::V4(_) => 1,
+        IpAddr::V6(address) if !is_link_local(address) => 2,
+        IpAddr::V6(_) => 3,
+    }
+}
+
+const fn is_link_local(address: Ipv6Addr) -> bool {
+    address.segments()[0] & 0xffc0 == 0xfe80
+}
+
+#[cfg(test)]
+#[path = "choice_tests.rs"]
+mod tests;
