@@ -1,0 +1,80 @@
+//! What a device is told.
+
+use std::net::IpAddr;
+
+#[cfg(feature = "verbs")]
+use crate::IbverbsError;
+use crate::Selector;
+
+/// What a device needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IbverbsConfig {
+    /// Which device, port and address.
+    pub selector: Selector,
+    /// The node's address between nodes, which is preferred among those of the ports.
+    pub own_address: Option<IpAddr>,
+    /// The most queue pairs, up to 65,535.
+    pub max_queue_pairs: u32,
+    /// The most registered regions, up to 65,535.
+    pub max_regions: u32,
+    /// How long connecting may take, in nanoseconds.
+    pub connect_timeout_ns: u64,
+    /// A connection on which nothing was heard for so long is tried, in nanoseconds.
+    pub keep_alive_ns: u64,
+    /// An unanswered request is repeated after 4.096 us times two to this power (at least; devices may take up to four times as
+    /// long): 1 to 31. IBA volume 1, 9.9.2.1.1.
+    pub timeout: u8,
+    /// How often it is repeated before the connection counts as broken: up to 7, which Linux's software RoCE (rxe) takes for
+    /// ever.
+    pub retries: u8,
+    /// How long peers wait before they repeat a message for which nothing was posted here: a code of IBA volume 1, table 45, up
+    /// to 31.
+    pub min_rnr_timer: u8,
+    /// READs and atomics under way on a queue pair, as far as the device allows.
+    pub rd_atomic: u8,
+    /// Traffic class of packets: of RoCE the type-of-service byte.
+    pub traffic_class: u8,
+    /// InfiniBand's service level, or of RoCE the priority.
+    pub service_level: u8,
+    /// Lets the PCIe bus reorder what the device writes to memory, where the host supports it.
+    pub relaxed_ordering: bool,
+}
+
+impl IbverbsConfig {
+    /// With 4096 queue pairs and regions, 5 s to connect, a sign of life every second, and six retries of 67 ms, which is how
+    /// long a link may be down.
+    #[must_use]
+    pub fn new(selector: Selector, own_address: Option<IpAddr>) -> Self {
+        Self {
+            selector,
+            own_address,
+            max_queue_pairs: 4096,
+            max_regions: 4096,
+            connect_timeout_ns: 5_000_000_000,
+            keep_alive_ns: 1_000_000_000,
+            timeout: 14,
+            retries: 6,
+            min_rnr_timer: 8,
+            rd_atomic: 16,
+            traffic_class: 0,
+            service_level: 0,
+            relaxed_ordering: true,
+        }
+    }
+
+    /// Refuses what is out of range.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn check(&self) -> Result<(), IbverbsError> {
+        let most = u32::from(u16::MAX);
+        let limits = [
+            ("max_queue_pairs", self.max_queue_pairs, most),
+            ("max_regions", self.max_regions, most),
+            ("timeout", self.timeout.into(), 31),
+            ("retries", self.retries.into(), 7),
+            ("rd_atomic", self.rd_atomic.into(), 128),
+        ];
+        let wrong = limits.into_iter().find(|(_, value, most)| *value == 0 || value > most);
+        wrong.map_or(Ok(()), |(limit, _, most)| Err(IbverbsError::Limit { limit, most }))
+    }
+}

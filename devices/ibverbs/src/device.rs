@@ -1,0 +1,445 @@
+//! The device: the table of queue pairs, and the loop body.
+
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::Arc,
+};
+
+use ringway_mem::Mapping;
+use ringway_verbs::{
+    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
+    PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
+    RegisterError, Role, Time, WorkRequest,
+};
+use ringway_wire::{Psn, QueuePair as WireNumber};
+use rustix::{
+    event::epoll,
+    io::Errno,
+    rand::{GetRandomFlags, getrandom},
+};
+
+use crate::{
+    Choice, IbverbsConfig, IbverbsError, IbverbsFailure, LinkLayer,
+    counters::Counters,
+    endpoint::{End, place},
+    hardware::{CompletionQueue, Context, Depths, Domain, Event, QueuePair},
+    pair::{Pair, Phase, split},
+    ports,
+    regions::Regions,
+    shared::Shared,
+    table::Table,
+};
+
+/// Completions that there is room for from the start.
+const COMPLETIONS: u32 = 4096;
+/// Bytes that requests carry in themselves: the most that is tried first. As much as other programs ask for (UCX, NCCL).
+const INLINE: [u32; 4] = [220, 128, 64, 0];
+/// How often is looked at what happens of its own accord, in nanoseconds.
+const LOOK_NS: u64 = 10_000_000;
+
+/// The verbs contract over a port of an RDMA device. See the crate's documentation.
+#[derive(Debug)]
+pub struct IbverbsDevice {
+    // These end in this order: queue pairs before the completion queue and the memory that they use.
+    table: Table,
+    queue: CompletionQueue,
+    shared: Shared,
+    domain: Arc<Domain>,
+    context: Arc<Context>,
+    events: OwnedFd,
+    /// Queue pairs with something to hand over.
+    active: VecDeque<QueuePairNumber>,
+    /// Completions that all queue pairs together can have untaken.
+    depth: u32,
+    /// Bytes that requests carry in themselves.
+    inline: u32,
+    next_look: Time,
+    armed: bool,
+    /// The device said that it is broken.
+    lost: bool,
+}
+
+impl IbverbsDevice {
+    /// Opens the device that the configuration names, or the best one.
+    ///
+    /// # Errors
+    /// Where there is none, or the library or the system refuses it: what is wrong, and what to do.
+    pub fn open(config: IbverbsConfig) -> Result<Self, IbverbsError> {
+        config.check()?;
+        let all = ports().map_err(|error| {
+            let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+            IbverbsError::System { what: "the list of RDMA ports", errno }
+        })?;
+        let choice = Choice::best(&all, &config.selector, config.own_address)?;
+        let context = Context::open(&choice.port.device)?;
+        let refused = |what| move |errno| IbverbsError::system(what, errno);
+        let limits = context.limits().map_err(refused("the device's limits"))?;
+        let port = context.port(choice.port.number).map_err(refused("the port's attributes"))?;
+        let domain = Domain::new(&context).map_err(refused("a protection domain"))?;
+        let entries = COMPLETIONS.min(limits.completions);
+        let queue = CompletionQueue::new(&context, entries).map_err(refused("a completion queue"))?;
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused("an epoll descriptor"))?;
+        for file in [queue.events(), context.events()] {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&events, file, data, epoll::EventFlags::IN).map_err(refused("an epoll descriptor"))?;
+        }
+        let max_regions = config.max_regions.min(limits.regions);
+        let max_queue_pairs = config.max_queue_pairs.min(limits.queue_pairs);
+        let shared = Shared {
+            max_message: u64::from(port.max_message),
+            regions: Regions::new(max_regions, Arc::clone(&domain), config.relaxed_ordering),
+            completions: VecDeque::with_capacity(COMPLETIONS as usize),
+            counters: Counters::default(),
+            changed: false,
+            now: Time(0),
+            config,
+            choice,
+            limits,
+            port,
+        };
+        Ok(Self {
+            table: Table::new(max_queue_pairs),
+            queue,
+            shared,
+            domain,
+            context,
+            events,
+            active: VecDeque::new(),
+            depth: 0,
+            inline: INLINE[0],
+            next_look: Time(0),
+            armed: false,
+            lost: false,
+        })
+    }
+
+    /// The port and the address that are used.
+    #[must_use]
+    pub const fn choice(&self) -> &Choice {
+        &self.shared.choice
+    }
+
+    /// What is used, for people: `rxe0 port 1 (RoCE v2, 10.0.0.1, GID 1, MTU 1024)`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let Choice { port, gid } = self.choice();
+        let mtu = self.shared.port.mtu.bytes();
+        match port.link_layer {
+            LinkLayer::Ethernet => format!(
+                "{} port {} (RoCE v2, {}, GID {}, path MTU {mtu}, {})",
+                port.device,
+                port.number,
+                gid.address(),
+                gid.index,
+                port.rate
+            ),
+            LinkLayer::InfiniBand => format!(
+                "{} port {} (InfiniBand, LID {}, path MTU {mtu}, {})",
+                port.device, port.number, port.lid, port.rate
+            ),
+        }
+    }
+
+    /// Why a queue pair failed; `None` while it has not, or when there is none of this number.
+    #[must_use]
+    pub fn last_error(&self, queue_pair: QueuePairNumber) -> Option<IbverbsFailure> {
+        self.table.get(queue_pair)?.failure
+    }
+
+    /// Room in the completion queue for queue pairs with so many requests more.
+    fn reserve(&mut self, more: u32) -> Result<(), QueuePairError> {
+        let needed = self.depth.saturating_add(more);
+        if needed > self.queue.entries() {
+            let wanted =
+                needed.checked_next_power_of_two().unwrap_or(needed).min(self.shared.limits.completions);
+            if wanted < needed {
+                return Err(QueuePairError::System(Errno::NOSPC.raw_os_error()));
+            }
+            self.queue.resize(wanted).map_err(|errno| QueuePairError::System(errno.raw_os_error()))?;
+        }
+        let completions = &mut self.shared.completions;
+        completions.reserve((needed as usize).saturating_sub(completions.len()));
+        Ok(())
+    }
+
+    /// A queue pair in INIT. Devices differ in how many bytes requests can carry: what is refused once is not tried again.
+    fn make(&mut self, config: QueuePairConfig) -> Result<QueuePair, Errno> {
+        let mut refused = Errno::INVAL;
+        for inline in INLINE.into_iter().filter(|inline| *inline <= self.inline) {
+            // A sign of life has a place of its own.
+            let depths = Depths { send: config.send_depth + 1, receive: config.receive_depth.max(1), inline };
+            match QueuePair::new(&self.domain, &self.queue, depths) {
+                Ok(hardware) => {
+                    self.inline = inline;
+                    hardware.initialize(self.shared.choice.port.number)?;
+                    return Ok(hardware);
+                }
+                Err(errno) => refused = errno,
+            }
+        }
+        Err(refused)
+    }
+
+    /// Remembers to hand over what a queue pair has.
+    #[inline]
+    fn activate(active: &mut VecDeque<QueuePairNumber>, pair: &mut Pair) {
+        if !pair.active {
+            pair.active = true;
+            active.push_back(pair.number);
+        }
+    }
+
+    /// Hands over what waits; requests as well with `sends`.
+    #[inline]
+    fn hand_over(&mut self, sends: bool) {
+        for _ in 0..self.active.len() {
+            let Some(number) = self.active.pop_front() else { break };
+            let Some(pair) = self.table.get_mut(number) else { continue };
+            pair.hand_over(sends, &mut self.shared);
+            pair.active = pair.has_more();
+            if pair.active {
+                self.active.push_back(number);
+            }
+        }
+    }
+
+    /// Takes completions from the device, at most so many.
+    #[inline]
+    fn take_in(&mut self, most: usize) {
+        let Self { table, queue, shared, active, .. } = self;
+        let polled = queue.poll(most, |done| {
+            let (number, place, receive) = split(done.id);
+            // Of one that was destroyed nothing is said.
+            if let Some(pair) = table.get_mut(number) {
+                pair.complete(place, receive, &done, shared);
+                if pair.has_more() {
+                    Self::activate(active, pair);
+                }
+            }
+        });
+        if polled.is_err() {
+            self.lose();
+        }
+    }
+
+    /// The device is broken: so is every connection.
+    fn lose(&mut self) {
+        self.lost = true;
+        for pair in self.table.iter_mut().filter(|pair| pair.phase != Phase::Init) {
+            pair.fail(IbverbsFailure::DeviceLost, &mut self.shared);
+        }
+    }
+
+    /// Takes what the device says on its own.
+    fn take_events(&mut self) {
+        while let Some(event) = self.context.next_event() {
+            let Self { table, shared, .. } = &mut *self;
+            match event {
+                Event::QueuePair(number) => {
+                    if let Some(pair) = table.iter_mut().find(|pair| pair.hardware_number() == number) {
+                        // What the device has completed before says it better.
+                        pair.fail(IbverbsFailure::RefusedPeer, shared);
+                    }
+                }
+                Event::Port { number, up } if number == shared.choice.port.number => {
+                    shared.counters.port_ups += u64::from(up);
+                    shared.counters.port_downs += u64::from(!up);
+                }
+                Event::Device | Event::CompletionQueue => self.lose(),
+                Event::Port { .. } | Event::Other => {}
+            }
+        }
+    }
+
+    /// Looks at what happens of its own accord.
+    fn look(&mut self) {
+        self.next_look = Time(self.shared.now.0.saturating_add(LOOK_NS));
+        self.take_events();
+        for pair in self.table.iter_mut() {
+            pair.look_after(&mut self.shared);
+        }
+    }
+
+    fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
+        let mut taken = 0;
+        for place in completions {
+            let Some(completion) = self.shared.completions.pop_front() else { break };
+            if let Some(pair) = self.table.get_mut(completion.queue_pair) {
+                match completion.kind {
+                    CompletionKind::Send => pair.untaken_sends = pair.untaken_sends.saturating_sub(1),
+                    CompletionKind::Receive | CompletionKind::ReceiveWrite => {
+                        pair.untaken_receives = pair.untaken_receives.saturating_sub(1);
+                    }
+                }
+            }
+            *place = completion;
+            taken += 1;
+        }
+        taken
+    }
+}
+
+/// A random first PSN.
+fn random_psn() -> Result<Psn, QueuePairError> {
+    let mut bytes = [0; 4];
+    getrandom(&mut bytes, GetRandomFlags::empty())
+        .map_err(|errno| QueuePairError::System(errno.raw_os_error()))?;
+    Ok(Psn::new(u32::from_ne_bytes(bytes)))
+}
+
+impl Device for IbverbsDevice {
+    type Region = Arc<Mapping>;
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new("verbs");
+        capabilities.atomics = self.shared.limits.atomics;
+        capabilities.max_message = self.shared.max_message;
+        capabilities.max_queue_pairs = self.shared.config.max_queue_pairs.min(self.shared.limits.queue_pairs);
+        capabilities
+    }
+
+    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        self.shared.counters.for_each(each);
+    }
+
+    fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
+        self.shared.regions.register(region, access)
+    }
+
+    fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
+        self.shared.regions.deregister(key)
+    }
+
+    fn is_busy(&self, key: LocalKey) -> bool {
+        self.shared.regions.table.is_busy(key)
+    }
+
+    fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
+        let refused = |errno: Errno| QueuePairError::System(errno.raw_os_error());
+        if self.lost {
+            return Err(refused(Errno::NODEV));
+        }
+        if config.send_depth >= self.shared.limits.depth || config.receive_depth > self.shared.limits.depth {
+            return Err(refused(Errno::INVAL));
+        }
+        let number = self.table.allot()?;
+        let depth = config.send_depth + 1 + config.receive_depth;
+        self.reserve(depth)?;
+        let hardware = self.make(config).map_err(refused)?;
+        self.table.insert(Pair::new(number, config, random_psn()?, hardware));
+        self.depth += depth;
+        self.active.reserve(1);
+        Ok(number)
+    }
+
+    fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError> {
+        let pair = self.table.get(queue_pair).ok_or(QueuePairError::Unknown)?;
+        let Choice { port, gid } = &self.shared.choice;
+        let number = WireNumber::new(pair.hardware_number());
+        let end = End {
+            place: place(port.link_layer, port.lid, gid),
+            queue_pair: number.ok_or(QueuePairError::System(Errno::RANGE.raw_os_error()))?,
+            psn: pair.first_psn,
+            mtu: self.shared.port.mtu,
+            rd_atomic: self.shared.rd_atomic_answered(),
+        };
+        Ok(end.encode())
+    }
+
+    fn connect(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        peer: &Endpoint,
+        _role: Role,
+    ) -> Result<(), ConnectError> {
+        let end =
+            End::decode(peer, self.shared.choice.port.link_layer).ok_or(ConnectError::ForeignEndpoint)?;
+        let pair = self.table.get_mut(queue_pair).ok_or(ConnectError::Unknown)?;
+        if pair.phase != Phase::Init {
+            return Err(ConnectError::WrongState);
+        }
+        pair.connect(end, &mut self.shared);
+        Ok(())
+    }
+
+    fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {
+        Some(self.table.get(queue_pair)?.state())
+    }
+
+    fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {
+        if let Some(pair) = self.table.get_mut(queue_pair) {
+            pair.fail(IbverbsFailure::Local, &mut self.shared);
+        }
+    }
+
+    fn destroy_queue_pair(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
+        let pair = self.table.remove(queue_pair).ok_or(QueuePairError::Unknown)?;
+        self.depth -= pair.config.send_depth + 1 + pair.config.receive_depth;
+        pair.destroy(&mut self.shared);
+        self.shared.completions.retain(|completion| completion.queue_pair != queue_pair);
+        self.active.retain(|active| *active != queue_pair);
+        Ok(())
+    }
+
+    #[inline]
+    fn post_send(&mut self, queue_pair: QueuePairNumber, request: &WorkRequest) -> Result<(), PostError> {
+        let pair = self.table.get_mut(queue_pair).ok_or(PostError::Unknown)?;
+        pair.post_send(request, &mut self.shared)?;
+        Self::activate(&mut self.active, pair);
+        Ok(())
+    }
+
+    #[inline]
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        request: &ReceiveRequest,
+    ) -> Result<(), PostError> {
+        let pair = self.table.get_mut(queue_pair).ok_or(PostError::Unknown)?;
+        pair.post_receive(request, &mut self.shared)?;
+        Self::activate(&mut self.active, pair);
+        Ok(())
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        self.hand_over(true);
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Time, completions: &mut [Completion]) -> usize {
+        self.shared.now = self.shared.now.max(now);
+        if core::mem::take(&mut self.armed) {
+            self.queue.disarm();
+            self.take_events();
+        }
+        if self.shared.now >= self.next_look {
+            self.look();
+        }
+        self.hand_over(false);
+        if self.shared.completions.len() < completions.len() {
+            self.take_in(completions.len());
+        }
+        self.take_completions(completions)
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.table.iter().filter_map(|pair| pair.due(&self.shared)).min()
+    }
+
+    fn event_descriptor(&self) -> Option<i32> {
+        Some(self.events.as_fd().as_raw_fd())
+    }
+
+    fn arm(&mut self) -> bool {
+        self.hand_over(true);
+        self.armed = true;
+        if self.queue.arm().is_err() {
+            self.lose();
+        }
+        // Once more after that: what came before is seen here, what comes later is told.
+        self.take_in(usize::MAX);
+        !core::mem::take(&mut self.shared.changed) && self.shared.completions.is_empty()
+    }
+}

@@ -1,0 +1,147 @@
+//! Finding the peer, and noticing that it is no more: reliable connections say nothing unless they are asked to.
+
+use ringway_verbs::{Status, Time};
+use rustix::io::Errno;
+
+use super::{Entry, Pair, Phase};
+use crate::{
+    IbverbsFailure,
+    endpoint::{End, Place},
+    hardware::{Destination, Outgoing, ReceiveAttributes, SendAttributes, Unposted, Verb},
+    shared::Shared,
+};
+
+const fn after(time: Time, ns: u64) -> Time {
+    Time(time.0.saturating_add(ns))
+}
+
+impl Pair {
+    /// Begins to connect.
+    pub(crate) fn connect(&mut self, peer: End, shared: &mut Shared) {
+        (self.phase, self.peer, self.heard) = (Phase::Connecting, Some(peer), shared.now);
+        shared.changed = true;
+        self.try_peer(shared);
+    }
+
+    /// Takes the queue pair from INIT to RTS and tries the connection.
+    fn try_peer(&mut self, shared: &mut Shared) {
+        let Some(peer) = self.peer else { return };
+        let steps = self.to_ready(&peer, shared);
+        if let Err((what, errno)) = steps {
+            // Nobody has the peer's address at the moment.
+            let failure = match errno {
+                Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => IbverbsFailure::NoAnswer,
+                errno => IbverbsFailure::System { what, errno: errno.raw_os_error() },
+            };
+            self.first_status = Status::TransportLost;
+            return self.fail(failure, shared);
+        }
+        self.probe(shared);
+    }
+
+    fn to_ready(&self, peer: &End, shared: &Shared) -> Result<(), (&'static str, Errno)> {
+        let config = &shared.config;
+        let destination = match peer.place {
+            Place::Gid(to) => Destination::Gid { to, from: shared.choice.gid.index },
+            Place::Lid { lid, .. } => Destination::Lid(lid),
+        };
+        let receive = ReceiveAttributes {
+            port: shared.choice.port.number,
+            destination,
+            traffic_class: config.traffic_class,
+            service_level: config.service_level,
+            mtu: shared.port.mtu.min(peer.mtu),
+            queue_pair: peer.queue_pair.number(),
+            psn: peer.psn,
+            rd_atomic: shared.rd_atomic_answered(),
+            min_rnr_timer: config.min_rnr_timer,
+        };
+        let send = SendAttributes {
+            psn: self.first_psn,
+            timeout: config.timeout,
+            retries: config.retries,
+            rnr_retries: 7,
+            rd_atomic: config.rd_atomic.min(shared.limits.rd_atomic_asked).min(peer.rd_atomic).max(1),
+        };
+        self.hardware
+            .ready_to_receive(&receive)
+            .map_err(|errno| ("a queue pair's way to RTR (its peer's address)", errno))?;
+        self.hardware.ready_to_send(&send).map_err(|errno| ("a queue pair's way to RTS", errno))
+    }
+
+    /// Puts a probe before everything that waits: it is handed over at once.
+    fn probe(&mut self, shared: &mut Shared) {
+        self.probing = true;
+        shared.counters.probes += 1;
+        self.sends.push_next(Entry::Probe);
+        let place = self.sends.waiting().next().map_or(0, |(place, _)| place);
+        let id = u64::from(place) << 32 | u64::from(self.number.0);
+        let probe = Outgoing { id, verb: Verb::Probe, segments: [None; 2], signalled: true, fence: false };
+        match self.hardware.post_sends(core::iter::once(probe)) {
+            Ok(count) => self.sends.handed(count),
+            Err(Unposted { errno, .. }) => {
+                let what = "a sign of life";
+                self.fail(IbverbsFailure::System { what, errno: errno.raw_os_error() }, shared);
+            }
+        }
+    }
+
+    /// What a probe came to.
+    pub(super) fn probed(&mut self, status: Status, shared: &mut Shared) {
+        self.probing = false;
+        match (status, self.phase) {
+            (Status::Success, Phase::Connecting) => {
+                self.phase = Phase::Ready;
+                shared.changed = true;
+            }
+            (Status::Success, _) => {}
+            (_, Phase::Connecting) => self.try_again(shared),
+            (Status::Flushed, _) => {}
+            (status, _) => self.first_status = status,
+        }
+    }
+
+    /// The peer did not answer in as many retries as the device makes: it may not have come so far yet.
+    fn try_again(&mut self, shared: &mut Shared) {
+        if shared.now >= after(self.heard, shared.config.connect_timeout_ns) {
+            return self.fail(IbverbsFailure::NoAnswer, shared);
+        }
+        shared.counters.reconnects += 1;
+        let port = shared.choice.port.number;
+        let begun = self.hardware.reset().and_then(|()| self.hardware.initialize(port));
+        if let Err(errno) = begun {
+            let what = "a queue pair's way back to INIT";
+            return self.fail(IbverbsFailure::System { what, errno: errno.raw_os_error() }, shared);
+        }
+        self.sends.take_back();
+        self.receives.take_back();
+        self.hand_over(false, shared);
+        self.try_peer(shared);
+    }
+
+    /// When [`Pair::look_after`] has something to do.
+    pub(crate) fn due(&self, shared: &Shared) -> Option<Time> {
+        match self.phase {
+            Phase::Init => None,
+            Phase::Connecting => Some(after(self.heard, shared.config.connect_timeout_ns)),
+            // The device itself repeats what is not answered, and says when it gives up.
+            Phase::Ready if self.sends.is_posted() => None,
+            Phase::Ready => Some(after(self.heard, shared.config.keep_alive_ns)),
+            Phase::Failed if self.sends.is_posted() || self.receives.is_posted() => Some(self.flush_by),
+            Phase::Failed => None,
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn look_after(&mut self, shared: &mut Shared) {
+        if self.due(shared).is_none_or(|due| due > shared.now) {
+            return;
+        }
+        match self.phase {
+            Phase::Init => {}
+            Phase::Connecting => self.fail(IbverbsFailure::NoAnswer, shared),
+            Phase::Ready => self.probe(shared),
+            Phase::Failed => self.give_up_flushing(shared),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The device's memory: what requests are checked against, and what the device knows of it.
+
+use std::sync::Arc;
+
+use ringway_mem::{Mapping, RegionTable};
+use ringway_verbs::{Access, LocalKey, LocalSlice, MemoryKeys, RegisterError};
+
+use crate::hardware::{Domain, MemoryRegion, Segment};
+
+/// Regions by key, each registered with the device once.
+#[derive(Debug)]
+pub(crate) struct Regions {
+    pub(crate) table: RegionTable,
+    /// By the key's place in the table.
+    hardware: Vec<Option<MemoryRegion>>,
+    domain: Arc<Domain>,
+    relaxed: bool,
+}
+
+impl Regions {
+    pub(crate) fn new(limit: u32, domain: Arc<Domain>, relaxed: bool) -> Self {
+        Self { table: RegionTable::new(limit), hardware: Vec::new(), domain, relaxed }
+    }
+
+    pub(crate) fn register(
+        &mut self,
+        mapping: Arc<Mapping>,
+        access: Access,
+    ) -> Result<MemoryKeys, RegisterError> {
+        let local = self.table.register(Arc::clone(&mapping), access)?.local;
+        match MemoryRegion::new(&self.domain, mapping, access, self.relaxed) {
+            Ok(region) => {
+                let remote = region.remote_key();
+                let index = usize::from(local.0 as u16);
+                if self.hardware.len() <= index {
+                    self.hardware.resize_with(index + 1, || None);
+                }
+                if let Some(place) = self.hardware.get_mut(index) {
+                    *place = Some(region);
+                }
+                Ok(MemoryKeys { local, remote })
+            }
+            Err(errno) => {
+                self.table.deregister(local)?;
+                Err(RegisterError::System(errno.raw_os_error()))
+            }
+        }
+    }
+
+    pub(crate) fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
+        self.table.deregister(key)?;
+        if let Some(place) = self.hardware.get_mut(usize::from(key.0 as u16)) {
+            *place = None;
+        }
+        Ok(())
+    }
+
+    fn hardware(&self, key: LocalKey) -> Option<&MemoryRegion> {
+        self.hardware.get(usize::from(key.0 as u16))?.as_ref()
+    }
+
+    /// A part of a request that was checked when it was posted; `None` when it has no bytes.
+    #[inline]
+    pub(crate) fn segment(&self, slice: &LocalSlice) -> Option<Segment<'_>> {
+        if slice.length == 0 {
+            return None;
+        }
+        let window = self.table.window(slice)?;
+        Some(Segment { window, offset: slice.offset, key: self.hardware(slice.key)?.local_key() })
+    }
+}

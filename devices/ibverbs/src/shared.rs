@@ -1,0 +1,34 @@
+//! What all queue pairs of a device share.
+
+use std::collections::VecDeque;
+
+use ringway_verbs::{Completion, Time};
+
+use crate::{
+    Choice, IbverbsConfig,
+    counters::Counters,
+    hardware::{Limits, PortAttributes},
+    regions::Regions,
+};
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: IbverbsConfig,
+    pub(crate) choice: Choice,
+    pub(crate) limits: Limits,
+    pub(crate) port: PortAttributes,
+    pub(crate) max_message: u64,
+    pub(crate) regions: Regions,
+    pub(crate) completions: VecDeque<Completion>,
+    pub(crate) counters: Counters,
+    /// A state changed since [`Device::arm`](ringway_verbs::Device::arm) last looked.
+    pub(crate) changed: bool,
+    pub(crate) now: Time,
+}
+
+impl Shared {
+    /// READs and atomics that a queue pair answers at once.
+    pub(crate) fn rd_atomic_answered(&self) -> u8 {
+        self.config.rd_atomic.min(self.limits.rd_atomic_answered).max(1)
+    }
+}
