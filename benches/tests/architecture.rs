@@ -84,7 +84,7 @@ const CRATES: &[Crate] = &[
         "daemon/service",
         &[
             "types", "verbs", "mem", "ring", "shm", "tcp", "roce", "wrap", "plan", "reduce", "engine",
-            "group", "abi", "cell",
+            "group", "abi", "cell", "ibverbs",
         ],
     ),
     safe("daemon/client", &["types", "abi", "ring", "mem", "cell"]),

@@ -203,7 +203,7 @@ impl Communicator {
                 crate::PointToPoint::Send { buffer, .. } | crate::PointToPoint::Receive { buffer, .. },
             ) => [Some(*buffer), None],
         };
-        let known = |buffer: &crate::BufferRef| shared.keys(buffer.region).is_some();
+        let known = |buffer: &crate::BufferRef| shared.local_key(buffer.region).is_some();
         if buffers.iter().flatten().filter(|buffer| buffer.length > 0).all(known) {
             Ok(())
         } else {

@@ -1,7 +1,7 @@
 //! What the engine is made with.
 
 use ringway_plan::Tuning;
-use ringway_verbs::MemoryKeys;
+use ringway_verbs::LocalKey;
 use thiserror::Error;
 
 use crate::RegionId;
@@ -13,8 +13,8 @@ use crate::link::{SLOT, link_bytes};
 pub struct WorkspaceConfig {
     /// Its name in [`crate::LocalMemory`].
     pub region: RegionId,
-    /// Its names on the device; peers may write it.
-    pub keys: MemoryKeys,
+    /// Its name on the device; peers may write it.
+    pub key: LocalKey,
     /// Bytes.
     pub length: u64,
 }

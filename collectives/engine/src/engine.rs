@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ringway_verbs::{Device, Endpoint, MemoryKeys, PostError, QueuePairError, Role, Time};
+use ringway_verbs::{Device, Endpoint, LocalKey, PostError, QueuePairError, Role, Time};
 use thiserror::Error;
 
 use crate::collective::run::{Peers, Scratch};
@@ -96,7 +96,7 @@ impl Engine {
     pub fn new(config: EngineConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let workspace = config.workspace;
-        let mut space = Workspace::new(workspace.region, workspace.keys, workspace.length);
+        let mut space = Workspace::new(workspace.region, workspace.key, workspace.length);
         let needed = config.pool_bytes();
         let pool =
             space.take_long(needed).ok_or(ConfigError::Workspace { length: workspace.length, needed })?;
@@ -128,9 +128,9 @@ impl Engine {
         })
     }
 
-    /// Makes a region known by the device's keys for it, so that its bytes can be sent to other nodes.
-    pub fn add_region(&mut self, region: RegionId, keys: MemoryKeys) {
-        self.shared.regions.insert(region, keys);
+    /// Makes a region known by the device's key for it, so that its bytes can be sent to other nodes.
+    pub fn add_region(&mut self, region: RegionId, key: LocalKey) {
+        self.shared.regions.insert(region, key);
     }
 
     /// Forgets a region. `false` while an operation still uses it: try again later.

@@ -38,7 +38,7 @@ impl Scratch {
     pub(crate) fn new(workspace: &mut Workspace, length: u64) -> Self {
         let wanted = (length / SMALL_PART).min(SMALL_MAX);
         let small_at = workspace.take_long(wanted).map_or((0, 0), |start| (start, wanted));
-        let small = Workspace::new(workspace.region(), workspace.keys(), small_at.1);
+        let small = Workspace::new(workspace.region(), workspace.key(), small_at.1);
         Self { small, small_at, line: VecDeque::with_capacity(64), holders: 0, changed: false }
     }
 

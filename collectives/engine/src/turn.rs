@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ringway_verbs::{LocalKey, MemoryKeys, Time};
+use ringway_verbs::{LocalKey, Time};
 
 use crate::network::Network;
 use crate::scratch::Scratch;
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
     pub(crate) workspace: Workspace,
-    pub(crate) regions: BTreeMap<RegionId, MemoryKeys>,
+    pub(crate) regions: BTreeMap<RegionId, LocalKey>,
     pub(crate) finished: VecDeque<Finished>,
     pub(crate) late: VecDeque<Late>,
     pub(crate) operands: Operands,
@@ -71,12 +71,8 @@ impl MessagePool {
 
 impl Shared {
     pub(crate) fn local_key(&self, region: RegionId) -> Option<LocalKey> {
-        self.keys(region).map(|keys| keys.local)
-    }
-
-    pub(crate) fn keys(&self, region: RegionId) -> Option<MemoryKeys> {
         if region == self.workspace.region() {
-            return Some(self.workspace.keys());
+            return Some(self.workspace.key());
         }
         self.regions.get(&region).copied()
     }

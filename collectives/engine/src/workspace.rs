@@ -1,7 +1,7 @@
 //! Who uses which bytes of the daemon's own memory.
 
 use crate::{BufferRef, RegionId};
-use ringway_verbs::MemoryKeys;
+use ringway_verbs::LocalKey;
 
 /// Every block starts at a multiple of this.
 const ALIGNMENT: u64 = 64;
@@ -11,19 +11,19 @@ const ALIGNMENT: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     region: RegionId,
-    keys: MemoryKeys,
+    key: LocalKey,
     free: Vec<(u64, u64)>,
 }
 
 impl Workspace {
-    pub(crate) fn new(region: RegionId, keys: MemoryKeys, length: u64) -> Self {
+    pub(crate) fn new(region: RegionId, key: LocalKey, length: u64) -> Self {
         let mut free = Vec::with_capacity(256);
         free.push((0, length - length % ALIGNMENT));
-        Self { region, keys, free }
+        Self { region, key, free }
     }
 
-    pub(crate) const fn keys(&self) -> MemoryKeys {
-        self.keys
+    pub(crate) const fn key(&self) -> LocalKey {
+        self.key
     }
 
     pub(crate) const fn region(&self) -> RegionId {
@@ -112,16 +112,13 @@ impl Workspace {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ringway_verbs::{LocalKey, RemoteKey};
-
-    const KEYS: MemoryKeys = MemoryKeys { local: LocalKey(1), remote: RemoteKey(1) };
 
     proptest! {
         #[test]
         fn blocks_never_overlap_and_all_come_back(
             program in proptest::collection::vec((0_u8..3, 1_u64..5000, any::<prop::sample::Index>()), 0..200)
         ) {
-            let mut workspace = Workspace::new(RegionId(0), KEYS, 64 << 10);
+            let mut workspace = Workspace::new(RegionId(0), LocalKey(1), 64 << 10);
             let mut held: Vec<(u64, u64)> = Vec::new();
             for (what, length, which) in program {
                 let block = match what {

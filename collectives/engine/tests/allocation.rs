@@ -16,8 +16,8 @@ use ringway_engine::{LocalRank, PointToPoint, Request, Token};
 use ringway_sim::SimDevice;
 use ringway_verbs::{
     Access, Capabilities, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, PostError,
-    QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest, RegisterError, Role,
-    Time, WorkRequest,
+    QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest, RegisterError,
+    RemoteKey, Role, Time, WorkRequest,
 };
 
 /// Allocations of what the engine does, and not of the test's own bookkeeping.
@@ -54,6 +54,10 @@ impl Device for Quiet<'_> {
 
     fn is_busy(&self, key: LocalKey) -> bool {
         self.0.is_busy(key)
+    }
+
+    fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
+        self.0.remote_key(queue_pair, key)
     }
 
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {

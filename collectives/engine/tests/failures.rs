@@ -15,6 +15,7 @@ use proptest::prelude::*;
 use ringway_engine::{Failure, LocalRank, PointToPoint, RankFailure, RegionId, Request};
 use ringway_sim::SimConfig;
 use ringway_types::{DataType, Operation};
+use ringway_verbs::LocalKey;
 
 const LAYOUTS: [&[u32]; 4] = [&[0, 0, 0], &[0, 1], &[0, 1, 0, 1], &[0, 1, 2, 2]];
 
@@ -350,6 +351,30 @@ fn closing_waits_for_the_peers_and_frees_everything() {
         for node in &mut world.nodes {
             assert!(!node.engine.has_work());
             assert_eq!(node.engine.deadline(), None);
+        }
+    }
+}
+
+#[test]
+fn memory_that_the_device_does_not_know_is_not_granted_and_nobody_hangs() {
+    for collective in [false, true] {
+        let mut world = World::of(&[0, 1]);
+        world.nodes[1].engine.add_region(RegionId(1), LocalKey(0));
+        let tokens = [0, 1].map(|rank| {
+            if collective {
+                return Job { root: 0, ..Job::new(Operation::Broadcast, 90_000, 2, 1) }
+                    .call(&mut world, 0, rank);
+            }
+            let buffer = world.buffer(rank, 0, 90_000);
+            let message = match rank {
+                0 => PointToPoint::Send { peer: 1, tag: 1, buffer },
+                _ => PointToPoint::Receive { peer: Some(0), tag: 1, buffer },
+            };
+            world.submit(rank, Request::PointToPoint(message))
+        });
+        for (rank, token) in (0_u32..).zip(tokens) {
+            let outcome = world.wait(rank, token);
+            assert!(matches!(outcome, Err(Failure::Node { .. })), "{collective}: {outcome:?}");
         }
     }
 }

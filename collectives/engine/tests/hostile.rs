@@ -80,10 +80,10 @@ proptest! {
         let regions: Vec<Arc<Mapping>> =
             [4 << 20, 64 << 10].iter().map(|n| Arc::new(Mapping::private(*n).unwrap())).collect();
         let keys = device.register(regions[0].clone(), Access::ALL).unwrap();
-        let config = WorkspaceConfig { region: RegionId(0), keys, length: 4 << 20 };
+        let config = WorkspaceConfig { region: RegionId(0), key: keys.local, length: 4 << 20 };
         let mut engine = Engine::new(EngineConfig::new(config, Tuning::default())).unwrap();
         let client = device.register(regions[1].clone(), Access::ALL).unwrap();
-        engine.add_region(RegionId(1), client);
+        engine.add_region(RegionId(1), client.local);
         let mut memory = Memory { regions, touched: 0, others: None };
         let layout = Layout::new(&[0, 1, 0]).unwrap();
         let spec = CommunicatorSpec { layout, node: 0, name: 5, timeout_ms: None, algorithm: None, tenant: 5 };

@@ -48,7 +48,7 @@ fn own_scratch_of(world: &mut World, bytes: u64) -> Vec<RegionId> {
         let region = RegionId(node.memory.regions.len() as u32);
         let keys = node.device.as_mut().unwrap().register(mapping.clone(), Access::ALL).unwrap();
         node.memory.regions.push(mapping);
-        node.engine.add_region(region, keys);
+        node.engine.add_region(region, keys.local);
         node.engine.set_scratch(node.ids[0], Some((region, bytes)));
         regions.push(region);
     }

@@ -106,7 +106,7 @@ impl Node {
         let mut device = network.device();
         let workspace = Arc::new(Mapping::private(4 << 20).unwrap());
         let keys = device.register(workspace, Access::ALL).unwrap();
-        let workspace = WorkspaceConfig { region: RegionId(0), keys, length: 4 << 20 };
+        let workspace = WorkspaceConfig { region: RegionId(0), key: keys.local, length: 4 << 20 };
         let mut engine = Engine::new(EngineConfig::new(workspace, Tuning::default())).unwrap();
         let mut ids = Vec::new();
         for (name, tenant) in (0..).zip(tenants) {

@@ -58,7 +58,8 @@ pub struct DaemonArgs {
     /// File with the cluster's key (64 hex digits, mode 0600): work with other nodes that have the same key
     #[arg(long, value_name = "FILE")]
     cluster_key_file: Option<String>,
-    /// What moves data between nodes: shm (memory shared by daemons of one host and network namespace), roce-xdp or roce-udp
+    /// What moves data between nodes: shm (memory shared by daemons of one host and network namespace), verbs (RDMA hardware;
+    /// verbs:NAME, verbs:NAME:PORT or verbs:NAME:PORT:GID say which device, port and address), roce-xdp or roce-udp
     /// (RoCEv2 in user space over AF_XDP or UDP), tcp (over io_uring) or tcp-epoll (over ordinary sockets); of several
     /// (roce-udp,tcp) the first that works and that the nodes of a communicator have in common; auto: of all, in this order,
     /// those that can be expected not to be slower than what comes after them here, and says why

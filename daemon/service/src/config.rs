@@ -9,6 +9,7 @@ mod settings;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use ringway_ibverbs::Selector;
 use ringway_tcp::{Congestion, ZeroCopy};
 use ringway_wrap::FaultSpec;
 use thiserror::Error;
@@ -103,6 +104,8 @@ pub enum Isolation {
 pub enum DeviceKind {
     /// Memory shared with daemons of this host.
     Shm,
+    /// RDMA hardware: RoCEv2 or InfiniBand in the network card.
+    Verbs,
     /// RoCEv2 in user space over AF_XDP, past the kernel.
     RoceXdp,
     /// RoCEv2 in user space over UDP sockets.
@@ -115,13 +118,15 @@ pub enum DeviceKind {
 
 impl DeviceKind {
     /// Every kind, those that go past more of the kernel first.
-    pub const ALL: [Self; 5] = [Self::Shm, Self::RoceXdp, Self::RoceUdp, Self::Tcp, Self::TcpEpoll];
+    pub const ALL: [Self; 6] =
+        [Self::Shm, Self::Verbs, Self::RoceXdp, Self::RoceUdp, Self::Tcp, Self::TcpEpoll];
 
     /// The name in settings and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shm => "shm",
+            Self::Verbs => "verbs",
             Self::RoceXdp => "roce-xdp",
             Self::RoceUdp => "roce-udp",
             Self::Tcp => "tcp",
@@ -130,13 +135,14 @@ impl DeviceKind {
     }
 
     /// What it speaks with other nodes: kinds that speak the same understand each other; of [`DeviceKind::Shm`] only within
-    /// one place.
+    /// one place. `None` where that depends on the port that is used.
     #[must_use]
-    pub const fn protocol(self) -> &'static str {
+    pub const fn protocol(self) -> Option<&'static str> {
         match self {
-            Self::Shm => "shm",
-            Self::RoceXdp | Self::RoceUdp => "roce",
-            Self::Tcp | Self::TcpEpoll => "tcp",
+            Self::Shm => Some("shm"),
+            Self::Verbs => None,
+            Self::RoceXdp | Self::RoceUdp => Some("roce"),
+            Self::Tcp | Self::TcpEpoll => Some("tcp"),
         }
     }
 
@@ -145,7 +151,7 @@ impl DeviceKind {
     pub const fn has_packets(self) -> bool {
         match self {
             Self::RoceXdp | Self::RoceUdp => true,
-            Self::Shm | Self::Tcp | Self::TcpEpoll => false,
+            Self::Shm | Self::Verbs | Self::Tcp | Self::TcpEpoll => false,
         }
     }
 }
@@ -159,7 +165,8 @@ pub enum DeviceChoice {
     Listed(Vec<DeviceKind>),
 }
 
-/// What the setting `device` may be; it may also be several of the kinds, with commas between them.
+/// What the setting `device` may be; it may also be several of the kinds, with commas between them, and `verbs` may be followed
+/// by which device, port and address.
 pub const DEVICE_NAMES: [&str; 1 + DeviceKind::ALL.len()] = {
     let mut names = ["auto"; 1 + DeviceKind::ALL.len()];
     let mut at = 0;
@@ -228,6 +235,8 @@ pub struct Config {
     pub network: Option<NetworkConfig>,
     /// Which devices move data between nodes.
     pub device: DeviceChoice,
+    /// Which RDMA device, port and address [`DeviceKind::Verbs`] uses.
+    pub verbs: Selector,
     /// Microseconds for which reading a TCP socket polls the network card itself.
     pub tcp_busy_poll_us: u32,
     /// Whether the tcp device sends payload without a copy.

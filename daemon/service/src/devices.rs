@@ -1,6 +1,7 @@
 //! The devices between nodes: which kinds, and what they are made of.
 
 pub(crate) mod place;
+mod verbs;
 
 use std::net::IpAddr;
 
@@ -55,13 +56,15 @@ pub(crate) struct Made {
 struct One {
     device: NodeDevice,
     door: Option<Box<dyn DataDoor>>,
+    /// What it speaks, where its kind does not say.
+    protocol: Option<&'static str>,
     /// Where its peers must be, when they cannot be anywhere.
     place: Option<String>,
 }
 
 impl One {
     fn new(device: NodeDevice) -> Self {
-        Self { device, door: None, place: None }
+        Self { device, door: None, protocol: None, place: None }
     }
 }
 
@@ -107,16 +110,26 @@ fn make_first(
     let (mut open, mut refused): (Vec<Open>, Vec<DeviceStatus>) = (Vec::new(), Vec::new());
     for kind in kinds {
         let name = kind.name();
-        if spoken.contains(&kind.protocol()) {
-            tracing::debug!("device `{name}` is not used: a better one speaks `{}` as well", kind.protocol());
+        let is_spoken = |protocol: &'static str, spoken: &[&str]| {
+            let is_spoken = spoken.contains(&protocol);
+            if is_spoken {
+                tracing::debug!("device `{name}` is not used: a better one speaks `{protocol}` as well");
+            }
+            is_spoken
+        };
+        if kind.protocol().is_some_and(|protocol| is_spoken(protocol, &spoken)) {
             continue;
         }
         match make_one(*kind) {
             Ok(one) => {
-                spoken.push(kind.protocol());
+                let protocol = kind.protocol().or(one.protocol).unwrap_or(name);
+                if is_spoken(protocol, &spoken) {
+                    continue;
+                }
+                spoken.push(protocol);
                 let protocol = match one.place {
-                    Some(place) => format!("{}:{place}", kind.protocol()),
-                    None => kind.protocol().to_owned(),
+                    Some(place) => format!("{protocol}:{place}"),
+                    None => protocol.to_owned(),
                 };
                 devices.push((protocol.clone(), one.device));
                 door = door.or(one.door);
@@ -169,6 +182,7 @@ fn make_one(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Resul
             let device = ShmDevice::new(shm).map_err(|error| error.to_string())?;
             Ok(One { place: Some(place), ..One::new(Box::new(device)) })
         }
+        DeviceKind::Verbs => verbs::make(network, config),
         DeviceKind::Tcp => tcp(TcpDriver::IoUring, network, config),
         DeviceKind::TcpEpoll => tcp(TcpDriver::Epoll, network, config),
         DeviceKind::RoceXdp => {
@@ -248,10 +262,19 @@ fn roce(kind: DeviceKind, mut link: Box<dyn Link>, config: &Config) -> Result<On
 mod tests {
     use super::*;
 
+    /// A device of this kind, which has this protocol and place if it is of RDMA hardware.
+    fn working_one(kind: DeviceKind, protocol: &'static str, place: Option<&str>) -> One {
+        let one = One::new(Box::<NoDevice>::default());
+        match kind {
+            DeviceKind::Verbs => One { protocol: Some(protocol), place: place.map(str::to_owned), ..one },
+            _ => one,
+        }
+    }
+
     /// What is made where only these work.
     fn made(kinds: &[DeviceKind], working: &[DeviceKind]) -> Result<Made, ServiceError> {
         make_first(kinds, |kind| match working.contains(&kind) {
-            true => Ok(One::new(Box::<NoDevice>::default())),
+            true => Ok(working_one(kind, "roce", None)),
             false => Err(format!("no {} today", kind.name())),
         })
     }
@@ -262,14 +285,15 @@ mod tests {
 
     #[test]
     fn the_first_of_each_protocol_that_works_is_opened() {
-        let [shm, xdp, udp, tcp, epoll] = DeviceKind::ALL;
+        let [shm, verbs, xdp, udp, tcp, epoll] = DeviceKind::ALL;
         for (working, expected, refused) in [
-            (&[shm, xdp, udp, tcp, epoll][..], &["shm", "roce-xdp", "tcp"][..], &[][..]),
-            (&[shm, udp, tcp, epoll], &["shm", "roce-udp", "tcp"], &["roce-xdp"]),
-            (&[udp, epoll], &["roce-udp", "tcp-epoll"], &["shm", "roce-xdp", "tcp"]),
-            (&[tcp, epoll], &["tcp"], &["shm", "roce-xdp", "roce-udp"]),
-            (&[epoll], &["tcp-epoll"], &["shm", "roce-xdp", "roce-udp", "tcp"]),
-            (&[udp], &["roce-udp"], &["shm", "roce-xdp", "tcp", "tcp-epoll"]),
+            (&[shm, verbs, xdp, udp, tcp, epoll][..], &["shm", "verbs", "tcp"][..], &[][..]),
+            (&[shm, xdp, udp, tcp, epoll], &["shm", "roce-xdp", "tcp"], &["verbs"]),
+            (&[shm, udp, tcp, epoll], &["shm", "roce-udp", "tcp"], &["verbs", "roce-xdp"]),
+            (&[udp, epoll], &["roce-udp", "tcp-epoll"], &["shm", "verbs", "roce-xdp", "tcp"]),
+            (&[tcp, epoll], &["tcp"], &["shm", "verbs", "roce-xdp", "roce-udp"]),
+            (&[epoll], &["tcp-epoll"], &["shm", "verbs", "roce-xdp", "roce-udp", "tcp"]),
+            (&[udp], &["roce-udp"], &["shm", "verbs", "roce-xdp", "tcp", "tcp-epoll"]),
         ] {
             let made = made(&DeviceKind::ALL, working).expect("one works");
             assert_eq!(open(&made), expected);
@@ -294,9 +318,27 @@ mod tests {
         assert!(made.devices.choose("shm:here").is_some());
     }
 
+    /// What it speaks is known only when it is open.
+    #[test]
+    fn rdma_hardware_takes_the_place_of_what_speaks_the_same() {
+        let [_, verbs, xdp, udp, tcp, _] = DeviceKind::ALL;
+        let opened = |kinds: &[DeviceKind], protocol, place| {
+            let made = make_first(kinds, |kind| Ok(working_one(kind, protocol, place))).expect("all work");
+            assert!(made.refused.is_empty(), "what is not needed is not refused");
+            made.open.iter().map(|open| format!("{} by {}", open.protocol, open.name)).collect::<Vec<_>>()
+        };
+        assert_eq!(opened(&[verbs, xdp, udp, tcp], "roce", None), ["roce by verbs", "tcp by tcp"]);
+        assert_eq!(opened(&[verbs, udp], "roce", None), ["roce by verbs"]);
+        assert_eq!(opened(&[udp, verbs], "roce", None), ["roce by roce-udp"]);
+        let infiniband = ["infiniband:fe80000000000000 by verbs", "roce by roce-udp"];
+        assert_eq!(opened(&[verbs, udp], "infiniband", Some("fe80000000000000")), infiniband);
+        let all = opened(&DeviceKind::ALL, "infiniband", Some("fe80000000000000"));
+        assert_eq!(all.len(), 4, "no more are told apart: {all:?}");
+    }
+
     #[test]
     fn where_none_works_every_reason_is_said() {
-        let [_, xdp, udp, tcp, _] = DeviceKind::ALL;
+        let [_, _, xdp, udp, tcp, _] = DeviceKind::ALL;
         let text = |kinds: &[DeviceKind]| made(kinds, &[]).err().expect("none works").to_string();
         assert_eq!(text(&[udp]), "device `roce-udp` does not work here: no roce-udp today");
         let all = text(&[xdp, udp, tcp]);

@@ -188,7 +188,7 @@ impl EngineThread {
             .map_err(|e| ServiceError::Engine(format!("the device refuses the workspace: {e}")))?;
         let mut memory = Memory::default();
         let region = memory.add(workspace);
-        let workspace = WorkspaceConfig { region, keys, length: config.workspace_bytes };
+        let workspace = WorkspaceConfig { region, key: keys.local, length: config.workspace_bytes };
         let engine =
             Engine::new(engine_config(config, workspace)).map_err(|e| ServiceError::Engine(e.to_string()))?;
         let poller = Poller::new().map_err(ServiceError::system("make an epoll instance"))?;

@@ -7,7 +7,7 @@ use ringway_rc::Acknowledge;
 use ringway_verbs::{
     Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
-    RegisterError, Role, Time, WorkRequest,
+    RegisterError, RemoteKey, Role, Time, WorkRequest,
 };
 use ringway_wire::{Bth, Ecn, Header, Packet, ParseError, PathMtu, Psn, QueuePair as Number};
 
@@ -340,6 +340,11 @@ impl<L: Link> Device for RoceDevice<L> {
 
     fn is_busy(&self, key: LocalKey) -> bool {
         self.shared.memory.regions.is_busy(key)
+    }
+
+    fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
+        self.table.get(queue_pair)?;
+        self.shared.memory.regions.remote_key(key)
     }
 
     fn create_queue_pair(&mut self, depths: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {

@@ -10,7 +10,7 @@ use ringway_mem::{Mapping, RegionTable};
 use ringway_verbs::{
     Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
-    RegisterError, Role, Status, Time, WorkRequest,
+    RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
 };
 use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
@@ -261,6 +261,11 @@ impl Device for ShmDevice {
 
     fn is_busy(&self, key: LocalKey) -> bool {
         self.shared.memory.is_busy(key)
+    }
+
+    fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
+        self.pair(queue_pair)?;
+        self.shared.memory.remote_key(key)
     }
 
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {

@@ -11,7 +11,7 @@ use ringway_mem::{Mapping, RegionTable};
 use ringway_verbs::{
     Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
-    RegisterError, Role, Status, Time, WorkRequest,
+    RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
 };
 use rustix::event::EventfdFlags;
 use rustix::net::Shutdown;
@@ -296,6 +296,11 @@ impl Device for TcpDevice {
 
     fn is_busy(&self, key: LocalKey) -> bool {
         self.shared.memory.is_busy(key)
+    }
+
+    fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
+        self.slots.pair(queue_pair.0)?;
+        self.shared.memory.remote_key(key)
     }
 
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {

@@ -162,6 +162,13 @@ impl RegionTable {
         self.region(key.0).is_some_and(Region::is_busy)
     }
 
+    /// The name that peers have for a region; `None` when there is no such region.
+    #[must_use]
+    #[inline]
+    pub fn remote_key(&self, key: LocalKey) -> Option<RemoteKey> {
+        self.region(key.0).map(|_| RemoteKey(key.0))
+    }
+
     #[inline]
     fn region(&self, key: u32) -> Option<&Region> {
         let slot = self.slots.get(usize::from(key as u16))?;

@@ -6,7 +6,7 @@ use ringway_mem::Mapping;
 use ringway_verbs::{
     Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
-    RegisterError, Role, Status, Time, WorkRequest,
+    RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
 };
 
 use crate::SimNetwork;
@@ -124,6 +124,13 @@ impl Device for SimDevice {
 
     fn is_busy(&self, key: LocalKey) -> bool {
         self.with_node(|node| Some(node.regions.get(&key.0)?.uses > 0)) == Some(true)
+    }
+
+    fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
+        self.with_node(|node| {
+            node.queue_pairs.get(&queue_pair.0)?;
+            node.remote_key(key)
+        })
     }
 
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {

@@ -127,6 +127,11 @@ impl Node {
         (LocalKey(key), RemoteKey(key | REMOTE_BIT))
     }
 
+    /// What peers call a region.
+    pub(crate) fn remote_key(&self, key: LocalKey) -> Option<RemoteKey> {
+        self.regions.get(&key.0).map(|_| RemoteKey(key.0 | REMOTE_BIT))
+    }
+
     /// Checks a segment of a request to be posted.
     pub(crate) fn check_local(&self, slice: &LocalSlice, write: bool) -> Result<(), PostError> {
         if slice.length == 0 {

@@ -139,7 +139,8 @@ pub trait Device: core::fmt::Debug {
     /// underscores, always the same ones in the same order. May look at every queue pair: it is for people who ask.
     fn for_each_counter(&self, _each: &mut dyn FnMut(&'static str, u64)) {}
 
-    /// Makes a region known; local keys name it in requests posted here, remote keys in requests a peer posts.
+    /// Makes a region known; local keys name it in requests posted here, remote keys in requests a peer posts. Where devices are
+    /// several in one, peers need [`Device::remote_key`].
     ///
     /// # Errors
     /// When the table is full or the access is refused.
@@ -153,6 +154,9 @@ pub trait Device: core::fmt::Debug {
 
     /// Whether something that was posted still uses a region: then [`Device::deregister`] would refuse.
     fn is_busy(&self, key: LocalKey) -> bool;
+
+    /// The name that requests which come in by this queue pair have for a region; `None` when either is unknown.
+    fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey>;
 
     /// Makes a queue pair, in [`QueuePairState::Init`].
     ///

@@ -143,13 +143,10 @@ impl Run {
         scene: &mut Scene<'_>,
         turn: &mut Turn<'_, D>,
     ) {
-        let key = turn.shared.keys(into.region).map(|keys| keys.remote).unwrap_or_default();
-        let target = RemoteSlice { key, offset: into.offset };
+        let Some(link) = scene.peers.links.get_mut(at) else { return };
+        let Some(target) = link.target(into, turn) else { return };
         let immediate = self.immediate(slot, step);
-        let message = Message::Grant { exchange: *exchange, length: into.length, target, immediate };
-        if let Some(link) = scene.peers.links.get_mut(at) {
-            link.control(message, turn);
-        }
+        link.control(Message::Grant { exchange: *exchange, length: into.length, target, immediate }, turn);
     }
 
     /// Names a receive of this node in the notice that it was written: bits 28..31 the chunk's slot, 16..28 the

@@ -28,7 +28,7 @@ impl Link {
         device: &mut D,
     ) -> Result<(), PostError> {
         let local = LocalSlice {
-            key: shared.workspace.keys().local,
+            key: shared.workspace.key(),
             offset: self.bounce_offset(index),
             length: self.bounce_bytes,
         };

@@ -67,7 +67,7 @@ impl Link {
             let into = turn.shared.workspace.buffer(self.place(class), from.length);
             turn.memory.copy(from, &[into]);
             turn.shared.copied += 2 * from.length;
-            let key = turn.shared.workspace.keys().local;
+            let key = turn.shared.workspace.key();
             let payload = LocalSlice { key, offset: into.offset, length: into.length };
             if !self.post(send(), [header, payload], Purpose::Control, false, turn) {
                 return Taken::No;
@@ -136,6 +136,25 @@ impl Link {
         turn.memory.write(into, &emit_failure(failure));
         header.length += FAILURE as u64;
         self.post(send(), [header, LocalSlice::default()], Purpose::Control, true, turn)
+    }
+
+    /// Where the peer may write a message. `None` when the device has no name for it that a peer could use: then the link is
+    /// broken, as it would be if the peer used a wrong one.
+    pub(crate) fn target<D: Device + ?Sized>(
+        &mut self,
+        into: BufferRef,
+        turn: &Turn<'_, D>,
+    ) -> Option<RemoteSlice> {
+        // Of an empty message nothing is written, and its region need not be known.
+        if into.length == 0 {
+            return Some(RemoteSlice { offset: into.offset, ..RemoteSlice::default() });
+        }
+        let local = turn.shared.local_key(into.region);
+        let key = local.and_then(|local| turn.device.remote_key(self.queue_pair, local));
+        if key.is_none() {
+            self.broken.get_or_insert(turn.now);
+        }
+        key.map(|key| RemoteSlice { key, offset: into.offset })
     }
 
     /// Writes a long message where the peer has granted it.
@@ -259,7 +278,7 @@ impl Link {
     fn write_header<D: ?Sized>(&self, slot: u64, message: &Message, turn: &mut Turn<'_, D>) -> LocalSlice {
         let workspace = &turn.shared.workspace;
         turn.memory.write(workspace.buffer(slot, HEADER as u64), &message.emit(self.check));
-        LocalSlice { key: workspace.keys().local, offset: slot, length: HEADER as u64 }
+        LocalSlice { key: workspace.key(), offset: slot, length: HEADER as u64 }
     }
 
     fn post<D: Device + ?Sized>(

@@ -4,7 +4,7 @@
 //! receiving rank in the order of arrival, and a receive takes the first that fits it.
 
 use ringway_plan::Layout;
-use ringway_verbs::{Device, RemoteSlice};
+use ringway_verbs::Device;
 
 use super::{KEY_MASK, Kind, Op, POINT_IMMEDIATE, Place, Point, State};
 use crate::link::{Class, Queued};
@@ -179,8 +179,7 @@ impl Point {
             From::Announced { link: at, slot } => {
                 let Some(link) = place.peers.links.get_mut(at) else { return 0 };
                 link.held = link.held.saturating_sub(1);
-                let remote = turn.shared.keys(op.buffer.region).map(|keys| keys.remote).unwrap_or_default();
-                let target = RemoteSlice { key: remote, offset: op.buffer.offset };
+                let Some(target) = link.target(cut(op.buffer, moved), turn) else { return 0 };
                 let immediate = POINT_IMMEDIATE | (key & KEY_MASK);
                 link.control(Message::PointGrant { slot, length: moved, target, immediate }, turn);
                 self.set(key, State::Landing { link: at, source: message.source, sent: message.length });

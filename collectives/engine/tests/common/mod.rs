@@ -402,7 +402,7 @@ fn make_node(setup: &Setup, layout: &Layout, node: u32, network: &SimNetwork) ->
     let mut device = network.device();
     let workspace = Arc::new(Mapping::private(setup.workspace).expect("map"));
     let keys = device.register(workspace.clone(), Access::ALL).expect("register");
-    let config = WorkspaceConfig { region: RegionId(0), keys, length: setup.workspace as u64 };
+    let config = WorkspaceConfig { region: RegionId(0), key: keys.local, length: setup.workspace as u64 };
     let mut config = EngineConfig::new(config, Tuning::default());
     (setup.configure)(&mut config);
     let mut engine = Engine::new(config).expect("configuration");
@@ -411,7 +411,7 @@ fn make_node(setup: &Setup, layout: &Layout, node: u32, network: &SimNetwork) ->
     for local in 0..layout.local(node).len() as u32 {
         let region = Arc::new(Mapping::private(setup.region).expect("map"));
         let keys = device.register(region.clone(), Access::ALL).expect("register");
-        engine.add_region(RegionId(1 + local), keys);
+        engine.add_region(RegionId(1 + local), keys.local);
         memory.regions.push(region);
     }
     Node { engine, device: Some(device), memory, ids: Vec::new() }

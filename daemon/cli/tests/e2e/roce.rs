@@ -150,13 +150,13 @@ fn collectives_over_what_auto_chooses_are_exact() {
 fn auto_says_what_it_passes_over_and_why() {
     for node in &two_nodes("device = \"auto\"") {
         let status = node.status();
-        let [shm, tcp, xdp, udp] = status["devices"].as_array().expect("a list").as_slice() else {
-            panic!("four devices: {status}")
+        let [shm, tcp, verbs, xdp, udp] = status["devices"].as_array().expect("a list").as_slice() else {
+            panic!("five devices: {status}")
         };
         for (device, name) in [(shm, "shm"), (tcp, "tcp")] {
             assert_eq!((&device["name"], &device["refused"]), (&name.into(), &"".into()));
         }
-        for (device, name) in [(xdp, "roce-xdp"), (udp, "roce-udp")] {
+        for (device, name) in [(verbs, "verbs"), (xdp, "roce-xdp"), (udp, "roce-udp")] {
             assert_eq!(device["name"], name);
             assert_ne!(device["refused"], "", "{device}");
         }

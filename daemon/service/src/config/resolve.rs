@@ -8,6 +8,7 @@ use std::{
 };
 
 use ringway_abi::{DEFAULT_PORT, paths};
+use ringway_ibverbs::{Selector, SelectorError};
 use ringway_tcp::{Congestion, MAX_CONNECTIONS, ZeroCopy};
 use ringway_wrap::{FaultSpec, FaultSpecError};
 
@@ -17,6 +18,8 @@ use super::{
 };
 
 const MIB: u64 = 1 << 20;
+const LOG_LEVELS: [(&str, &str); 5] =
+    [("error", "error"), ("warn", "warn"), ("info", "info"), ("debug", "debug"), ("trace", "trace")];
 /// Where RoCE packets go everywhere else.
 const ROCE_PORT: u16 = 4791;
 
@@ -71,6 +74,7 @@ impl Settings {
     /// [`ConfigError`] for the first setting that makes no sense: its name, its value and what is allowed.
     pub fn resolve(self) -> Result<Config, ConfigError> {
         let s = self.with_defaults();
+        let (device, verbs) = device(s.device.as_deref())?;
         Ok(Config {
             socket: socket(s.socket.as_deref().unwrap_or_default())?,
             users: choice("users", s.users.as_deref(), &[("all", Users::All), ("own", Users::Own)])?,
@@ -93,7 +97,8 @@ impl Settings {
                 .map(Duration::from_micros),
             engine_cpu: engine_cpu(s.engine_cpu)?,
             network: network(&s)?,
-            device: device(s.device.as_deref())?,
+            device,
+            verbs,
             tcp_busy_poll_us: short_number(
                 "tcp_busy_poll_us",
                 s.tcp_busy_poll_us,
@@ -119,17 +124,7 @@ impl Settings {
             )?)
             .filter(|s| *s > 0)
             .map(Duration::from_secs),
-            log_level: choice(
-                "log_level",
-                s.log_level.as_deref(),
-                &[
-                    ("error", "error"),
-                    ("warn", "warn"),
-                    ("info", "info"),
-                    ("debug", "debug"),
-                    ("trace", "trace"),
-                ],
-            )?,
+            log_level: choice("log_level", s.log_level.as_deref(), &LOG_LEVELS)?,
             log_format: choice(
                 "log_format",
                 s.log_format.as_deref(),
@@ -206,24 +201,33 @@ fn power_of_two(
         .ok_or_else(|| invalid(setting, number, "expected a power of two, such as 64 or 1024"))
 }
 
-fn device(value: Option<&str>) -> Result<DeviceChoice, ConfigError> {
+/// Which kinds, and of `verbs` which device.
+fn device(value: Option<&str>) -> Result<(DeviceChoice, Selector), ConfigError> {
     let value = value.unwrap_or_default();
+    let mut selector = Selector::default();
     if value == "auto" {
-        return Ok(DeviceChoice::Auto);
+        return Ok((DeviceChoice::Auto, selector));
     }
     let mut listed = Vec::new();
-    for name in value.split(',').map(str::trim) {
+    for part in value.split(',').map(str::trim) {
+        let which = part.strip_prefix("verbs:");
+        if let Some(which) = which {
+            selector = which.parse().map_err(|error: SelectorError| {
+                invalid("device", value, format!("of what comes after `verbs:`, {error}"))
+            })?;
+        }
+        let name = if which.is_some() { DeviceKind::Verbs.name() } else { part };
         let kind = DeviceKind::ALL.into_iter().find(|kind| kind.name() == name && !listed.contains(kind));
         listed.push(kind.ok_or_else(|| {
             let names = DEVICE_NAMES.map(|name| format!("`{name}`")).join(", ");
-            invalid(
-                "device",
-                value,
-                format!("expected one of {names}, or several kinds such as `roce-udp,tcp`"),
-            )
+            let allowed = format!(
+                "expected one of {names}, or several kinds such as `roce-udp,tcp`; `verbs:mlx5_0:1:3` names an RDMA device, its \
+                 port and its GID"
+            );
+            invalid("device", value, allowed)
         })?);
     }
-    Ok(DeviceChoice::Listed(listed))
+    Ok((DeviceChoice::Listed(listed), selector))
 }
 
 fn fault(s: &Settings) -> Result<Option<FaultSpec>, ConfigError> {
@@ -242,7 +246,7 @@ fn for_packets<'a>(
     if s.cluster_key_file.is_none() {
         return Err(needs("cluster_key_file", "it is about packets between nodes"));
     }
-    match device(s.device.as_deref())? {
+    match device(s.device.as_deref())?.0 {
         DeviceChoice::Listed(kinds) if !kinds.iter().any(|kind| kind.has_packets()) => Err(needs(
             "device = \"roce-udp\" or \"roce-xdp\"",
             "the kernel keeps the packets of other devices to itself",

@@ -100,7 +100,7 @@ impl EngineThread {
         let keys =
             self.device.register(Arc::clone(&mapping), Access::ALL).map_err(|e| no_room(e.to_string()))?;
         let id = self.memory.add(Arc::clone(&mapping));
-        self.engine.add_region(id, keys);
+        self.engine.add_region(id, keys.local);
         let region = Region { session, id, key: keys.local, mapping, shared, uses: 0 };
         match self.regions.insert(region) {
             Ok(handle) => {

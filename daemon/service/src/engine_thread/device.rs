@@ -55,6 +55,10 @@ impl Device for NoDevice {
         false
     }
 
+    fn remote_key(&self, _: QueuePairNumber, _: LocalKey) -> Option<RemoteKey> {
+        None
+    }
+
     fn create_queue_pair(&mut self, _: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
         Err(QueuePairError::TableFull { limit: 0 })
     }

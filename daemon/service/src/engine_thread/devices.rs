@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ringway_mem::Mapping;
 use ringway_verbs::{
     Access, Capabilities, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, PostError,
-    QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest, RegisterError, Role,
-    Time, WorkRequest,
+    QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest, RegisterError,
+    RemoteKey, Role, Time, WorkRequest,
 };
 
 use super::device::NodeDevice;
@@ -31,8 +31,9 @@ struct Entry {
 
 /// The devices. New queue pairs are made on the one that [`NodeDevices::choose`] named last.
 ///
-/// All know every region, by the same keys: their tables are alike and see the same calls in the same order. So whoever
-/// names memory to a peer need not know which device the peer will write it with.
+/// All know every region, by the same local keys: their tables are alike and see the same calls in the same order. What peers
+/// call a region depends on the device that they write it with, as hardware chooses these names itself:
+/// [`Device::remote_key`] knows.
 #[derive(Debug)]
 pub(crate) struct NodeDevices {
     entries: Vec<Entry>,
@@ -118,6 +119,7 @@ impl Device for NodeDevices {
         })
     }
 
+    /// The remote key is the best device's.
     fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
         let mut known: Option<MemoryKeys> = None;
         for at in 0..self.entries.len() {
@@ -128,7 +130,7 @@ impl Device for NodeDevices {
                     known = Some(keys);
                     continue;
                 }
-                (Ok(keys), Some(first)) if keys == first => continue,
+                (Ok(keys), Some(first)) if keys.local == first.local => continue,
                 // The tables are not alike: no key would do for all.
                 (Ok(keys), Some(_)) => {
                     let _ = entry.device.deregister(keys.local);
@@ -156,6 +158,11 @@ impl Device for NodeDevices {
 
     fn is_busy(&self, key: LocalKey) -> bool {
         self.entries.iter().any(|entry| entry.device.is_busy(key))
+    }
+
+    fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
+        let (entry, number) = self.of(queue_pair)?;
+        entry.device.remote_key(number, key)
     }
 
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {

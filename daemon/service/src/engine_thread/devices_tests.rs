@@ -10,7 +10,7 @@ use ringway_sim::conformance::{Fixture, Harness, Side};
 use ringway_verbs::Operation;
 use ringway_wire::{PathMtu, Psn, QueuePair};
 
-use super::*;
+use super::{super::device::NoDevice, *};
 
 /// An address in 127.0.0.0/8 that nobody else uses.
 fn address() -> IpAddr {
@@ -160,6 +160,124 @@ fn a_device_whose_numbers_are_too_long_to_say_so_is_not_used() {
     let config = QueuePairConfig { send_depth: 1, receive_depth: 1 };
     assert!(matches!(nested.create_queue_pair(config), Err(QueuePairError::System(_))));
     assert!(nested.choose("long").is_some());
+}
+
+/// A device that calls regions by names of its own toward peers, as hardware does.
+#[derive(Debug)]
+struct Naming {
+    regions: NoDevice,
+    remote: RemoteKey,
+}
+
+impl Device for Naming {
+    type Region = Arc<Mapping>;
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("naming")
+    }
+
+    fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
+        let MemoryKeys { local, .. } = self.regions.register(region, access)?;
+        Ok(MemoryKeys { local, remote: RemoteKey(self.remote.0 + local.0) })
+    }
+
+    fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
+        self.regions.deregister(key)
+    }
+
+    fn is_busy(&self, _: LocalKey) -> bool {
+        false
+    }
+
+    fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
+        (queue_pair == QueuePairNumber(7)).then_some(RemoteKey(self.remote.0 + key.0))
+    }
+
+    fn create_queue_pair(&mut self, _: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
+        Ok(QueuePairNumber(7))
+    }
+
+    fn endpoint(&self, _: QueuePairNumber) -> Result<Endpoint, QueuePairError> {
+        Err(QueuePairError::Unknown)
+    }
+
+    fn connect(&mut self, _: QueuePairNumber, _: &Endpoint, _: Role) -> Result<(), ConnectError> {
+        Err(ConnectError::Unknown)
+    }
+
+    fn state(&self, _: QueuePairNumber) -> Option<QueuePairState> {
+        Some(QueuePairState::Init)
+    }
+
+    fn fail_queue_pair(&mut self, _: QueuePairNumber) {}
+
+    fn destroy_queue_pair(&mut self, _: QueuePairNumber) -> Result<(), QueuePairError> {
+        Ok(())
+    }
+
+    fn post_send(&mut self, _: QueuePairNumber, _: &WorkRequest) -> Result<(), PostError> {
+        Err(PostError::Unknown)
+    }
+
+    fn post_receive(&mut self, _: QueuePairNumber, _: &ReceiveRequest) -> Result<(), PostError> {
+        Err(PostError::Unknown)
+    }
+
+    fn flush(&mut self) {}
+
+    fn poll(&mut self, _: Time, _: &mut [Completion]) -> usize {
+        0
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn event_descriptor(&self) -> Option<i32> {
+        None
+    }
+
+    fn arm(&mut self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn each_queue_pairs_peer_has_its_own_devices_name_for_memory() {
+    let naming = |remote| Naming { regions: NoDevice::default(), remote: RemoteKey(remote) };
+    let made: [(_, NodeDevice); 2] = [("one", Box::new(naming(100))), ("two", Box::new(naming(200)))];
+    let mut devices = NodeDevices::new(made.map(|(protocol, device)| (protocol.to_owned(), device)));
+    let mut register = || {
+        let region = Arc::new(Mapping::private(4096).expect("memory"));
+        devices.register(region, Access::ALL).expect("the local keys are the same")
+    };
+    let [first, second] = [register(), register()];
+    assert_eq!((first.remote, second.remote), (RemoteKey(100), RemoteKey(101)));
+    for (name, remote) in [("one", 100), ("two", 200)] {
+        assert_eq!(devices.choose(name), Some("naming"));
+        let config = QueuePairConfig { send_depth: 1, receive_depth: 1 };
+        let queue_pair = devices.create_queue_pair(config).expect("a queue pair");
+        assert_eq!(devices.remote_key(queue_pair, first.local), Some(RemoteKey(remote)));
+        assert_eq!(devices.remote_key(queue_pair, second.local), Some(RemoteKey(remote + 1)));
+    }
+    assert_eq!(devices.remote_key(outer(0, QueuePairNumber(8)), first.local), None);
+    assert_eq!(
+        devices.remote_key(outer(2, QueuePairNumber(7)), first.local),
+        None,
+        "there is no such device"
+    );
+}
+
+#[test]
+fn a_device_that_names_memory_differently_here_is_refused() {
+    let mut other = NoDevice::default();
+    let region = || Arc::new(Mapping::private(4096).expect("memory"));
+    other.register(region(), Access::ALL).expect("registered");
+    let made: [(_, NodeDevice); 2] = [("one", Box::<NoDevice>::default()), ("two", Box::new(other))];
+    let mut devices = NodeDevices::new(made.map(|(protocol, device)| (protocol.to_owned(), device)));
+    for _ in 0..2 {
+        assert!(matches!(devices.register(region(), Access::ALL), Err(RegisterError::System(_))));
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use ringway_verbs::{
     Access, Device, LocalKey, LocalSlice, Operation, PostError, QueuePairError, QueuePairNumber,
-    QueuePairState, ReceiveRequest, RegisterError, Role, Status,
+    QueuePairState, ReceiveRequest, RegisterError, RemoteSlice, Role, Status,
 };
 
 use super::fixture::{Fixture, pattern, request};
@@ -164,6 +164,31 @@ pub fn unknown_names_are_refused<H: Harness>() {
     assert_eq!(refused, Err(ringway_verbs::ConnectError::Unknown));
     device.fail_queue_pair(unknown);
     fixture.expect_silence();
+}
+
+/// What a peer calls a region is told for each queue pair, connected or not, and for no name that is not known.
+pub fn remote_keys_are_told_for_known_names_only<H: Harness>() {
+    let (mut fixture, [left, right]) = Fixture::<H>::connected();
+    let [other, _] = fixture.pair(4);
+    let memory = fixture.memory(Side::Left, 64, Access::ALL);
+    let from = fixture.memory(Side::Right, 64, Access::LOCAL);
+    from.put(0, &pattern(5, 64));
+    let key = memory.keys.local;
+    let device = fixture.device(Side::Left);
+    assert!(device.remote_key(other, key).is_some());
+    assert_eq!(device.remote_key(QueuePairNumber(left.0 ^ 0x0100_0000), key), None);
+    assert_eq!(device.remote_key(left, LocalKey(key.0 ^ 0x0100_0000)), None);
+    // The peer can use it.
+    let told = device.remote_key(left, key).expect("both names are known");
+    let write = Operation::Write { remote: RemoteSlice { key: told, offset: 0 } };
+    fixture.send(Side::Right, right, &request(1, write, &[from.slice(0, 64)]));
+    fixture.expect(Side::Right, 1, Status::Success);
+    assert_eq!(memory.get(0, 64), pattern(5, 64));
+    fixture.destroy(Side::Left, other);
+    let device = fixture.device(Side::Left);
+    assert_eq!(device.remote_key(other, key), None);
+    device.deregister(key).expect("not in use");
+    assert_eq!(device.remote_key(left, key), None);
 }
 
 /// More bytes than `max_message`, told by the two lengths even where their sum overflows.

@@ -140,6 +140,7 @@ macro_rules! conformance_suite {
             a_full_receive_queue_refuses_and_loses_nothing,
             a_region_in_use_is_busy,
             unknown_names_are_refused,
+            remote_keys_are_told_for_known_names_only,
             messages_longer_than_the_limit_are_refused,
             a_destroyed_queue_pair_says_nothing_more,
             // Connecting and losing connections.

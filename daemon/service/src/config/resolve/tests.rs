@@ -26,11 +26,16 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("`polling`", "`adaptive`", message(|s| s.polling = text("fast"))),
         (
             "`device`",
-            "`auto`, `shm`, `roce-xdp`, `roce-udp`, `tcp`, `tcp-epoll`",
+            "`auto`, `shm`, `verbs`, `roce-xdp`, `roce-udp`, `tcp`, `tcp-epoll`",
             message(|s| s.device = text("warp")),
         ),
         ("`device`", "several kinds", message(|s| s.device = text("tcp,auto"))),
         ("`device`", "several kinds", message(|s| s.device = text("tcp,tcp"))),
+        ("`device`", "verbs:mlx5_0:1:3", message(|s| s.device = text("tcp:lo"))),
+        ("`device`", "several kinds", message(|s| s.device = text("verbs:a,verbs:b"))),
+        ("`device`", "NAME[:PORT[:GID]]", message(|s| s.device = text("verbs:"))),
+        ("`device`", "NAME[:PORT[:GID]]", message(|s| s.device = text("verbs:mlx5_0:0,tcp"))),
+        ("`device`", "/sys/class/infiniband", message(|s| s.device = text("tcp,verbs:../x"))),
         ("`tcp_busy_poll_us`", "1000000", message(|s| s.tcp_busy_poll_us = Some(-1))),
         ("`tcp_zero_copy`", "never", message(|s| s.tcp_zero_copy = Some("yes".to_owned()))),
         ("`tcp_connections`", "1 to 8", message(|s| s.tcp_connections = Some(9))),
@@ -59,6 +64,27 @@ fn each_bad_value_is_named_with_what_is_allowed() {
     for (setting, allowed, message) in cases {
         assert!(message.contains(setting) && message.contains(allowed), "{message}");
     }
+}
+
+#[test]
+fn rdma_hardware_is_chosen_by_name_port_and_address() {
+    use DeviceKind::{Tcp, Verbs};
+    let none = Selector::default();
+    let one = Selector { device: Some("mlx5_0".to_owned()), port: Some(1), gid: Some(3) };
+    let some = Selector { device: Some("rxe0".to_owned()), ..none.clone() };
+    for (device, kinds, selector) in [
+        ("verbs", &[Verbs][..], &none),
+        ("tcp", &[Tcp], &none),
+        ("verbs:rxe0", &[Verbs], &some),
+        ("verbs:mlx5_0:1:3,tcp", &[Verbs, Tcp], &one),
+        ("tcp, verbs:mlx5_0:1:3", &[Tcp, Verbs], &one),
+    ] {
+        let settings = Settings { device: Some(device.to_owned()), ..Settings::default() };
+        let config = settings.resolve().expect(device);
+        assert_eq!(config.device, DeviceChoice::Listed(kinds.to_vec()), "{device}");
+        assert_eq!(config.verbs, *selector, "{device}");
+    }
+    assert_eq!(Settings::default().resolve().expect("the defaults").verbs, none);
 }
 
 fn key_file(name: &str, mode: u32, content: &str) -> PathBuf {

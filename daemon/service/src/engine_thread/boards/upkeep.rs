@@ -22,7 +22,7 @@ impl EngineThread {
             }
         };
         let region = ScratchRegion { id: self.memory.add(Arc::clone(&memory.scratch)), key: keys.local };
-        self.engine.add_region(region.id, keys);
+        self.engine.add_region(region.id, region.key);
         self.engine.set_scratch(id, Some((region.id, memory.scratch.length() as u64)));
         self.memory.boards.add(GroupBoard::new((key, id), memory, region, locals));
     }
