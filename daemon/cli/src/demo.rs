@@ -3,11 +3,13 @@
 use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 
 use clap::Args;
-use ringway_service::DEVICE_NAMES;
 use ringway_types::{DataType, Reduction};
 
 use crate::{
-    local::cluster::{Cluster, ClusterOptions, Network},
+    local::{
+        cluster::{Cluster, ClusterOptions, Network},
+        parse_device,
+    },
     output,
     perf::{Campaign, Columns, Measured, Mode, Row, SECONDS, Spec, header, line, measure, sizes},
 };
@@ -18,8 +20,9 @@ use crate::{
 /// result checked exactly, then times an allreduce over a few sizes. The exit status tells whether all was right.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Device between the nodes; auto takes shm where the nodes share the loopback network.
-    #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICE_NAMES)]
+    /// Device between the nodes; auto takes shm where the nodes share the loopback network. Also shm, verbs (or
+    /// verbs:NAME:PORT:GID), roce-xdp, roce-udp, tcp, tcp-epoll, or several of them with commas between.
+    #[arg(long, value_name = "D", default_value = "auto", value_parser = parse_device)]
     device: String,
     /// How the nodes reach each other.
     #[arg(long, value_enum, default_value_t = Network::Auto)]

@@ -3,11 +3,11 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::Args;
-use ringway_service::DEVICE_NAMES;
 
 use crate::local::{
     cluster::{Cluster, ClusterOptions, Network},
     launch::{Job, JobEvent, RunningJob, print_line},
+    parse_device,
 };
 
 /// Run a program as several ranks on this machine.
@@ -27,8 +27,9 @@ pub struct RunArgs {
     /// How many nodes to divide them over, each with a daemon of its own.
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=250))]
     nodes: u16,
-    /// The device between nodes; auto takes shm where the nodes share the loopback network.
-    #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICE_NAMES)]
+    /// The device between nodes; auto takes shm where the nodes share the loopback network. Also shm, verbs (or
+    /// verbs:NAME:PORT:GID), roce-xdp, roce-udp, tcp, tcp-epoll, or several of them with commas between.
+    #[arg(long, value_name = "D", default_value = "auto", value_parser = parse_device)]
     device: String,
     /// How the nodes reach each other.
     #[arg(long, value_enum, default_value_t = Network::Auto)]

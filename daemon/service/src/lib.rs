@@ -23,7 +23,7 @@ mod stop;
 
 pub use config::{
     ClusterKey, Config, ConfigError, DEVICE_NAMES, DeviceChoice, DeviceKind, Isolation, LogFormat,
-    NetworkConfig, PollingMode, QuotaSettings, Quotas, Settings, Users,
+    NetworkConfig, PollingMode, QuotaSettings, Quotas, Settings, Users, check_device,
 };
 pub use daemon::run;
 pub use devices::place::place;

@@ -10,7 +10,7 @@ use ringway_mem::Mapping;
 use ringway_verbs::{
     Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
-    RegisterError, Role, Time, WorkRequest,
+    RegisterError, RemoteKey, Role, Time, WorkRequest,
 };
 use ringway_wire::{Psn, QueuePair as WireNumber};
 use rustix::{
@@ -309,6 +309,11 @@ impl Device for IbverbsDevice {
 
     fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
         self.shared.regions.deregister(key)
+    }
+
+    fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
+        self.table.get(queue_pair)?;
+        self.shared.regions.remote_key(key)
     }
 
     fn is_busy(&self, key: LocalKey) -> bool {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringway_mem::{Mapping, RegionTable};
-use ringway_verbs::{Access, LocalKey, LocalSlice, MemoryKeys, RegisterError};
+use ringway_verbs::{Access, LocalKey, LocalSlice, MemoryKeys, RegisterError, RemoteKey};
 
 use crate::hardware::{Domain, MemoryRegion, Segment};
 
@@ -57,6 +57,12 @@ impl Regions {
 
     fn hardware(&self, key: LocalKey) -> Option<&MemoryRegion> {
         self.hardware.get(usize::from(key.0 as u16))?.as_ref()
+    }
+
+    /// The name that peers have for a region, which the device chose.
+    pub(crate) fn remote_key(&self, key: LocalKey) -> Option<RemoteKey> {
+        self.table.remote_key(key)?;
+        Some(self.hardware(key)?.remote_key())
     }
 
     /// A part of a request that was checked when it was posted; `None` when it has no bytes.

@@ -4,3 +4,11 @@ pub(crate) mod cluster;
 pub(crate) mod launch;
 pub(crate) mod namespace;
 pub mod process;
+
+/// A text that a daemon takes for its setting `device`.
+///
+/// # Errors
+/// What it may be.
+pub(crate) fn parse_device(text: &str) -> Result<String, String> {
+    ringway_service::check_device(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+}

@@ -17,7 +17,6 @@ mod tenants;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
-use ringway_service::DEVICE_NAMES;
 use ringway_types::{DataType, Reduction};
 
 pub use parent::perf;
@@ -31,7 +30,7 @@ pub(crate) use spec::{Mode, SECONDS, Spec, sizes};
 
 use spec::parse_bytes;
 
-use crate::local::cluster::Network;
+use crate::local::{cluster::Network, parse_device};
 
 /// Measure an operation's time and bandwidth, and check its results.
 ///
@@ -92,8 +91,9 @@ pub struct PerfArgs {
     /// Root of operations that have one.
     #[arg(short = 'r', long, default_value_t = 0)]
     root: u32,
-    /// Device between nodes; auto takes shm where the nodes share the loopback network.
-    #[arg(long, value_name = "D", default_value = "auto", value_parser = DEVICE_NAMES)]
+    /// Device between nodes; auto takes shm where the nodes share the loopback network. Also shm, verbs (or
+    /// verbs:NAME:PORT:GID), roce-xdp, roce-udp, tcp, tcp-epoll, or several of them with commas between.
+    #[arg(long, value_name = "D", default_value = "auto", value_parser = parse_device)]
     device: String,
     /// How the nodes reach each other.
     #[arg(long, value_enum, default_value_t = Network::Auto)]

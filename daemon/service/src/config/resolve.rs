@@ -202,6 +202,14 @@ fn power_of_two(
 }
 
 /// Which kinds, and of `verbs` which device.
+/// Whether a text can be the setting `device`.
+///
+/// # Errors
+/// What it may be.
+pub fn check_device(text: &str) -> Result<(), ConfigError> {
+    device(Some(text)).map(|_| ())
+}
+
 fn device(value: Option<&str>) -> Result<(DeviceChoice, Selector), ConfigError> {
     let value = value.unwrap_or_default();
     let mut selector = Selector::default();

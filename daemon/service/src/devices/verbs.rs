@@ -30,16 +30,11 @@ fn open(network: &NetworkConfig, config: &Config) -> Result<One, String> {
     use ringway_ibverbs::{IbverbsConfig, IbverbsDevice};
 
     let own = address(network);
-    let wanted = IbverbsConfig {
-        max_regions: u32::from(u16::MAX),
-        ..IbverbsConfig::new(config.verbs.clone(), Some(own))
-    };
+    let mut wanted = IbverbsConfig::new(config.verbs.clone(), Some(own));
+    wanted.max_regions = u32::from(u16::MAX);
     let device = IbverbsDevice::open(wanted).map_err(|error| error.to_string())?;
     let choice = device.choice();
-    let (protocol, place) = spoken(choice, network.roce_port)?;
-    if config.device == DeviceChoice::Auto {
-        is_reached(choice, own)?;
-    }
+    let (protocol, place) = spoken(choice, own, network.roce_port)?;
     tracing::info!("{}", device.describe());
     Ok(One { protocol: Some(protocol), place, ..One::new(Box::new(device)) })
 }
@@ -51,11 +46,13 @@ fn open(_: &NetworkConfig, _: &Config) -> Result<One, String> {
         .to_owned())
 }
 
-/// What queue pairs at this port speak, and where those are that they reach: of InfiniBand the subnet, by the prefix of its
-/// addresses.
+/// What queue pairs at this port speak, and which of those that speak it they reach. On InfiniBand these are in the subnet, by the
+/// prefix of its addresses. Nodes without RDMA hardware speak RoCE at the address that they have for others: with them they are
+/// if their port is at this node's, and otherwise in the network of such hardware, which they share with their like only.
 #[cfg(any(test, feature = "verbs"))]
 fn spoken(
     choice: &ringway_ibverbs::Choice,
+    own: IpAddr,
     roce_port: u16,
 ) -> Result<(&'static str, Option<String>), String> {
     use ringway_ibverbs::{GidKind, LinkLayer};
@@ -65,27 +62,16 @@ fn spoken(
             let prefix = choice.gid.raw.to_bits() >> 64;
             Ok(("infiniband", Some(format!("{prefix:016x}"))))
         }
-        (LinkLayer::Ethernet, _) if roce_port != UDP_PORT => Err(format!(
+        // The same, but not over UDP, which others would not understand.
+        (LinkLayer::Ethernet, GidKind::IbOrRoceV1) => Ok(("roce-v1", None)),
+        (LinkLayer::Ethernet, GidKind::RoceV2) if choice.gid.address() != own => {
+            Ok(("roce", Some("hardware".to_owned())))
+        }
+        (LinkLayer::Ethernet, GidKind::RoceV2) if roce_port != UDP_PORT => Err(format!(
             "`roce_port` is {roce_port}, and RDMA hardware sends RoCE packets to UDP port {UDP_PORT} alone"
         )),
         (LinkLayer::Ethernet, GidKind::RoceV2) => Ok(("roce", None)),
-        // The same, but not over UDP, which others would not understand.
-        (LinkLayer::Ethernet, GidKind::IbOrRoceV1) => Ok(("roce-v1", None)),
     }
-}
-
-/// Whether nodes that reach this one at its address reach the port as well. Those without RDMA hardware speak RoCE too.
-#[cfg(any(test, feature = "verbs"))]
-fn is_reached(choice: &ringway_ibverbs::Choice, own: IpAddr) -> Result<(), String> {
-    let address = choice.gid.address();
-    if choice.port.link_layer == ringway_ibverbs::LinkLayer::InfiniBand || address == own {
-        return Ok(());
-    }
-    let (device, port) = (&choice.port.device, choice.port.number);
-    Err(format!(
-        "port {port} of RDMA device `{device}` has the address {address}, and this node is {own} to others; if all reach it \
-         there, name `verbs:{device}:{port}`"
-    ))
 }
 
 #[cfg(test)]
@@ -93,6 +79,8 @@ mod tests {
     use ringway_ibverbs::{Choice, Gid, GidKind, LinkLayer, Port, Transport};
 
     use super::*;
+
+    const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 
     fn choice(link_layer: LinkLayer, kind: GidKind, raw: &str) -> Choice {
         let gid = Gid { index: 0, kind, raw: raw.parse().expect("an address"), interface: None };
@@ -112,7 +100,7 @@ mod tests {
     }
 
     fn protocol(choice: &Choice) -> String {
-        let (protocol, place) = spoken(choice, UDP_PORT).expect("understood");
+        let (protocol, place) = spoken(choice, OWN, UDP_PORT).expect("understood");
         place.map_or(protocol.to_owned(), |place| format!("{protocol}:{place}"))
     }
 
@@ -122,7 +110,7 @@ mod tests {
         assert_eq!(Some(protocol(&roce).as_str()), crate::DeviceKind::RoceUdp.protocol());
         let old = choice(LinkLayer::Ethernet, GidKind::IbOrRoceV1, "fe80::1");
         assert_ne!(protocol(&old), protocol(&roce));
-        let reason = spoken(&roce, 4792).expect_err("another port");
+        let reason = spoken(&roce, OWN, 4792).expect_err("another port");
         assert!(reason.contains("4792") && reason.contains("4791"), "{reason}");
     }
 
@@ -135,18 +123,15 @@ mod tests {
         assert_eq!(here, protocol(&port("fe80::2:c903:0:2")));
         assert_ne!(here, protocol(&port("fec0:0:0:2::1")));
         // RoCE's port is nothing to it.
-        assert!(spoken(&port("fe80::1"), 4792).is_ok());
+        assert!(spoken(&port("fe80::1"), OWN, 4792).is_ok());
     }
 
+    /// Nodes that speak RoCE at their own addresses may not reach it there.
     #[test]
-    fn of_ports_that_nobody_asked_for_one_at_the_nodes_address_is_used() {
-        let own = "10.0.0.1".parse().expect("an address");
-        let roce = |raw| choice(LinkLayer::Ethernet, GidKind::RoceV2, raw);
-        assert_eq!(is_reached(&roce("::ffff:10.0.0.1"), own), Ok(()));
-        assert_eq!(is_reached(&choice(LinkLayer::InfiniBand, GidKind::IbOrRoceV1, "fe80::1"), own), Ok(()));
-        let reason = is_reached(&roce("::ffff:192.168.0.1"), own).expect_err("elsewhere");
-        for said in ["192.168.0.1", "10.0.0.1", "verbs:mlx5_0:1"] {
-            assert!(reason.contains(said), "{reason}");
-        }
+    fn ports_in_a_network_of_their_own_are_understood_by_their_like() {
+        let port = |raw| choice(LinkLayer::Ethernet, GidKind::RoceV2, raw);
+        let apart = spoken(&port("::ffff:192.168.0.1"), OWN, 4792);
+        assert_eq!(apart, Ok(("roce", Some("hardware".to_owned()))));
+        assert_eq!(spoken(&port("::ffff:192.168.0.2"), OWN, UDP_PORT), apart);
     }
 }
