@@ -92,7 +92,7 @@ const CRATES: &[Crate] = &[
         "daemon/cli",
         &[
             "types", "abi", "mem", "ring", "verbs", "reduce", "client", "service", "perftest", "roce", "shm",
-            "tcp", "wire", "wrap",
+            "tcp", "wire", "wrap", "ibverbs",
         ],
     ),
     safe(

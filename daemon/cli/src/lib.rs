@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod daemon;
 pub mod demo;
+pub mod doctor;
 pub mod local;
 mod output;
 pub mod perf;

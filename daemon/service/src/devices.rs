@@ -198,19 +198,21 @@ fn make_one(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Resul
             let udp = UdpConfig { port, interface, ..UdpConfig::new(address(network)) };
             let link = UdpLink::new(udp).map_err(|error| error.to_string())?;
             if is_choice {
-                worth_it(&link)?;
+                udp_is_worth_it(link.local_address(), link.mtu().bytes())?;
             }
             roce(kind, Box::new(link), config)
         }
     }
 }
 
-/// Whether RoCE over this link can be expected to be no slower than TCP.
-fn worth_it(link: &UdpLink) -> Result<(), String> {
-    if link.local_address().is_loopback() {
+/// Whether RoCE over UDP sockets at this address, with packets that carry so many bytes, can be expected to be no slower than TCP.
+///
+/// # Errors
+/// Why not, as a sentence.
+pub fn udp_is_worth_it(address: IpAddr, packet_bytes: usize) -> Result<(), String> {
+    if address.is_loopback() {
         return Err("over loopback TCP, which is not cut into packets there, takes less time".to_owned());
     }
-    let packet_bytes = link.mtu().bytes();
     if packet_bytes < UDP_PACKET_BYTES_MIN {
         return Err(format!(
             "packets carry {packet_bytes} bytes here, and with less than {UDP_PACKET_BYTES_MIN} TCP takes less time; give the \

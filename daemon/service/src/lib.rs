@@ -23,9 +23,9 @@ mod stop;
 
 pub use config::{
     ClusterKey, Config, ConfigError, DEVICE_NAMES, DeviceChoice, DeviceKind, Isolation, LogFormat,
-    NetworkConfig, PollingMode, QuotaSettings, Quotas, Settings, Users, check_device,
+    NetworkConfig, PollingMode, QuotaSettings, Quotas, Settings, Users, check_device, own_address,
 };
 pub use daemon::run;
-pub use devices::place::place;
+pub use devices::{place::place, udp_is_worth_it};
 pub use error::ServiceError;
 pub use stop::{Stop, StopHandle, stop_pair};

@@ -166,8 +166,23 @@ fn every_queue_is_served() {
 fn a_link_without_copies_is_refused_where_the_driver_copies() {
     let Some(nodes) = network(1500, 1) else { return };
     let without = XdpConfig { zero_copy: ZeroCopy::Required, ..config(nodes[0].address(false)) };
-    let error = try_open(&nodes[0], without).unwrap_err();
-    assert!(matches!(&error, LinkError::Copies { interface, .. } if interface == INTERFACE), "{error}");
+    for try_it in [XdpLink::check, |config: &XdpConfig| XdpLink::new(config.clone()).map(drop)] {
+        let error = nodes[0].inside(|| try_it(&without)).unwrap_err();
+        assert!(matches!(&error, LinkError::Copies { interface, .. } if interface == INTERFACE), "{error}");
+    }
+}
+
+#[test]
+fn a_check_attaches_nothing_and_sees_what_is_attached() {
+    let Some(nodes) = network(1500, 1) else { return };
+    let check = |address| nodes[0].inside(|| XdpLink::check(&config(address)));
+    let address = nodes[0].address(false);
+    for _ in 0..2 {
+        check(address).unwrap();
+    }
+    let _link = open(&nodes[0], config(address));
+    let error = check(nodes[0].address(true)).unwrap_err();
+    assert!(matches!(error, LinkError::ProgramAttached { id: Some(_), .. }), "{error}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use ringway::{bench, daemon, demo, local::process, perf, perftest, run, status};
+use ringway::{bench, daemon, demo, doctor, local::process, perf, perftest, run, status};
 
 /// Collectives between processes, through one daemon per node.
 #[derive(Debug, Parser)]
@@ -21,6 +21,7 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     Perftest(Box<perftest::PerftestArgs>),
     Status(status::StatusArgs),
+    Doctor(doctor::DoctorArgs),
     Daemon(Box<daemon::DaemonArgs>),
 }
 
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::bench(&args),
         Command::Perftest(args) => perftest::perftest(&args),
         Command::Status(args) => status::status(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
         Command::Daemon(args) => daemon::daemon(*args),
     };
     result.unwrap_or_else(|message| fail(&message))

@@ -16,6 +16,7 @@ mod calls;
 mod counts;
 mod daemon;
 mod devices;
+mod doctor;
 mod formation;
 mod helping;
 mod lateness;

@@ -262,8 +262,9 @@ fn status_shows_clients_communicators_and_counters() {
 
 #[test]
 fn every_command_explains_its_flags() {
-    let cases: [(&[&str], &[&str]); 7] = [
-        (&["--help"], &["demo", "run", "perf", "status", "daemon"]),
+    let cases: [(&[&str], &[&str]); 8] = [
+        (&["--help"], &["demo", "run", "perf", "status", "doctor", "daemon"]),
+        (&["doctor", "--help"], &["--json", "--listen", "Example", "exit status", "rdma_gids"]),
         (&["demo", "--help"], &["--device", "--network"]),
         (&["run", "--help"], &["-n", "--nodes", "--device", "PROGRAM", "RINGWAY_RANK", "RINGWAY_SOCKET"]),
         (

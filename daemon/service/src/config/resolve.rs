@@ -329,8 +329,10 @@ fn address(setting: &'static str, text: &str) -> Result<SocketAddr, ConfigError>
     })
 }
 
-/// The address this host uses towards others: what the kernel's routing table says, without sending anything.
-fn own_address(listen: IpAddr) -> IpAddr {
+/// The address that a daemon has towards others when it listens at all of this host's, of the family of `listen`: what the kernel's
+/// routing table says, without sending anything. Where that knows no way to others it is the loopback network's.
+#[must_use]
+pub fn own_address(listen: IpAddr) -> IpAddr {
     // Addresses reserved for documentation (RFC 5737, RFC 3849): they follow the default route.
     let (bind, towards) = match listen {
         IpAddr::V4(_) => ("0.0.0.0:0", "192.0.2.1:9"),

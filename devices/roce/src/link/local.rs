@@ -65,6 +65,14 @@ impl LocalAddress {
     }
 }
 
+/// The interface of this host that has an address: where a link at that address would be.
+///
+/// # Errors
+/// When none has it, or the system does not tell.
+pub fn interface_of(address: IpAddr) -> Result<String, LinkError> {
+    Ok(LocalAddress::find(address, None)?.interface)
+}
+
 /// The path MTU for packets of so many bytes.
 pub(super) fn path_mtu(mtu_bytes: usize, place: impl FnOnce() -> String) -> Result<PathMtu, LinkError> {
     PathMtu::for_interface(mtu_bytes).ok_or_else(|| LinkError::MtuTooSmall {

@@ -5,6 +5,8 @@ mod system;
 pub(crate) mod udp;
 pub(crate) mod xdp;
 
+pub use local::interface_of;
+
 use core::{fmt, net::IpAddr};
 
 use ringway_verbs::Time;

@@ -45,7 +45,10 @@ use std::{
 
 use ringway_verbs::Time;
 use ringway_wire::{Addresses, Flow, PathMtu, ROCE_PORT};
-use rustix::{event::epoll, net::sockopt::set_socket_recv_buffer_size};
+use rustix::{
+    event::epoll,
+    net::{AddressFamily, SocketType, sockopt::set_socket_recv_buffer_size},
+};
 
 use self::{
     loopback::Loopback,
@@ -183,15 +186,7 @@ impl XdpLink {
         let _ = set_socket_recv_buffer_size(&port, 0);
         local.bind_port(&port, config.port)?;
         let mut neighbours = Neighbours::new(&local.interface)?;
-        if config.zero_copy == ZeroCopy::Required {
-            match features::zero_copy(neighbours.interface.index) {
-                Ok(true) => {}
-                answer => {
-                    return Err(LinkError::Copies { interface: local.interface, known: answer.is_ok() });
-                }
-            }
-        }
-
+        copies(&config, &neighbours)?;
         let channels = system::channels(port.as_fd(), &local.interface);
         let wanted = wanted_queues(&config, &local.interface, channels)?;
         let attached = attach(&config, &mut neighbours, wanted.end)?;
@@ -214,6 +209,28 @@ impl XdpLink {
             counters: Counters::default(),
             config,
         })
+    }
+
+    /// Whether there could be such a link, as far as it can be told without attaching anything to the interface: a program is
+    /// loaded, a socket opened, and both are gone with this call.
+    ///
+    /// # Errors
+    /// As [`XdpLink::new`].
+    pub fn check(config: &XdpConfig) -> Result<(), LinkError> {
+        let local = LocalAddress::find(config.address, config.interface.as_deref())?;
+        let port = open(config.address)?;
+        local.mtu(port.as_fd())?;
+        let mut neighbours = Neighbours::new(&local.interface)?;
+        let wanted =
+            wanted_queues(config, &local.interface, system::channels(port.as_fd(), &local.interface))?;
+        load(config, wanted.end)?;
+        rustix::net::socket(AddressFamily::XDP, SocketType::RAW, None)
+            .map_err(|error| privileged("open an AF_XDP socket")(error.into()))?;
+        if let Some(id) = neighbours.attached_program() {
+            return Err(LinkError::ProgramAttached { interface: local.interface, id: Some(id) });
+        }
+        copies(config, &neighbours)?;
+        local.bind_port(&port, config.port)
     }
 
     /// What was got, in one line.
@@ -291,11 +308,29 @@ fn privileged(what: &'static str) -> impl Fn(io::Error) -> LinkError {
     }
 }
 
-/// Attaches the program, with a map for the sockets of queues below `queues`, which is empty as yet.
-fn attach(config: &XdpConfig, neighbours: &mut Neighbours, queues: u32) -> Result<Attached, LinkError> {
+/// Refuses what copies where that was asked for; the driver is asked.
+fn copies(config: &XdpConfig, neighbours: &Neighbours) -> Result<(), LinkError> {
+    let interface = &neighbours.interface;
+    match config.zero_copy {
+        ZeroCopy::Never | ZeroCopy::Wanted => Ok(()),
+        ZeroCopy::Required => match features::zero_copy(interface.index) {
+            Ok(true) => Ok(()),
+            answer => Err(LinkError::Copies { interface: interface.name.clone(), known: answer.is_ok() }),
+        },
+    }
+}
+
+/// The program, and a map for the sockets of queues below `queues`, which is empty as yet.
+fn load(config: &XdpConfig, queues: u32) -> Result<(OwnedFd, OwnedFd), LinkError> {
     let map = bpf::create_map(queues).map_err(privileged("make a map for AF_XDP sockets"))?;
     let program = program::redirect(config.address, config.port, map.as_fd(), program::PASS);
     let program = bpf::load(&program).map_err(privileged("load an XDP program"))?;
+    Ok((program, map))
+}
+
+/// Attaches the program, with a map for the sockets of queues below `queues`, which is empty as yet.
+fn attach(config: &XdpConfig, neighbours: &mut Neighbours, queues: u32) -> Result<Attached, LinkError> {
+    let (program, map) = load(config, queues)?;
     let index = neighbours.interface.index;
     let try_one = |flags| bpf::attach(program.as_fd(), index, flags);
     let mut refuse = |error: io::Error| match errno(&error) {
