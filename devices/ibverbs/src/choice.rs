@@ -70,10 +70,11 @@ impl Choice {
         let named = named(ports, selector)?;
         let mut usable: Vec<(u8, Self)> = Vec::new();
         let mut reasons = Vec::new();
+        let is_only = named.len() == 1;
         for port in named {
             match gid(port, selector.gid, own) {
                 Ok((rank, gid)) => usable.push((rank, Self { port: port.clone(), gid })),
-                Err(reason) if selector.gid.is_some() => return Err(reason),
+                Err(reason) if is_only => return Err(reason),
                 Err(reason) => reasons.push(reason.to_string()),
             }
         }
@@ -112,6 +113,13 @@ fn gid(port: &Port, index: Option<u8>, own: Option<IpAddr>) -> Result<(u8, Gid),
         Transport::Iwarp => return Err(unusable("speaks iWARP, whose connections only the kernel can make")),
         Transport::Other => return Err(unusable("has no reliable connections")),
     }
+    if !port.is_active() {
+        let state = port.state.to_lowercase();
+        return Err(unusable(&format!("is {state}: connect its cable, or set its interface up")));
+    }
+    if port.link_layer == LinkLayer::InfiniBand && port.lid == 0 {
+        return Err(unusable("has no LID: is a subnet manager running?"));
+    }
     if let Some(index) = index {
         let found = port.gids.iter().find(|gid| gid.index == index).cloned();
         let others: Vec<String> =
@@ -123,14 +131,7 @@ fn gid(port: &Port, index: Option<u8>, own: Option<IpAddr>) -> Result<(u8, Gid),
             others: others.join(", "),
         });
     }
-    if !port.is_active() {
-        let state = port.state.to_lowercase();
-        return Err(unusable(&format!("is {state}: connect its cable, or set its interface up")));
-    }
     if port.link_layer == LinkLayer::InfiniBand {
-        if port.lid == 0 {
-            return Err(unusable("has no LID: is a subnet manager running?"));
-        }
         let first = port.gids.iter().min_by_key(|gid| gid.index).cloned();
         return first.map(|gid| (1, gid)).ok_or_else(|| unusable("has no GID"));
     }

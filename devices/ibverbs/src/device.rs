@@ -20,10 +20,11 @@ use rustix::{
 };
 
 use crate::{
-    Choice, IbverbsConfig, IbverbsError, IbverbsFailure, LinkLayer,
+    Choice, IbverbsConfig, IbverbsError, IbverbsFailure, LinkLayer, Port,
+    connector::Connector,
     counters::Counters,
     endpoint::{End, place},
-    hardware::{CompletionQueue, Context, Depths, Domain, Event, QueuePair},
+    hardware::{BATCH, CompletionQueue, Context, Depths, Domain, Event, QueuePair},
     pair::{Pair, Phase, split},
     ports,
     regions::Regions,
@@ -32,7 +33,7 @@ use crate::{
 };
 
 /// Completions that there is room for from the start.
-const COMPLETIONS: u32 = 4096;
+const COMPLETIONS: u32 = 16_384;
 /// Bytes that requests carry in themselves: the most that is tried first. As much as other programs ask for (UCX, NCCL).
 const INLINE: [u32; 4] = [220, 128, 64, 0];
 /// How often is looked at what happens of its own accord, in nanoseconds.
@@ -58,6 +59,8 @@ pub struct IbverbsDevice {
     armed: bool,
     /// The device said that it is broken.
     lost: bool,
+    /// The port has lost the address that it is used by.
+    addressless: bool,
 }
 
 impl IbverbsDevice {
@@ -80,7 +83,8 @@ impl IbverbsDevice {
         let entries = COMPLETIONS.min(limits.completions);
         let queue = CompletionQueue::new(&context, entries).map_err(refused("a completion queue"))?;
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused("an epoll descriptor"))?;
-        for file in [queue.events(), context.events()] {
+        let connector = Connector::new().map_err(refused("a thread that connects"))?;
+        for file in [queue.events(), context.events(), connector.bell()] {
             let data = epoll::EventData::new_u64(0);
             epoll::add(&events, file, data, epoll::EventFlags::IN).map_err(refused("an epoll descriptor"))?;
         }
@@ -88,8 +92,9 @@ impl IbverbsDevice {
         let max_queue_pairs = config.max_queue_pairs.min(limits.queue_pairs);
         let shared = Shared {
             max_message: u64::from(port.max_message),
-            regions: Regions::new(max_regions, Arc::clone(&domain), config.relaxed_ordering),
-            completions: VecDeque::with_capacity(COMPLETIONS as usize),
+            connector,
+            regions: Regions::new(max_regions, Arc::clone(&domain), config.relaxed_ordering, limits.atomics),
+            completions: VecDeque::new(),
             counters: Counters::default(),
             changed: false,
             now: Time(0),
@@ -111,6 +116,7 @@ impl IbverbsDevice {
             next_look: Time(0),
             armed: false,
             lost: false,
+            addressless: false,
         })
     }
 
@@ -157,6 +163,10 @@ impl IbverbsDevice {
                 return Err(QueuePairError::System(Errno::NOSPC.raw_os_error()));
             }
             self.queue.resize(wanted).map_err(|errno| QueuePairError::System(errno.raw_os_error()))?;
+            // Some drivers say that they have done it and have not.
+            if self.queue.entries() < needed {
+                return Err(QueuePairError::System(Errno::NOSPC.raw_os_error()));
+            }
         }
         let completions = &mut self.shared.completions;
         completions.reserve((needed as usize).saturating_sub(completions.len()));
@@ -172,7 +182,7 @@ impl IbverbsDevice {
             match QueuePair::new(&self.domain, &self.queue, depths) {
                 Ok(hardware) => {
                     self.inline = inline;
-                    hardware.initialize(self.shared.choice.port.number)?;
+                    hardware.initialize(self.shared.choice.port.number, self.shared.limits.atomics)?;
                     return Ok(hardware);
                 }
                 Err(errno) => refused = errno,
@@ -206,7 +216,7 @@ impl IbverbsDevice {
 
     /// Takes completions from the device, at most so many.
     #[inline]
-    fn take_in(&mut self, most: usize) {
+    fn take_in(&mut self, most: usize) -> usize {
         let Self { table, queue, shared, active, .. } = self;
         let polled = queue.poll(most, |done| {
             let (number, place, receive) = split(done.id);
@@ -218,27 +228,49 @@ impl IbverbsDevice {
                 }
             }
         });
-        if polled.is_err() {
+        polled.unwrap_or_else(|_| {
             self.lose();
-        }
+            0
+        })
     }
 
-    /// The device is broken: so is every connection.
+    /// The device is broken: so is every connection, and it has nothing to say any more.
     fn lose(&mut self) {
-        self.lost = true;
+        if !core::mem::replace(&mut self.lost, true) {
+            let _ = epoll::delete(&self.events, self.queue.events());
+            let _ = epoll::delete(&self.events, self.context.events());
+        }
         for pair in self.table.iter_mut().filter(|pair| pair.phase != Phase::Init) {
             pair.fail(IbverbsFailure::DeviceLost, &mut self.shared);
         }
     }
 
+    /// The port's addresses have changed: ours may be in another place of the table, or gone; a LID may be another.
+    fn find_address(&mut self) {
+        let choice = &mut self.shared.choice;
+        let of_port = |port: &Port| port.device == choice.port.device && port.number == choice.port.number;
+        let Some(port) = ports().unwrap_or_default().into_iter().find(of_port) else { return };
+        let own = port.gids.iter().find(|gid| gid.raw == choice.gid.raw && gid.kind == choice.gid.kind);
+        self.addressless = own.is_none();
+        if let Some(gid) = own.cloned() {
+            choice.gid = gid;
+        }
+        choice.port = port;
+    }
+
     /// Takes what the device says on its own.
     fn take_events(&mut self) {
-        while let Some(event) = self.context.next_event() {
+        while !self.lost
+            && let Some(event) = self.context.next_event()
+        {
             let Self { table, shared, .. } = &mut *self;
             match event {
                 Event::QueuePair(number) => {
-                    if let Some(pair) = table.iter_mut().find(|pair| pair.hardware_number() == number) {
-                        // What the device has completed before says it better.
+                    // While connecting it may be of an earlier try, and what becomes of this one is told by its end.
+                    let named = |pair: &&mut Pair| {
+                        pair.hardware_number() == number && pair.phase != Phase::Connecting
+                    };
+                    if let Some(pair) = table.iter_mut().find(named) {
                         pair.fail(IbverbsFailure::RefusedPeer, shared);
                     }
                 }
@@ -247,7 +279,17 @@ impl IbverbsDevice {
                     shared.counters.port_downs += u64::from(!up);
                 }
                 Event::Device | Event::CompletionQueue => self.lose(),
+                Event::Addresses => self.find_address(),
                 Event::Port { .. } | Event::Other => {}
+            }
+        }
+    }
+
+    /// Takes what has become of queue pairs on their way to RTS.
+    fn take_connected(&mut self) {
+        while let Some((number, result)) = self.shared.connector.next() {
+            if let Some(pair) = self.table.get_mut(number) {
+                pair.is_set_up(result, &mut self.shared);
             }
         }
     }
@@ -325,6 +367,9 @@ impl Device for IbverbsDevice {
         if self.lost {
             return Err(refused(Errno::NODEV));
         }
+        if self.addressless {
+            return Err(refused(Errno::ADDRNOTAVAIL));
+        }
         if config.send_depth >= self.shared.limits.depth || config.receive_depth > self.shared.limits.depth {
             return Err(refused(Errno::INVAL));
         }
@@ -379,6 +424,9 @@ impl Device for IbverbsDevice {
     }
 
     fn destroy_queue_pair(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
+        if self.table.get(queue_pair).is_some_and(|pair| pair.setting_up) {
+            return Err(QueuePairError::Busy);
+        }
         let pair = self.table.remove(queue_pair).ok_or(QueuePairError::Unknown)?;
         self.depth -= pair.config.send_depth + 1 + pair.config.receive_depth;
         pair.destroy(&mut self.shared);
@@ -419,18 +467,24 @@ impl Device for IbverbsDevice {
             self.queue.disarm();
             self.take_events();
         }
-        if self.shared.now >= self.next_look {
-            self.look();
+        if self.shared.connector.is_busy() {
+            self.take_connected();
         }
         self.hand_over(false);
+        let mut taken = BATCH;
         if self.shared.completions.len() < completions.len() {
-            self.take_in(completions.len());
+            taken = self.take_in(completions.len());
+        }
+        // What has come is looked at before what has not.
+        if self.shared.now >= self.next_look && taken < BATCH.min(completions.len()) {
+            self.look();
         }
         self.take_completions(completions)
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.table.iter().filter_map(|pair| pair.due(&self.shared)).min()
+        let due = self.table.iter().filter_map(|pair| pair.due(&self.shared)).min();
+        due.map(|due| due.max(self.next_look))
     }
 
     fn event_descriptor(&self) -> Option<i32> {
@@ -444,7 +498,7 @@ impl Device for IbverbsDevice {
             self.lose();
         }
         // Once more after that: what came before is seen here, what comes later is told.
-        self.take_in(usize::MAX);
+        while self.take_in(BATCH) == BATCH && self.shared.completions.is_empty() {}
         !core::mem::take(&mut self.shared.changed) && self.shared.completions.is_empty()
     }
 }

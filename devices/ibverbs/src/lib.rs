@@ -30,6 +30,8 @@ mod selector;
 mod sysfs;
 
 #[cfg(feature = "verbs")]
+mod connector;
+#[cfg(feature = "verbs")]
 mod counters;
 #[cfg(feature = "verbs")]
 mod device;

@@ -3,6 +3,8 @@
 mod connecting;
 mod queue;
 
+use std::sync::Arc;
+
 use ringway_verbs::{
     Completion, CompletionKind, LocalSlice, Operation, PostError, QueuePairConfig, QueuePairNumber,
     QueuePairState, ReceiveRequest, Status, Time, WorkRequest,
@@ -70,15 +72,21 @@ pub(crate) struct Pair {
     pub(crate) active: bool,
     /// The other end, once it is known.
     peer: Option<End>,
-    hardware: QueuePair,
+    hardware: Arc<QueuePair>,
     sends: Queue<Entry>,
     receives: Queue<ReceiveRequest>,
     pub(crate) untaken_sends: usize,
     pub(crate) untaken_receives: usize,
     /// How the oldest request of those that are flushed ends, when it was none of them that failed.
     first_status: Status,
-    /// When the peer was heard last; while connecting, when that began.
+    /// When connecting began.
+    began: Time,
+    /// When the peer was heard last.
     heard: Time,
+    /// It is on its way to RTS, on another thread.
+    pub(crate) setting_up: bool,
+    /// What waited when it was flushed could not be handed over then.
+    flush_asked: bool,
     /// It is being tried.
     probing: bool,
     /// When the device must be through with flushing.
@@ -105,14 +113,17 @@ impl Pair {
             failure: None,
             active: false,
             peer: None,
-            hardware,
+            hardware: Arc::new(hardware),
             // A probe has a place of its own.
             sends: Queue::with_capacity(config.send_depth as usize + 1),
             receives: Queue::with_capacity(config.receive_depth as usize),
             untaken_sends: 0,
             untaken_receives: 0,
             first_status: Status::Flushed,
+            began: Time(0),
             heard: Time(0),
+            setting_up: false,
+            flush_asked: false,
             probing: false,
             flush_by: Time(0),
         })
@@ -175,16 +186,18 @@ impl Pair {
         Ok(())
     }
 
-    /// Hands receives to the device, and with `sends` requests as well.
+    /// Hands receives to the device, and with `sends` requests as well, at the latest when that has become possible.
     #[inline]
     pub(crate) fn hand_over(&mut self, sends: bool, shared: &mut Shared) {
         if self.phase == Phase::Failed {
             return;
         }
+        let sends = sends || self.flush_asked;
         let handed = self.hand_receives(shared).and_then(|()| match sends && self.phase == Phase::Ready {
             true => self.hand_sends(shared),
             false => Ok(()),
         });
+        self.flush_asked = sends && self.sends.has_more();
         if let Err((what, Unposted { errno, .. })) = handed {
             self.fail(IbverbsFailure::System { what, errno: errno.raw_os_error() }, shared);
         }

@@ -15,11 +15,12 @@ pub(crate) struct Regions {
     hardware: Vec<Option<MemoryRegion>>,
     domain: Arc<Domain>,
     relaxed: bool,
+    atomics: bool,
 }
 
 impl Regions {
-    pub(crate) fn new(limit: u32, domain: Arc<Domain>, relaxed: bool) -> Self {
-        Self { table: RegionTable::new(limit), hardware: Vec::new(), domain, relaxed }
+    pub(crate) fn new(limit: u32, domain: Arc<Domain>, relaxed: bool, atomics: bool) -> Self {
+        Self { table: RegionTable::new(limit), hardware: Vec::new(), domain, relaxed, atomics }
     }
 
     pub(crate) fn register(
@@ -28,6 +29,8 @@ impl Regions {
         access: Access,
     ) -> Result<MemoryKeys, RegisterError> {
         let local = self.table.register(Arc::clone(&mapping), access)?.local;
+        // A device without atomics may refuse to hear of them.
+        let access = Access { remote_atomic: access.remote_atomic && self.atomics, ..access };
         match MemoryRegion::new(&self.domain, mapping, access, self.relaxed) {
             Ok(region) => {
                 let remote = region.remote_key();

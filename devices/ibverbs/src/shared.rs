@@ -6,6 +6,7 @@ use ringway_verbs::{Completion, Time};
 
 use crate::{
     Choice, IbverbsConfig,
+    connector::Connector,
     counters::Counters,
     hardware::{Limits, PortAttributes},
     regions::Regions,
@@ -18,6 +19,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) port: PortAttributes,
     pub(crate) max_message: u64,
+    pub(crate) connector: Connector,
     pub(crate) regions: Regions,
     pub(crate) completions: VecDeque<Completion>,
     pub(crate) counters: Counters,

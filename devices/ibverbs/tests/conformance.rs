@@ -10,8 +10,10 @@ use std::{
 };
 
 use ringway_ibverbs::{Choice, IbverbsConfig, IbverbsDevice, Selector, ports};
-use ringway_sim::conformance::{Harness, Side};
-use ringway_verbs::{Device as _, Endpoint, QueuePairConfig, Time};
+use ringway_sim::conformance::{Fixture, Harness, Side, request};
+use ringway_verbs::{
+    Access, Completion, Device as _, Endpoint, Operation, QueuePairConfig, QueuePairState, Role, Status, Time,
+};
 
 /// No test takes longer, also where the processor is emulated.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -82,3 +84,59 @@ impl Harness for OnePort {
 }
 
 ringway_sim::conformance_suite!(OnePort);
+
+/// The device gives up and begins anew while the other end does not know of the connection yet; the two may meet at any moment of
+/// that.
+#[test]
+fn a_peer_that_comes_late_is_found_at_every_moment() {
+    if !OnePort::is_possible() {
+        return;
+    }
+    let mut fixture = Fixture::<OnePort>::default();
+    let memory = Side::BOTH.map(|side| fixture.memory(side, 64, Access::ALL));
+    for late_ms in (180..320).step_by(10) {
+        let [left, right] = fixture.pair(4);
+        let there = fixture.device(Side::Right).endpoint(right).expect("endpoint");
+        let here = fixture.device(Side::Left).endpoint(left).expect("endpoint");
+        fixture.device(Side::Left).connect(left, &there, Role::Active).expect("connect");
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(late_ms) {
+            assert!(fixture.turn());
+        }
+        fixture.device(Side::Right).connect(right, &here, Role::Passive).expect("connect");
+        for (side, own, other) in [(Side::Left, left, right), (Side::Right, right, left)] {
+            let [from, into] = [side, side.other()].map(|side| &memory[side as usize]);
+            fixture.receive(side.other(), other, late_ms, into.slice(0, 64));
+            fixture.send(side, own, &request(1, Operation::Send { immediate: None }, &[from.slice(0, 64)]));
+            fixture.expect(side.other(), late_ms, Status::Success);
+            fixture.expect(side, 1, Status::Success);
+        }
+        fixture.destroy(Side::Left, left);
+        fixture.destroy(Side::Right, right);
+    }
+}
+
+/// What is flushed while a connection is made is sent when it is there, though nobody flushes again.
+#[test]
+fn what_was_flushed_before_the_peer_was_there_is_sent_by_polling() {
+    if !OnePort::is_possible() {
+        return;
+    }
+    let mut fixture = Fixture::<OnePort>::default();
+    let [left, right] = fixture.pair(4);
+    fixture.start_connect([left, right]);
+    let (from, into) =
+        (fixture.memory(Side::Left, 64, Access::ALL), fixture.memory(Side::Right, 64, Access::ALL));
+    fixture.receive(Side::Right, right, 2, into.slice(0, 64));
+    fixture.send(Side::Left, left, &request(1, Operation::Send { immediate: None }, &[from.slice(0, 64)]));
+    let mut seen = 0;
+    while seen < 2 {
+        for side in Side::BOTH {
+            let now = fixture.harness.now();
+            let mut batch = [Completion::EMPTY; 4];
+            seen += fixture.device(side).poll(now, &mut batch);
+        }
+        assert!(fixture.harness.pause(true), "nothing is sent");
+    }
+    assert_eq!(fixture.state(Side::Left, left), QueuePairState::Ready);
+}

@@ -2,6 +2,16 @@
 
 use thiserror::Error;
 
+/// What to do about an `errno` value, where that is known: 12 is ENOMEM on every Linux.
+const fn hint(errno: i32) -> &'static str {
+    match errno {
+        12 => {
+            ": more locked memory is needed than the limit allows, see `ulimit -l`, or LimitMEMLOCK=infinity in a unit"
+        }
+        _ => "",
+    }
+}
+
 /// Why memory was not registered or deregistered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RegisterError {
@@ -15,7 +25,7 @@ pub enum RegisterError {
     #[error("remote write and atomic access need local write access as well")]
     AccessCombination,
     /// The operating system or hardware refused (an `errno` value).
-    #[error("the system refused to register the memory (errno {0})")]
+    #[error("the system refused to register the memory (errno {0}{hint})", hint = hint(*.0))]
     System(i32),
     /// A posted request still uses the region.
     #[error("a posted request still uses the region")]

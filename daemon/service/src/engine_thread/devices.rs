@@ -119,33 +119,31 @@ impl Device for NodeDevices {
         })
     }
 
-    /// The remote key is the best device's.
+    /// With all or with none; the remote key is the best device's. Every device is asked, also when one has refused, so that the
+    /// tables stay alike: one that refuses has given a key away and taken it back, as those do that are told to forget it.
     fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
-        let mut known: Option<MemoryKeys> = None;
-        for at in 0..self.entries.len() {
-            let Some(entry) = self.entries.get_mut(at) else { break };
+        let mut known: Result<Option<MemoryKeys>, RegisterError> = Ok(None);
+        let mut given = [None; DEVICES_MAX];
+        for (entry, given) in self.entries.iter_mut().zip(&mut given) {
             let result = entry.device.register(Arc::clone(&region), access);
-            let refusal = match (result, known) {
-                (Ok(keys), None) => {
-                    known = Some(keys);
-                    continue;
-                }
-                (Ok(keys), Some(first)) if keys.local == first.local => continue,
+            *given = result.as_ref().ok().map(|keys| keys.local);
+            known = match (known, result) {
+                (Ok(None), Ok(keys)) => Ok(Some(keys)),
+                (Ok(Some(first)), Ok(keys)) if keys.local == first.local => Ok(Some(first)),
                 // The tables are not alike: no key would do for all.
-                (Ok(keys), Some(_)) => {
-                    let _ = entry.device.deregister(keys.local);
-                    RegisterError::System(rustix::io::Errno::NOTRECOVERABLE.raw_os_error())
+                (Ok(Some(_)), Ok(_)) => {
+                    Err(RegisterError::System(rustix::io::Errno::NOTRECOVERABLE.raw_os_error()))
                 }
-                (Err(refusal), _) => refusal,
+                (Ok(_), Err(refusal)) => Err(refusal),
+                (refused @ Err(_), _) => refused,
             };
-            if let Some(keys) = known {
-                self.entries.iter_mut().take(at).for_each(|entry| {
-                    let _ = entry.device.deregister(keys.local);
-                });
-            }
-            return Err(refusal);
         }
-        known.ok_or(RegisterError::TableFull { limit: 0 })
+        if known.is_err() {
+            for (entry, key) in self.entries.iter_mut().zip(given) {
+                let _ = key.map(|key| entry.device.deregister(key));
+            }
+        }
+        known?.ok_or(RegisterError::TableFull { limit: 0 })
     }
 
     /// From all or from none, so that the tables stay alike.

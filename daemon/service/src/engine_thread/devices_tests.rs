@@ -165,8 +165,10 @@ fn a_device_whose_numbers_are_too_long_to_say_so_is_not_used() {
 /// A device that calls regions by names of its own toward peers, as hardware does.
 #[derive(Debug)]
 struct Naming {
-    regions: NoDevice,
+    regions: NodeDevice,
     remote: RemoteKey,
+    /// It has no room for so many regions to come.
+    refuses: u32,
 }
 
 impl Device for Naming {
@@ -178,6 +180,11 @@ impl Device for Naming {
 
     fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
         let MemoryKeys { local, .. } = self.regions.register(region, access)?;
+        if self.refuses > 0 {
+            self.refuses -= 1;
+            self.regions.deregister(local)?;
+            return Err(RegisterError::System(rustix::io::Errno::NOMEM.raw_os_error()));
+        }
         Ok(MemoryKeys { local, remote: RemoteKey(self.remote.0 + local.0) })
     }
 
@@ -244,7 +251,8 @@ impl Device for Naming {
 
 #[test]
 fn each_queue_pairs_peer_has_its_own_devices_name_for_memory() {
-    let naming = |remote| Naming { regions: NoDevice::default(), remote: RemoteKey(remote) };
+    let naming =
+        |remote| Naming { regions: Box::<NoDevice>::default(), remote: RemoteKey(remote), refuses: 0 };
     let made: [(_, NodeDevice); 2] = [("one", Box::new(naming(100))), ("two", Box::new(naming(200)))];
     let mut devices = NodeDevices::new(made.map(|(protocol, device)| (protocol.to_owned(), device)));
     let mut register = || {
@@ -266,6 +274,22 @@ fn each_queue_pairs_peer_has_its_own_devices_name_for_memory() {
         None,
         "there is no such device"
     );
+}
+
+#[test]
+fn after_one_has_refused_memory_all_go_on_with_the_same_keys() {
+    let naming = Naming { regions: Box::new(shm()), remote: RemoteKey(0), refuses: 3 };
+    let made: [(_, NodeDevice); 3] =
+        [("one", Box::new(shm())), ("two", Box::new(naming)), ("three", Box::new(shm()))];
+    let mut devices = NodeDevices::new(made.map(|(protocol, device)| (protocol.to_owned(), device)));
+    let mut register =
+        || devices.register(Arc::new(Mapping::private(4096).expect("memory")), Access::ALL).map(|_| ());
+    for _ in 0..3 {
+        assert_eq!(register(), Err(RegisterError::System(rustix::io::Errno::NOMEM.raw_os_error())));
+    }
+    for _ in 0..4 {
+        assert_eq!(register(), Ok(()));
+    }
 }
 
 #[test]

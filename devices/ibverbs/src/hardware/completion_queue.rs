@@ -17,7 +17,7 @@ use rustix::{fs::OFlags, io::Errno};
 use super::{Context, checked, last_errno};
 
 /// Completions taken at once.
-const BATCH: usize = 32;
+pub(crate) const BATCH: usize = 32;
 
 /// A request that is over.
 #[derive(Debug, Clone, Copy)]
@@ -58,22 +58,26 @@ impl CompletionQueue {
         // SAFETY: the context is open.
         let channel = unsafe { (library.create_comp_channel)(context.raw.as_ptr()) };
         let channel = NonNull::new(channel).ok_or_else(last_errno)?;
-        let entries = c_int::try_from(entries).map_err(|_| Errno::INVAL)?;
-        // SAFETY: context and channel are there; the queue needs no value of ours.
-        let raw = unsafe {
-            (library.create_cq)(context.raw.as_ptr(), entries, ptr::null_mut(), channel.as_ptr(), 0)
-        };
-        let Some(raw) = NonNull::new(raw) else {
-            let errno = last_errno();
-            // SAFETY: it was made above and nothing uses it.
-            let _ = unsafe { (library.destroy_comp_channel)(channel.as_ptr()) };
-            return Err(errno);
-        };
-        let batch = [const { MaybeUninit::uninit() }; BATCH];
-        let queue = Self { raw, channel, context: Arc::clone(context), batch };
-        let flags = rustix::fs::fcntl_getfl(queue.events())?;
-        rustix::fs::fcntl_setfl(queue.events(), flags | OFlags::NONBLOCK)?;
-        Ok(queue)
+        let made = unblock(channel).and_then(|()| {
+            let entries = c_int::try_from(entries).map_err(|_| Errno::INVAL)?;
+            // SAFETY: context and channel are there; the queue needs no value of ours.
+            let raw = unsafe {
+                (library.create_cq)(context.raw.as_ptr(), entries, ptr::null_mut(), channel.as_ptr(), 0)
+            };
+            NonNull::new(raw).ok_or_else(last_errno)
+        });
+        match made {
+            Ok(raw) => {
+                // Drivers leave what they have nothing to say about as it is.
+                let batch = [const { MaybeUninit::zeroed() }; BATCH];
+                Ok(Self { raw, channel, context: Arc::clone(context), batch })
+            }
+            Err(errno) => {
+                // SAFETY: it was made above and nothing uses it.
+                let _ = unsafe { (library.destroy_comp_channel)(channel.as_ptr()) };
+                Err(errno)
+            }
+        }
     }
 
     /// Makes room for so many completions.
@@ -136,6 +140,16 @@ impl CompletionQueue {
         }
         Ok(count)
     }
+}
+
+/// Has those who ask an event channel not wait.
+fn unblock(channel: NonNull<ibv_comp_channel>) -> Result<(), Errno> {
+    // SAFETY: the channel is there.
+    let number = unsafe { (*channel.as_ptr()).fd };
+    // SAFETY: its descriptor is open as long as it is.
+    let events = unsafe { BorrowedFd::borrow_raw(number) };
+    let flags = rustix::fs::fcntl_getfl(events)?;
+    rustix::fs::fcntl_setfl(events, flags | OFlags::NONBLOCK)
 }
 
 /// What a completion says; unless it is a success only its id and its status do.

@@ -63,6 +63,8 @@ pub(crate) enum Event {
     Port { number: u8, up: bool },
     /// The device is broken, or being removed.
     Device,
+    /// Addresses of ports have changed.
+    Addresses,
     /// Of no consequence here.
     Other,
 }
@@ -180,6 +182,8 @@ impl Context {
             Event::CompletionQueue
         } else if is(ibv_event_type::IBV_EVENT_DEVICE_FATAL) {
             Event::Device
+        } else if is(ibv_event_type::IBV_EVENT_GID_CHANGE) || is(ibv_event_type::IBV_EVENT_LID_CHANGE) {
+            Event::Addresses
         } else {
             Event::Other
         };

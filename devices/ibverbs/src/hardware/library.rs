@@ -59,6 +59,7 @@ functions! {
     ack_cq_events = b"ibv_ack_cq_events\0": fn(*mut ibv_cq, c_uint);
     create_qp = b"ibv_create_qp\0": fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
     modify_qp = b"ibv_modify_qp\0": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
+    query_qp = b"ibv_query_qp\0": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
     destroy_qp = b"ibv_destroy_qp\0": fn(*mut ibv_qp) -> c_int;
 }
 

@@ -11,7 +11,7 @@ mod memory;
 mod posting;
 mod queue_pair;
 
-pub(crate) use completion_queue::{CompletionQueue, Done};
+pub(crate) use completion_queue::{BATCH, CompletionQueue, Done};
 pub(crate) use context::{Context, Event, Limits, PortAttributes};
 pub(crate) use memory::{Domain, MemoryRegion};
 pub(crate) use posting::{Outgoing, Receive, Segment, Unposted, Verb};

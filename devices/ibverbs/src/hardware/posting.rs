@@ -74,7 +74,8 @@ fn gather(list: &mut List, segments: &[Option<Segment<'_>>], inline: bool) -> i3
     let mut count = 0;
     for segment in segments.iter().flatten().filter(|segment| !segment.window.is_empty()) {
         // Bytes that go with the request are read by this process, others by the device.
-        let address = if inline { segment.window.as_ptr().addr() as u64 } else { segment.offset };
+        let address =
+            if inline { segment.window.as_ptr().expose_provenance() as u64 } else { segment.offset };
         if let Some(place) = list.get_mut(count) {
             *place = sge(address, segment);
             count += 1;
@@ -158,17 +159,17 @@ impl QueuePair {
             if batch.is_empty() {
                 return Ok(taken);
             }
-            batch.iter_mut().rev().fold(ptr::null_mut(), |next, request: &mut ibv_send_wr| {
+            let first = batch.iter_mut().rev().fold(ptr::null_mut(), |next, request: &mut ibv_send_wr| {
                 request.next = next;
-                request
+                ptr::from_mut(request)
             });
             let mut bad = ptr::null_mut();
             // SAFETY: the queue pair is there, and so are the requests and lists while the driver reads them. Bytes that go
             // with a request are of windows, borrowed until this returns. Others the device reads and writes later by keys,
             // which memory has until it is deregistered.
-            let code = unsafe { ibv_post_send(self.raw.as_ptr(), batch.as_mut_ptr(), &raw mut bad) };
+            let code = unsafe { ibv_post_send(self.raw.as_ptr(), first, &raw mut bad) };
             if let Err(errno) = checked(code) {
-                let before = batch.iter().position(|request| ptr::eq(request, bad)).unwrap_or(0);
+                let before = (0..count).find(|at| ptr::eq(first.wrapping_add(*at), bad)).unwrap_or(0);
                 return Err(Unposted { taken: taken + before, errno });
             }
             taken += count;
@@ -198,15 +199,15 @@ impl QueuePair {
             if batch.is_empty() {
                 return Ok(taken);
             }
-            batch.iter_mut().rev().fold(ptr::null_mut(), |next, request: &mut ibv_recv_wr| {
+            let first = batch.iter_mut().rev().fold(ptr::null_mut(), |next, request: &mut ibv_recv_wr| {
                 request.next = next;
-                request
+                ptr::from_mut(request)
             });
             let mut bad = ptr::null_mut();
             // SAFETY: as for sends.
-            let code = unsafe { ibv_post_recv(self.raw.as_ptr(), batch.as_mut_ptr(), &raw mut bad) };
+            let code = unsafe { ibv_post_recv(self.raw.as_ptr(), first, &raw mut bad) };
             if let Err(errno) = checked(code) {
-                let before = batch.iter().position(|request| ptr::eq(request, bad)).unwrap_or(0);
+                let before = (0..count).find(|at| ptr::eq(first.wrapping_add(*at), bad)).unwrap_or(0);
                 return Err(Unposted { taken: taken + before, errno });
             }
             taken += count;

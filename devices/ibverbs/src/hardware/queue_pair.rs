@@ -81,6 +81,8 @@ pub(crate) struct QueuePair {
 
 // SAFETY: as of the context.
 unsafe impl Send for QueuePair {}
+// SAFETY: as of the context: functions of queue pairs may be called from any thread, and the driver has a lock for each.
+unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
     /// Makes a queue pair whose completions come by `queue`, which must live longer.
@@ -121,12 +123,14 @@ impl QueuePair {
     }
 
     /// RESET to INIT: receives may be posted. What peers may do is each region's to say.
-    pub(crate) fn initialize(&self, port: u8) -> Result<(), Errno> {
-        let access = [
-            ibv_access_flags::IBV_ACCESS_REMOTE_WRITE,
-            ibv_access_flags::IBV_ACCESS_REMOTE_READ,
-            ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC,
-        ];
+    pub(crate) fn initialize(&self, port: u8, atomics: bool) -> Result<(), Errno> {
+        // A device without atomics may refuse to hear of them.
+        let atomic = match atomics {
+            true => ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC,
+            false => ibv_access_flags(0),
+        };
+        let access =
+            [ibv_access_flags::IBV_ACCESS_REMOTE_WRITE, ibv_access_flags::IBV_ACCESS_REMOTE_READ, atomic];
         let mut attributes = to(ibv_qp_state::IBV_QPS_INIT);
         attributes.pkey_index = PARTITION_INDEX;
         attributes.port_num = port;
@@ -176,6 +180,20 @@ impl QueuePair {
             ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC,
         ];
         self.modify(&mut attributes, &mask)
+    }
+
+    /// The PSN of the next request of the peer that it would take, before it is reset.
+    pub(crate) fn expected_psn(&self) -> Result<Psn, Errno> {
+        let mut attributes = to(ibv_qp_state::IBV_QPS_RESET);
+        // SAFETY: it has numbers and pointers only, for which zeros are values.
+        let mut made: ibv_qp_init_attr = unsafe { mem::zeroed() };
+        let mask = c_int::try_from(ibv_qp_attr_mask::IBV_QP_RQ_PSN.0).map_err(|_| Errno::INVAL)?;
+        // SAFETY: it is there; both structures are written.
+        checked(unsafe {
+            let query = self.domain.context.library.query_qp;
+            query(self.raw.as_ptr(), &raw mut attributes, mask, &raw mut made)
+        })?;
+        Ok(Psn::new(attributes.rq_psn))
     }
 
     /// Any state to ERR: what is outstanding is flushed.

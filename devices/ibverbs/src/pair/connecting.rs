@@ -1,11 +1,15 @@
 //! Finding the peer, and noticing that it is no more: reliable connections say nothing unless they are asked to.
 
+use std::sync::Arc;
+
 use ringway_verbs::{Status, Time};
+use ringway_wire::Psn;
 use rustix::io::Errno;
 
 use super::{Entry, Pair, Phase};
 use crate::{
     IbverbsFailure,
+    connector::{Job, Refusal},
     endpoint::{End, Place},
     hardware::{Destination, Outgoing, ReceiveAttributes, SendAttributes, Unposted, Verb},
     shared::Shared,
@@ -18,28 +22,14 @@ const fn after(time: Time, ns: u64) -> Time {
 impl Pair {
     /// Begins to connect.
     pub(crate) fn connect(&mut self, peer: End, shared: &mut Shared) {
-        (self.phase, self.peer, self.heard) = (Phase::Connecting, Some(peer), shared.now);
+        (self.phase, self.peer, self.began) = (Phase::Connecting, Some(peer), shared.now);
         shared.changed = true;
-        self.try_peer(shared);
+        self.set_up(peer.psn, shared);
     }
 
-    /// Takes the queue pair from INIT to RTS and tries the connection.
-    fn try_peer(&mut self, shared: &mut Shared) {
+    /// Has the queue pair taken from INIT to RTS; then [`Pair::is_set_up`] is called. `expected` is the peer's next PSN.
+    fn set_up(&mut self, expected: Psn, shared: &mut Shared) {
         let Some(peer) = self.peer else { return };
-        let steps = self.to_ready(&peer, shared);
-        if let Err((what, errno)) = steps {
-            // Nobody has the peer's address at the moment.
-            let failure = match errno {
-                Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => IbverbsFailure::NoAnswer,
-                errno => IbverbsFailure::System { what, errno: errno.raw_os_error() },
-            };
-            self.first_status = Status::TransportLost;
-            return self.fail(failure, shared);
-        }
-        self.probe(shared);
-    }
-
-    fn to_ready(&self, peer: &End, shared: &Shared) -> Result<(), (&'static str, Errno)> {
         let config = &shared.config;
         let destination = match peer.place {
             Place::Gid(to) => Destination::Gid { to, from: shared.choice.gid.index },
@@ -52,7 +42,7 @@ impl Pair {
             service_level: config.service_level,
             mtu: shared.port.mtu.min(peer.mtu),
             queue_pair: peer.queue_pair.number(),
-            psn: peer.psn,
+            psn: expected,
             rd_atomic: shared.rd_atomic_answered(),
             min_rnr_timer: config.min_rnr_timer,
         };
@@ -63,10 +53,29 @@ impl Pair {
             rnr_retries: 7,
             rd_atomic: config.rd_atomic.min(shared.limits.rd_atomic_asked).min(peer.rd_atomic).max(1),
         };
-        self.hardware
-            .ready_to_receive(&receive)
-            .map_err(|errno| ("a queue pair's way to RTR (its peer's address)", errno))?;
-        self.hardware.ready_to_send(&send).map_err(|errno| ("a queue pair's way to RTS", errno))
+        self.setting_up = true;
+        let (number, hardware) = (self.number, Arc::clone(&self.hardware));
+        shared.connector.begin(Job { number, hardware, receive, send });
+    }
+
+    /// The queue pair is in RTS, or could not be brought there: the connection is tried.
+    pub(crate) fn is_set_up(&mut self, result: Result<(), Refusal>, shared: &mut Shared) {
+        self.setting_up = false;
+        match result {
+            _ if self.phase != Phase::Connecting => {}
+            Ok(()) => self.probe(shared),
+            Err((what, errno)) => {
+                self.first_status = Status::TransportLost;
+                self.fail(
+                    match errno {
+                        // Nobody has the peer's address at the moment.
+                        Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => IbverbsFailure::NoAnswer,
+                        errno => IbverbsFailure::System { what, errno: errno.raw_os_error() },
+                    },
+                    shared,
+                );
+            }
+        }
     }
 
     /// Puts a probe before everything that waits: it is handed over at once.
@@ -95,35 +104,49 @@ impl Pair {
                 shared.changed = true;
             }
             (Status::Success, _) => {}
-            (_, Phase::Connecting) => self.try_again(shared),
+            (Status::TransportLost, Phase::Connecting) => self.try_again(shared),
+            (_, Phase::Connecting) => {
+                self.first_status = Status::TransportLost;
+                self.fail(IbverbsFailure::RefusedPeer, shared);
+            }
             (Status::Flushed, _) => {}
             (status, _) => self.first_status = status,
         }
     }
 
-    /// The peer did not answer in as many retries as the device makes: it may not have come so far yet.
+    /// The peer did not answer in as many retries as the device makes: it may not have come so far yet. It may come so far just
+    /// now, and be answered by the device although its answer is not awaited any more: so the next PSN of its own is asked for,
+    /// which the queue pair forgets. Ours may be the old ones: what comes twice is answered and not done again.
     fn try_again(&mut self, shared: &mut Shared) {
-        if shared.now >= after(self.heard, shared.config.connect_timeout_ns) {
+        if shared.now >= after(self.began, shared.config.connect_timeout_ns) {
             return self.fail(IbverbsFailure::NoAnswer, shared);
         }
         shared.counters.reconnects += 1;
         let port = shared.choice.port.number;
-        let begun = self.hardware.reset().and_then(|()| self.hardware.initialize(port));
-        if let Err(errno) = begun {
-            let what = "a queue pair's way back to INIT";
-            return self.fail(IbverbsFailure::System { what, errno: errno.raw_os_error() }, shared);
+        let begun = self.hardware.expected_psn().and_then(|expected| {
+            self.hardware.reset()?;
+            self.hardware.initialize(port, shared.limits.atomics)?;
+            Ok(expected)
+        });
+        match begun {
+            Ok(expected) => {
+                self.sends.take_back();
+                self.receives.take_back();
+                self.hand_over(false, shared);
+                self.set_up(expected, shared);
+            }
+            Err(errno) => {
+                let what = "a queue pair's way back to INIT";
+                self.fail(IbverbsFailure::System { what, errno: errno.raw_os_error() }, shared);
+            }
         }
-        self.sends.take_back();
-        self.receives.take_back();
-        self.hand_over(false, shared);
-        self.try_peer(shared);
     }
 
     /// When [`Pair::look_after`] has something to do.
     pub(crate) fn due(&self, shared: &Shared) -> Option<Time> {
         match self.phase {
             Phase::Init => None,
-            Phase::Connecting => Some(after(self.heard, shared.config.connect_timeout_ns)),
+            Phase::Connecting => Some(after(self.began, shared.config.connect_timeout_ns)),
             // The device itself repeats what is not answered, and says when it gives up.
             Phase::Ready if self.sends.is_posted() => None,
             Phase::Ready => Some(after(self.heard, shared.config.keep_alive_ns)),
