@@ -72,6 +72,19 @@ pub struct DaemonArgs {
     /// Interface that the roce devices use, which must have the node's address [default: the one that has it]
     #[arg(long, value_name = "NAME")]
     roce_interface: Option<String>,
+    /// The verbs device repeats what is not answered after 4.096 us times two to this power, or up to four times that; the
+    /// default of 14 is 67 ms
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    verbs_timeout: Option<i64>,
+    /// How often, 1 to 7, before the connection counts as broken; with the time-out, for how long a link may be down
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    verbs_retries: Option<i64>,
+    /// Traffic class of the verbs device's packets: on RoCE the type-of-service byte, by which switches tell lossless traffic
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    verbs_traffic_class: Option<i64>,
+    /// InfiniBand's service level, or on RoCE the priority, of the verbs device
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    verbs_service_level: Option<i64>,
     /// Microseconds for which reading a socket of the tcp devices polls the network card itself (SO_BUSY_POLL); 0 leaves that
     /// to interrupts. For cards whose driver can be polled; needs CAP_NET_ADMIN
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -190,6 +203,10 @@ impl DaemonArgs {
             device: self.device,
             roce_port: self.roce_port,
             roce_interface: self.roce_interface,
+            verbs_timeout: self.verbs_timeout,
+            verbs_retries: self.verbs_retries,
+            verbs_traffic_class: self.verbs_traffic_class,
+            verbs_service_level: self.verbs_service_level,
             tcp_busy_poll_us: self.tcp_busy_poll_us,
             tcp_zero_copy: self.tcp_zero_copy,
             tcp_connections: self.tcp_connections,

@@ -9,7 +9,7 @@ mod settings;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use ringway_ibverbs::Selector;
+use ringway_ibverbs::IbverbsConfig;
 use ringway_tcp::{Congestion, ZeroCopy};
 use ringway_wrap::FaultSpec;
 use thiserror::Error;
@@ -237,7 +237,7 @@ pub struct Config {
     /// Which devices move data between nodes.
     pub device: DeviceChoice,
     /// Which RDMA device, port and address [`DeviceKind::Verbs`] uses.
-    pub verbs: Selector,
+    pub verbs: IbverbsConfig,
     /// Microseconds for which reading a TCP socket polls the network card itself.
     pub tcp_busy_poll_us: u32,
     /// Whether the tcp device sends payload without a copy.

@@ -1,7 +1,7 @@
 //! The devices between nodes: which kinds, and what they are made of.
 
 pub(crate) mod place;
-mod verbs;
+pub(crate) mod verbs;
 
 use std::net::IpAddr;
 
@@ -123,10 +123,13 @@ fn make_first(
         match make_one(*kind) {
             Ok(one) => {
                 let protocol = kind.protocol().or(one.protocol).unwrap_or(name);
-                if is_spoken(protocol, &spoken) {
-                    continue;
+                // In a place of its own it does not speak for those elsewhere.
+                if one.place.is_none() {
+                    if is_spoken(protocol, &spoken) {
+                        continue;
+                    }
+                    spoken.push(protocol);
                 }
-                spoken.push(protocol);
                 let protocol = match one.place {
                     Some(place) => format!("{protocol}:{place}"),
                     None => protocol.to_owned(),

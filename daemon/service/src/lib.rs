@@ -26,6 +26,6 @@ pub use config::{
     NetworkConfig, PollingMode, QuotaSettings, Quotas, Settings, Users, check_device, own_address,
 };
 pub use daemon::run;
-pub use devices::{place::place, udp_is_worth_it};
+pub use devices::{place::place, udp_is_worth_it, verbs::verbs_is_worth_it};
 pub use error::ServiceError;
 pub use stop::{Stop, StopHandle, stop_pair};

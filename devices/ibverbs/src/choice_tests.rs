@@ -22,6 +22,7 @@ fn ethernet(device: &str, address: &str) -> Port {
             gid(3, GidKind::RoceV2, &format!("::ffff:{address}")),
         ],
         numa_node: None,
+        is_software: false,
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
     connector::Connector,
     counters::Counters,
     endpoint::{End, place},
-    hardware::{BATCH, CompletionQueue, Context, Depths, Domain, Event, QueuePair},
+    hardware::{BATCH, CompletionQueue, Context, Depths, Domain, Event, MemoryRegion, QueuePair},
     pair::{Pair, Phase, split},
     ports,
     regions::Regions,
@@ -145,6 +145,16 @@ impl IbverbsDevice {
                 port.device, port.number, port.lid, port.rate
             ),
         }
+    }
+
+    /// Whether so many bytes of memory can be registered.
+    ///
+    /// # Errors
+    /// As [`Device::register`], of which this is the part that the system may refuse.
+    pub fn try_memory(&self, bytes: usize) -> Result<(), RegisterError> {
+        let refused = |errno: Errno| RegisterError::System(errno.raw_os_error());
+        let memory = Mapping::private(bytes).map_err(|_| refused(Errno::NOMEM))?;
+        MemoryRegion::new(&self.domain, Arc::new(memory), Access::LOCAL, false).map(|_| ()).map_err(refused)
     }
 
     /// Why a queue pair failed; `None` while it has not, or when there is none of this number.

@@ -83,6 +83,8 @@ pub struct Port {
     pub gids: Vec<Gid>,
     /// The NUMA node that the device is attached to, if the system says.
     pub numa_node: Option<u32>,
+    /// It is a program in the kernel (rxe, siw) over an interface that knows nothing of it.
+    pub is_software: bool,
 }
 
 impl Port {
@@ -164,6 +166,8 @@ fn port(device: &Path, folder: &Path) -> Option<Port> {
         lid: lid.unwrap_or(0),
         gids: gids(folder),
         numa_node: text(device.join("device/numa_node")).and_then(|node| node.parse().ok()),
+        // Only such devices have one: the interface's name.
+        is_software: device.join("parent").exists(),
     })
 }
 

@@ -24,6 +24,7 @@ impl Drop for Tree {
 /// What rxe showed on Linux 6.1, with unused entries after the two that are in use.
 const RXE: &[(&str, &str)] = &[
     ("rxe0/node_type", "1: CA\n"),
+    ("rxe0/parent", "near0\n"),
     ("rxe0/ports/1/state", "4: ACTIVE\n"),
     ("rxe0/ports/1/phys_state", "5: LinkUp\n"),
     ("rxe0/ports/1/link_layer", "Ethernet\n"),
@@ -45,6 +46,7 @@ fn a_port_is_read_as_the_kernel_words_it() {
     let [port] = ports.as_slice() else { panic!("{ports:?}") };
     assert_eq!((port.device.as_str(), port.number, port.transport), ("rxe0", 1, Transport::InfiniBand));
     assert!(port.is_active() && port.link_layer == LinkLayer::Ethernet && port.lid == 0);
+    assert!(port.is_software);
     assert_eq!(port.physical_state, "LinkUp");
     let [link_local, mapped] = port.gids.as_slice() else { panic!("{:?}", port.gids) };
     assert_eq!((link_local.index, link_local.kind), (0, GidKind::RoceV2));
@@ -69,7 +71,7 @@ fn infiniband_has_a_lid_and_no_interface() {
     let ports = ports_in(&tree.0).expect("read");
     let [port] = ports.as_slice() else { panic!("{ports:?}") };
     assert_eq!((port.number, port.lid, port.link_layer), (2, 31, LinkLayer::InfiniBand));
-    assert!(!port.is_active());
+    assert!(!port.is_active() && !port.is_software);
     assert_eq!(port.numa_node, Some(1));
     assert_eq!(
         port.gids.first().map(|gid| (gid.kind, gid.interface.is_some())),

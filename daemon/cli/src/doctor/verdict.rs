@@ -2,7 +2,7 @@
 
 use ringway_ibverbs::{Choice, LinkLayer, Selector};
 use ringway_roce::LinkError;
-use ringway_service::{DeviceKind, udp_is_worth_it};
+use ringway_service::{DeviceKind, udp_is_worth_it, verbs_is_worth_it};
 
 use super::{
     checks::packet_bytes,
@@ -54,6 +54,7 @@ fn verbs(facts: &Facts) -> Result<(), String> {
     if facts.libibverbs.is_none() {
         return Err("libibverbs.so.1 is not installed".to_owned());
     }
+    verbs_is_worth_it(&choice, facts.tried.address)?;
     let is_allowed =
         |device: &str| facts.nodes.iter().any(|node| node.device == device && node.access == Access::Allowed);
     match is_allowed(&choice.port.device) {

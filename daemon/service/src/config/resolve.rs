@@ -8,7 +8,7 @@ use std::{
 };
 
 use ringway_abi::{DEFAULT_PORT, paths};
-use ringway_ibverbs::{Selector, SelectorError};
+use ringway_ibverbs::{IbverbsConfig, Selector, SelectorError};
 use ringway_tcp::{Congestion, MAX_CONNECTIONS, ZeroCopy};
 use ringway_wrap::{FaultSpec, FaultSpecError};
 
@@ -22,6 +22,10 @@ const LOG_LEVELS: [(&str, &str); 5] =
     [("error", "error"), ("warn", "warn"), ("info", "info"), ("debug", "debug"), ("trace", "trace")];
 /// Where RoCE packets go everywhere else.
 const ROCE_PORT: u16 = 4791;
+
+/// What is not answered within 67 ms is repeated six times: once less than Linux's software RoCE takes for ever.
+const VERBS_TIMEOUT: i64 = 14;
+const VERBS_RETRIES: i64 = 6;
 
 impl Settings {
     /// Fills in the defaults, so that what is printed is what holds.
@@ -45,6 +49,10 @@ impl Settings {
             device: text("auto"),
             roce_port: Some(i64::from(ROCE_PORT)),
             roce_interface: None,
+            verbs_timeout: Some(VERBS_TIMEOUT),
+            verbs_retries: Some(VERBS_RETRIES),
+            verbs_traffic_class: Some(0),
+            verbs_service_level: Some(0),
             tcp_busy_poll_us: Some(0),
             tcp_zero_copy: text("auto"),
             tcp_connections: Some(1),
@@ -74,7 +82,7 @@ impl Settings {
     /// [`ConfigError`] for the first setting that makes no sense: its name, its value and what is allowed.
     pub fn resolve(self) -> Result<Config, ConfigError> {
         let s = self.with_defaults();
-        let (device, verbs) = device(s.device.as_deref())?;
+        let (device, selector) = device(s.device.as_deref())?;
         Ok(Config {
             socket: socket(s.socket.as_deref().unwrap_or_default())?,
             users: choice("users", s.users.as_deref(), &[("all", Users::All), ("own", Users::Own)])?,
@@ -98,7 +106,7 @@ impl Settings {
             engine_cpu: engine_cpu(s.engine_cpu)?,
             network: network(&s)?,
             device,
-            verbs,
+            verbs: verbs(&s, selector)?,
             tcp_busy_poll_us: short_number(
                 "tcp_busy_poll_us",
                 s.tcp_busy_poll_us,
@@ -183,6 +191,24 @@ fn short_number(
     unit: &str,
 ) -> Result<u32, ConfigError> {
     number(setting, value, range, unit).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+/// What the verbs device is told.
+fn verbs(s: &Settings, selector: Selector) -> Result<IbverbsConfig, ConfigError> {
+    let byte = |setting, value: Option<i64>, range: RangeInclusive<i64>, unit: &str| {
+        number(setting, value, range, unit).map(|number| u8::try_from(number).unwrap_or(u8::MAX))
+    };
+    let mut verbs = IbverbsConfig::new(selector, None);
+    verbs.timeout = byte("verbs_timeout", s.verbs_timeout, 1..=31, "4.096 us times two to this power")?;
+    verbs.retries = byte("verbs_retries", s.verbs_retries, 1..=7, "times")?;
+    verbs.traffic_class = byte(
+        "verbs_traffic_class",
+        s.verbs_traffic_class,
+        0..=255,
+        "a byte; the upper six bits are the DSCP",
+    )?;
+    verbs.service_level = byte("verbs_service_level", s.verbs_service_level, 0..=15, "a level")?;
+    Ok(verbs)
 }
 
 fn connections(value: Option<i64>) -> Result<u32, ConfigError> {

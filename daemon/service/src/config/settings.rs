@@ -44,6 +44,15 @@ pub struct Settings {
     pub roce_port: Option<i64>,
     /// The interface that the `roce` devices use, which must have the node's address; absent for the one that has it.
     pub roce_interface: Option<String>,
+    /// The verbs device repeats what is not answered after 4.096 microseconds times two to this power, or up to four times that:
+    /// 14, which is 67 ms, if absent.
+    pub verbs_timeout: Option<i64>,
+    /// How often, before the connection counts as broken: 6 if absent. With both, for how long a link may be down.
+    pub verbs_retries: Option<i64>,
+    /// The traffic class of the verbs device's packets: on RoCE the type-of-service byte, which switches tell lossless traffic by.
+    pub verbs_traffic_class: Option<i64>,
+    /// InfiniBand's service level, or on RoCE the priority.
+    pub verbs_service_level: Option<i64>,
     /// Microseconds for which reading a TCP socket polls the network card itself; 0 leaves that to interrupts.
     pub tcp_busy_poll_us: Option<i64>,
     /// Whether the tcp device sends long payloads without a copy: `auto`, where the kernel says that it need not copy them after
@@ -111,7 +120,7 @@ impl Settings {
         merge!(
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
-            roce_port, roce_interface, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, pcap,
+            roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, pcap,
             peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max,
             ring_argument_words
         )

@@ -1,6 +1,5 @@
 //! The device over RDMA hardware, which only some binaries and some hosts have.
 
-#[cfg(any(test, feature = "verbs"))]
 use std::net::IpAddr;
 
 use super::One;
@@ -27,16 +26,42 @@ pub(super) fn make(network: &NetworkConfig, config: &Config) -> Result<One, Stri
 
 #[cfg(feature = "verbs")]
 fn open(network: &NetworkConfig, config: &Config) -> Result<One, String> {
-    use ringway_ibverbs::{IbverbsConfig, IbverbsDevice};
-
     let own = address(network);
-    let mut wanted = IbverbsConfig::new(config.verbs.clone(), Some(own));
+    let mut wanted = config.verbs.clone();
+    wanted.own_address = Some(own);
     wanted.max_regions = u32::from(u16::MAX);
-    let device = IbverbsDevice::open(wanted).map_err(|error| error.to_string())?;
+    let device = ringway_ibverbs::IbverbsDevice::open(wanted).map_err(|error| error.to_string())?;
     let choice = device.choice();
     let (protocol, place) = spoken(choice, own, network.roce_port)?;
-    tracing::info!("{}", device.describe());
+    if config.device == DeviceChoice::Auto {
+        verbs_is_worth_it(choice, own)?;
+    }
+    // Without that the daemon could not begin: the memory that data passes through is every device's.
+    let workspace_bytes = usize::try_from(config.workspace_bytes).unwrap_or(usize::MAX);
+    device.try_memory(workspace_bytes).map_err(|error| error.to_string())?;
+    tracing::info!("RDMA device {}", device.describe());
     Ok(One { protocol: Some(protocol), place, ..One::new(Box::new(device)) })
+}
+
+/// Whether a port that nobody asked for can be expected to reach the other nodes, and sooner than what comes after it.
+///
+/// # Errors
+/// Why not, as a sentence.
+pub fn verbs_is_worth_it(choice: &ringway_ibverbs::Choice, own: IpAddr) -> Result<(), String> {
+    let (device, number) = (&choice.port.device, choice.port.number);
+    if choice.port.is_software {
+        return Err(format!(
+            "`{device}` is RDMA in software, over which everything takes longer than over TCP; name `verbs` to use it"
+        ));
+    }
+    let address = choice.gid.address();
+    if choice.port.link_layer == ringway_ibverbs::LinkLayer::InfiniBand || address == own {
+        return Ok(());
+    }
+    Err(format!(
+        "port {number} of RDMA device `{device}` has the address {address}, and this node is {own} to others; if all nodes have \
+         such a port in the same network, name `verbs:{device}:{number}`"
+    ))
 }
 
 #[cfg(not(feature = "verbs"))]
@@ -95,6 +120,7 @@ mod tests {
             lid: 1,
             gids: vec![gid.clone()],
             numa_node: None,
+            is_software: false,
         };
         Choice { port, gid }
     }
@@ -133,5 +159,20 @@ mod tests {
         let apart = spoken(&port("::ffff:192.168.0.1"), OWN, 4792);
         assert_eq!(apart, Ok(("roce", Some("hardware".to_owned()))));
         assert_eq!(spoken(&port("::ffff:192.168.0.2"), OWN, UDP_PORT), apart);
+    }
+    #[test]
+    fn of_ports_that_nobody_asked_for_hardware_at_the_nodes_address_is_used() {
+        let roce = |raw| choice(LinkLayer::Ethernet, GidKind::RoceV2, raw);
+        assert_eq!(verbs_is_worth_it(&roce("::ffff:10.0.0.1"), OWN), Ok(()));
+        let infiniband = choice(LinkLayer::InfiniBand, GidKind::IbOrRoceV1, "fe80::1");
+        assert_eq!(verbs_is_worth_it(&infiniband, OWN), Ok(()));
+        let reason = verbs_is_worth_it(&roce("::ffff:192.168.0.1"), OWN).expect_err("elsewhere");
+        for said in ["192.168.0.1", "10.0.0.1", "verbs:mlx5_0:1"] {
+            assert!(reason.contains(said), "{reason}");
+        }
+        let mut software = roce("::ffff:10.0.0.1");
+        software.port.is_software = true;
+        let reason = verbs_is_worth_it(&software, OWN).expect_err("in software");
+        assert!(reason.contains("software"), "{reason}");
     }
 }

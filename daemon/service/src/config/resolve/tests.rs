@@ -36,6 +36,10 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("`device`", "NAME[:PORT[:GID]]", message(|s| s.device = text("verbs:"))),
         ("`device`", "NAME[:PORT[:GID]]", message(|s| s.device = text("verbs:mlx5_0:0,tcp"))),
         ("`device`", "/sys/class/infiniband", message(|s| s.device = text("tcp,verbs:../x"))),
+        ("`verbs_timeout`", "1 to 31", message(|s| s.verbs_timeout = Some(0))),
+        ("`verbs_retries`", "1 to 7", message(|s| s.verbs_retries = Some(8))),
+        ("`verbs_traffic_class`", "0 to 255", message(|s| s.verbs_traffic_class = Some(256))),
+        ("`verbs_service_level`", "0 to 15", message(|s| s.verbs_service_level = Some(-1))),
         ("`tcp_busy_poll_us`", "1000000", message(|s| s.tcp_busy_poll_us = Some(-1))),
         ("`tcp_zero_copy`", "never", message(|s| s.tcp_zero_copy = Some("yes".to_owned()))),
         ("`tcp_connections`", "1 to 8", message(|s| s.tcp_connections = Some(9))),
@@ -82,9 +86,9 @@ fn rdma_hardware_is_chosen_by_name_port_and_address() {
         let settings = Settings { device: Some(device.to_owned()), ..Settings::default() };
         let config = settings.resolve().expect(device);
         assert_eq!(config.device, DeviceChoice::Listed(kinds.to_vec()), "{device}");
-        assert_eq!(config.verbs, *selector, "{device}");
+        assert_eq!(config.verbs.selector, *selector, "{device}");
     }
-    assert_eq!(Settings::default().resolve().expect("the defaults").verbs, none);
+    assert_eq!(Settings::default().resolve().expect("the defaults").verbs.selector, none);
 }
 
 fn key_file(name: &str, mode: u32, content: &str) -> PathBuf {
