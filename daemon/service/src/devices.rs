@@ -258,7 +258,13 @@ fn roce(kind: DeviceKind, mut link: Box<dyn Link>, config: &Config) -> Result<On
         tracing::warn!("packets that come in are lost, spoiled or delayed on purpose: {spec}");
         link = Box::new(Faulty::new(link, spec));
     }
-    let roce = RoceConfig { max_regions: u32::from(u16::MAX), ..RoceConfig::new(kind.name()) };
+    let roce = RoceConfig {
+        max_regions: u32::from(u16::MAX),
+        // Toward hardware, which is as patient with this end; Ringway's own ends say more of themselves.
+        timeout: config.verbs.timeout,
+        retry_count: config.verbs.retries,
+        ..RoceConfig::new(kind.name())
+    };
     let device = RoceDevice::new(link, roce).map_err(|error| error.to_string())?;
     Ok(One::new(Box::new(device)))
 }

@@ -225,10 +225,15 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// A daemon for one node, with further lines for its configuration.
     pub(crate) fn start(settings: &str) -> Self {
+        Self::start_under(&[], settings)
+    }
+
+    /// The same, by a command that such words begin.
+    pub(crate) fn start_under(under: &[&str], settings: &str) -> Self {
         let folder = Folder::new();
         let socket = folder.join("d.sock");
         let config = folder.write("c.toml", &configuration(&socket, settings));
-        let process = spawn_daemon(&folder, &config);
+        let process = spawn_daemon_under(under, &folder, &config);
         let mut daemon = Self { process, socket, folder };
         daemon.await_serving();
         daemon
@@ -276,8 +281,15 @@ pub(crate) fn configuration(socket: &Path, settings: &str) -> String {
 }
 
 pub(crate) fn spawn_daemon(folder: &Folder, config: &Path) -> Process {
+    spawn_daemon_under(&[], folder, config)
+}
+
+fn spawn_daemon_under(under: &[&str], folder: &Folder, config: &Path) -> Process {
     let log = fs::OpenOptions::new().create(true).append(true).open(folder.join("log")).expect("a log");
-    let mut command = Command::new(RINGWAYD);
+    let words = [under, &[RINGWAYD]].concat();
+    let (program, arguments) = words.split_first().expect("a program");
+    let mut command = Command::new(program);
+    command.args(arguments);
     isolate(&mut command);
     command.arg("--config").arg(config).stdin(Stdio::null());
     command.stdout(log.try_clone().expect("a descriptor")).stderr(log);

@@ -28,3 +28,5 @@ mod requests;
 mod roce;
 mod running;
 mod shm;
+#[cfg(feature = "verbs")]
+mod verbs;

@@ -1,0 +1,194 @@
+//! Work between nodes over an RDMA port of this host. In a guest that is rxe's on the interface `near0` with 10.77.0.1, which
+//! is joined to `far0` with 10.77.0.2 in the network namespace `far`; see devices/ibverbs/guest. Elsewhere each test says so and
+//! checks nothing, unless `RINGWAY_TEST_RDMA` is set.
+
+use std::{fs, process::Command, thread, time::Duration};
+
+use crate::harness::{
+    Daemon, Folder, KEY, Program, Rank, assert_mentions, configuration, eventually, form, free_address, node,
+    spawn_daemon, tell_all, two_nodes,
+};
+
+const NEAR: &str = "10.77.0.1";
+const FAR: &str = "10.77.0.2";
+const RXE: &str = "/sys/class/infiniband/rxe0/ports/1/hw_counters";
+
+/// Collectives of four ranks, and what the elements of the first rank's result are.
+const CALLS: [(&str, &str); 5] = [
+    ("call allreduce f32 sum 1 0", "10.0"),
+    ("call allreduce f32 sum 3000 0", "10.0"),
+    ("call allreduce f64 max 400000 0", "4.0"),
+    ("call broadcast i32 sum 100000 0", "1"),
+    ("call allreduce i32 sum 70001 0", "10"),
+];
+
+fn is_possible() -> bool {
+    let is_there = fs::read_dir("/sys/class/infiniband").is_ok_and(|mut list| list.next().is_some());
+    let is_there = is_there || std::env::var_os("RINGWAY_TEST_RDMA").is_some();
+    if !is_there {
+        eprintln!("nothing is tested: this host has no RDMA port");
+    }
+    is_there
+}
+
+fn ip(words: &str) {
+    Program::start(Command::new("ip").args(words.split(' '))).end().success();
+}
+
+fn rxe(counter: &str) -> u64 {
+    let text = fs::read_to_string(format!("{RXE}/{counter}")).expect("a counter of rxe");
+    text.trim().parse().expect("a number")
+}
+
+/// What the daemon's device has counted.
+fn counted(daemon: &Daemon, counter: &str) -> u64 {
+    let status = daemon.status();
+    status["devices"][0]["counters"][counter].as_u64().unwrap_or_else(|| panic!("no {counter}: {status}"))
+}
+
+#[track_caller]
+fn assert_uses(daemon: &Daemon, device: &str) {
+    assert_eq!(daemon.status()["communicators"][0]["device"], device, "{}", daemon.log());
+}
+
+#[track_caller]
+fn assert_exact(ranks: &mut [Rank]) {
+    for (call, expected) in CALLS {
+        tell_all(ranks, call);
+        for rank in ranks.iter_mut() {
+            assert_eq!(rank.answer().as_deref(), Ok(expected), "{call}");
+        }
+    }
+}
+
+/// The node that has the RDMA port, at its address, and one that speaks RoCE in user space.
+fn one_of_each(settings: &str) -> [Daemon; 2] {
+    let folder = Folder::new();
+    let key = folder.write("key", KEY).display().to_string();
+    let settings = |address: &str, device: &str| {
+        format!("listen = \"{address}:7411\"\ncluster_key_file = {key:?}\ndevice = {device:?}\n{settings}")
+    };
+    let near = Daemon::start(&settings(NEAR, "verbs"));
+    let far = Daemon::start_under(&["ip", "netns", "exec", "far"], &settings(FAR, "roce-udp"));
+    [near, far]
+}
+
+#[test]
+fn nodes_with_hardware_compute_exactly_and_it_has_seen_the_same() {
+    if !is_possible() {
+        return;
+    }
+    let nodes = two_nodes("device = \"verbs\"");
+    let mut ranks = form(&nodes, 2, "");
+    nodes.iter().for_each(|node| assert_uses(node, "verbs"));
+    let seen = || (rxe("rdma_recvs"), nodes.each_ref().map(|node| counted(node, "messages_received")));
+    // Until what connecting brings has come.
+    thread::sleep(Duration::from_millis(200));
+    let (before, own) = seen();
+    for _ in 0..5 {
+        assert_exact(&mut ranks);
+    }
+    let mut last = 0;
+    eventually("the same count of messages", || {
+        let (now, counts) = seen();
+        last = counts.iter().zip(own).map(|(now, before)| now - before).sum::<u64>();
+        now - before == last
+    });
+    assert!(last > 50, "{last} messages");
+    assert!(nodes[0].log().contains("rxe0 port 1 (RoCE v2, "), "{}", nodes[0].log());
+}
+
+#[test]
+fn a_node_with_hardware_and_one_with_roce_in_user_space_compute_together() {
+    if !is_possible() {
+        return;
+    }
+    let nodes = one_of_each("");
+    let mut ranks = form(&nodes, 2, "");
+    assert_uses(&nodes[0], "verbs");
+    assert_uses(&nodes[1], "roce-udp");
+    for _ in 0..3 {
+        assert_exact(&mut ranks);
+    }
+}
+
+/// Takes the link between the nodes away for two seconds in the middle of allreduces. Whether the communicator went on.
+fn goes_on(link: &str, settings: &str) -> bool {
+    let nodes = one_of_each(&format!("peer_timeout_ms = 20000\n{settings}"));
+    let mut ranks = form(&nodes, 2, "");
+    tell_all(&mut ranks, "loop 100000");
+    assert!(ranks.iter_mut().all(|rank| rank.answer().as_deref() == Ok("looping")));
+    thread::sleep(Duration::from_millis(300));
+    ip(&format!("{link} down"));
+    thread::sleep(Duration::from_secs(2));
+    let before = counted(&nodes[0], "messages_received");
+    ip(&format!("{link} up"));
+    let first = ranks.remove(0);
+    let mut broke = false;
+    eventually("an end, or further messages", || {
+        broke |= first.has_answered_within(Duration::ZERO);
+        broke || counted(&nodes[0], "messages_received") > before + 100
+    });
+    if broke {
+        for rank in &mut ranks {
+            assert_mentions(
+                &rank.answer().expect_err("a link that broke"),
+                &["node", "its connection broke"],
+            );
+        }
+    }
+    assert!(counted(&nodes[0], "port_downs") >= 1 && counted(&nodes[0], "port_ups") >= 1);
+    drop(ranks);
+    assert_exact(&mut form(&nodes, 2, ""));
+    !broke
+}
+
+/// A connection whose retries outlast it goes on; one whose retries do not ends with an error at all ranks, and the nodes find each
+/// other again.
+#[test]
+fn a_link_that_comes_back_is_used_again() {
+    if !is_possible() {
+        return;
+    }
+    // The carrier, as by a cable that is pulled out.
+    assert!(goes_on("-n far link set far0", "verbs_timeout = 18"), "the retries take seven seconds");
+    assert!(!goes_on("-n far link set far0", "verbs_timeout = 13"), "the retries take a quarter of a second");
+    // The interface, with which the way to the peer is gone: rxe does not retry then.
+    assert!(!goes_on("link set near0", "verbs_timeout = 18"));
+}
+
+#[test]
+fn a_killed_daemon_is_an_error_that_names_its_node() {
+    if !is_possible() {
+        return;
+    }
+    let mut nodes = two_nodes("device = \"verbs\"");
+    let mut ranks = form(&nodes, 2, "");
+    tell_all(&mut ranks, "loop 100000");
+    assert!(ranks.iter_mut().all(|rank| rank.answer().as_deref() == Ok("looping")));
+    nodes[1].kill();
+    for rank in ranks.iter_mut().take(2) {
+        assert_mentions(&rank.answer().expect_err("node 1 is gone"), &["node 1", "rank 2", "lost"]);
+    }
+    // What is left goes on.
+    let mut more = form(&nodes[..1], 2, "");
+    tell_all(&mut more, "call allreduce f32 sum 1000 0");
+    assert!(more.iter_mut().all(|rank| rank.answer().as_deref() == Ok("3.0")));
+}
+
+#[test]
+fn a_device_that_is_not_there_is_named_with_those_that_are() {
+    if !is_possible() {
+        return;
+    }
+    let folder = Folder::new();
+    let key = folder.write("key", KEY).display().to_string();
+    let address = free_address();
+    let settings = format!("listen = \"{address}\"\ncluster_key_file = {key:?}\ndevice = \"verbs:nothing0\"");
+    let config = folder.write("c.toml", &configuration(&folder.join("d.sock"), &settings));
+    assert!(!spawn_daemon(&folder, &config).end().success());
+    let log = fs::read_to_string(folder.join("log")).expect("a log");
+    assert_mentions(&log, &["`nothing0`", "there are: rxe0"]);
+    let named = node(KEY, "device = \"verbs:rxe0:1,tcp\"").0;
+    assert_eq!(named.status()["device"], "verbs");
+}
