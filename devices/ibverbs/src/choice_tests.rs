@@ -22,6 +22,7 @@ fn ethernet(device: &str, address: &str) -> Port {
             gid(3, GidKind::RoceV2, &format!("::ffff:{address}")),
         ],
         numa_node: None,
+        in_software: false,
     }
 }
 

@@ -83,6 +83,8 @@ pub struct Port {
     pub gids: Vec<Gid>,
     /// The NUMA node that the device is attached to, if the system says.
     pub numa_node: Option<u32>,
+    /// The kernel is the device, behind an ordinary network interface (`rdma_rxe`, siw): it copies what is sent and received.
+    pub in_software: bool,
 }
 
 impl Port {
@@ -164,6 +166,7 @@ fn port(device: &Path, folder: &Path) -> Option<Port> {
         lid: lid.unwrap_or(0),
         gids: gids(folder),
         numa_node: text(device.join("device/numa_node")).and_then(|node| node.parse().ok()),
+        in_software: !device.join("device").exists() || device.join("parent").exists(),
     })
 }
 

@@ -50,6 +50,7 @@ fn a_port_is_read_as_the_kernel_words_it() {
     assert_eq!((link_local.index, link_local.kind), (0, GidKind::RoceV2));
     assert_eq!(mapped.address().to_string(), "10.77.0.2");
     assert_eq!(mapped.interface.as_deref(), Some("near0"));
+    assert!(port.in_software, "there is no hardware behind it");
 }
 
 #[test]
@@ -70,7 +71,7 @@ fn infiniband_has_a_lid_and_no_interface() {
     let [port] = ports.as_slice() else { panic!("{ports:?}") };
     assert_eq!((port.number, port.lid, port.link_layer), (2, 31, LinkLayer::InfiniBand));
     assert!(!port.is_active());
-    assert_eq!(port.numa_node, Some(1));
+    assert_eq!((port.numa_node, port.in_software), (Some(1), false));
     assert_eq!(
         port.gids.first().map(|gid| (gid.kind, gid.interface.is_some())),
         Some((GidKind::IbOrRoceV1, false))

@@ -95,6 +95,7 @@ mod tests {
             lid: 1,
             gids: vec![gid.clone()],
             numa_node: None,
+            in_software: false,
         };
         Choice { port, gid }
     }
