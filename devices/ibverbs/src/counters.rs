@@ -6,6 +6,8 @@ pub(crate) struct Counters {
     /// Requests handed to the device, and the doorbells rung for them.
     pub(crate) requests_sent: u64,
     pub(crate) doorbells: u64,
+    /// Calls into the kernel after connecting: a device in software takes one for each doorbell, and to be armed.
+    pub(crate) system_calls: u64,
     /// Messages that came.
     pub(crate) messages_received: u64,
     /// Bytes of requests that succeeded, and of messages that came.
@@ -28,6 +30,7 @@ impl Counters {
         for (name, value) in [
             ("requests_sent", self.requests_sent),
             ("doorbells", self.doorbells),
+            ("system_calls", self.system_calls),
             ("messages_received", self.messages_received),
             ("bytes_sent", self.bytes_sent),
             ("bytes_received", self.bytes_received),

@@ -270,9 +270,9 @@ impl IbverbsDevice {
 
     /// Takes what the device says on its own.
     fn take_events(&mut self) {
-        while !self.lost
-            && let Some(event) = self.context.next_event()
-        {
+        while !self.lost {
+            self.shared.counters.system_calls += 1;
+            let Some(event) = self.context.next_event() else { return };
             let Self { table, shared, .. } = &mut *self;
             match event {
                 Event::QueuePair(number) => {
@@ -474,7 +474,7 @@ impl Device for IbverbsDevice {
     fn poll(&mut self, now: Time, completions: &mut [Completion]) -> usize {
         self.shared.now = self.shared.now.max(now);
         if core::mem::take(&mut self.armed) {
-            self.queue.disarm();
+            self.shared.counters.system_calls += u64::from(self.queue.disarm());
             self.take_events();
         }
         if self.shared.connector.is_busy() {
@@ -504,6 +504,7 @@ impl Device for IbverbsDevice {
     fn arm(&mut self) -> bool {
         self.hand_over(true);
         self.armed = true;
+        self.shared.counters.system_calls += u64::from(self.shared.choice.port.is_software);
         if self.queue.arm().is_err() {
             self.lose();
         }

@@ -258,6 +258,7 @@ impl Pair {
         self.sends.handed(count);
         shared.counters.requests_sent += count as u64;
         shared.counters.doorbells += 1;
+        shared.counters.system_calls += u64::from(shared.choice.port.is_software);
         posted.map(|_| ()).map_err(|unposted| ("a request", unposted))
     }
 

@@ -83,7 +83,7 @@ pub struct Port {
     pub gids: Vec<Gid>,
     /// The NUMA node that the device is attached to, if the system says.
     pub numa_node: Option<u32>,
-    /// It is a program in the kernel (rxe, siw) over an interface that knows nothing of it.
+    /// The kernel is the device, behind an ordinary network interface (`rdma_rxe`): it copies what is sent and received.
     pub is_software: bool,
 }
 

@@ -52,6 +52,7 @@ fn a_port_is_read_as_the_kernel_words_it() {
     assert_eq!((link_local.index, link_local.kind), (0, GidKind::RoceV2));
     assert_eq!(mapped.address().to_string(), "10.77.0.2");
     assert_eq!(mapped.interface.as_deref(), Some("near0"));
+    assert!(port.is_software, "there is no hardware behind it");
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod rings;
 mod statistics;
 mod steps;
 mod summary;
+mod verbs;
 
 use std::{
     collections::BTreeMap,
@@ -225,7 +226,7 @@ fn measure(
         settings: Settings { quick: args.quick, rounds, seconds },
         hand_over_ns,
         lines_of_shm,
-        paths: wanted(args).map(|path| path.describe(missing.remove(path.name))).collect(),
+        paths: wanted(args).map(|path| path.describe(missing.remove(path.name), between)).collect(),
         steps: steps::steps(&points, &parts, [hand_over_ns, lines_of_shm], validation_us),
         points,
         references,

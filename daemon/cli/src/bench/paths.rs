@@ -12,6 +12,7 @@ use super::{
     machine,
     pair::{End, Ends},
     result::{Path, Polling},
+    verbs,
 };
 use crate::local::{
     cluster::{
@@ -34,8 +35,8 @@ pub(super) struct Definition {
     is_between_clients: bool,
     /// Where packets go if it has any. Two machines may have one address each, and every path needs a port of it.
     roce_port: u16,
-    /// Why nobody has it, on any machine.
-    absent: Option<&'static str>,
+    /// It is not between addresses of the two ends: on one machine they have something in common.
+    is_shared: bool,
 }
 
 const NONE: Definition = Definition {
@@ -46,7 +47,7 @@ const NONE: Definition = Definition {
     is_between_devices: true,
     is_between_clients: true,
     roce_port: 4791,
-    absent: None,
+    is_shared: false,
 };
 
 /// All, those that avoid the kernel first.
@@ -57,7 +58,13 @@ pub(super) static PATHS: [Definition; 8] = [
         is_between_devices: false,
         ..NONE
     },
-    Definition { name: "shm", description: "two daemons of one host over memory they share", ..NONE },
+    Definition {
+        name: "shm",
+        description: "two daemons of one host over memory they share",
+        // Daemons of one host find each other within one network namespace.
+        is_shared: true,
+        ..NONE
+    },
     Definition {
         name: "roce-xdp",
         description: "RoCEv2 in user space over AF_XDP: the kernel's driver, without its network stack",
@@ -66,9 +73,10 @@ pub(super) static PATHS: [Definition; 8] = [
         ..NONE
     },
     Definition {
-        name: "verbs",
+        name: verbs::NAME,
         description: "an RDMA network card, which moves the bytes by itself",
-        absent: Some("this build has no verbs device"),
+        // Both ends are at one port of the machine, wherever its network interface is.
+        is_shared: true,
         ..NONE
     },
     Definition {
@@ -104,14 +112,14 @@ pub(super) static PATHS: [Definition; 8] = [
 ];
 
 impl Definition {
-    /// Whether there is such a path at all, or why not.
-    fn exists(&self) -> Result<(), String> {
-        self.absent.map_or(Ok(()), |why| Err(why.to_owned()))
+    /// Whether there is such a path here at all, for an end at this address, or why not.
+    fn exists(&self, own: Option<IpAddr>) -> Result<(), String> {
+        if self.name == verbs::NAME { verbs::choice(own).map(drop) } else { Ok(()) }
     }
 
     /// The end at this address that has a device or a socket of its own.
     pub(super) fn kind(&self, address: IpAddr) -> Result<Kind, String> {
-        self.exists()?;
+        self.exists(Some(address))?;
         match self.name {
             _ if !self.is_between_devices => Err(format!("{} has no device of its own", self.name)),
             "sockets" => Ok(Kind::Sockets { address }),
@@ -126,6 +134,7 @@ impl Definition {
             "shm" if !far.is_here() => {
                 Err("the two ends are on different hosts, or in different network namespaces".to_owned())
             }
+            verbs::NAME => verbs::reaches(&verbs::choice(Some(far.local))?, far.local),
             _ => Ok(()),
         }
     }
@@ -144,14 +153,20 @@ impl Definition {
     }
 
     /// For the report.
-    pub(super) fn describe(&self, missing: Option<String>) -> Path {
-        Path {
+    pub(super) fn describe(&self, missing: Option<String>, between: &Between) -> Path {
+        let mut path = Path {
             name: self.name.to_owned(),
             description: self.description.to_owned(),
             through_kernel: self.through_kernel,
             kernel_copies: self.kernel_copies,
             missing,
+        };
+        if self.name == verbs::NAME
+            && let Ok(choice) = verbs::choice(between.far().map(|far| far.local))
+        {
+            verbs::describe(&mut path, &choice.port, between.far().is_some());
         }
+        path
     }
 }
 
@@ -262,11 +277,10 @@ pub(super) fn between_devices(
     between: &Between,
     interrupt: &Interrupt,
 ) -> Result<OpenPath, String> {
-    path.exists()?;
     let (ends, place) = match between {
         Between::Here(network) => {
-            // Daemons of one host find each other within one network namespace.
-            let place = if path.name == "shm" { Place::loopback()? } else { Place::of(*network)? };
+            path.exists(None)?;
+            let place = if path.is_shared { Place::loopback()? } else { Place::of(*network)? };
             let end = |at: usize, address| here(at, path.kind(address)?, place.namespaces.get(at));
             let [first, second] = place.addresses;
             (vec![end(0, first)?, end(1, second)?], Some(place))
@@ -315,12 +329,12 @@ pub(super) fn between_clients(
     between: &Between,
     interrupt: &Interrupt,
 ) -> Result<OpenPath, String> {
-    path.exists()?;
     let network = match between {
         Between::Machines(far) => return between_machines(path, far, interrupt),
-        Between::Here(_) if path.name == "shm" => Network::Loopback,
+        Between::Here(_) if path.is_shared => Network::Loopback,
         Between::Here(network) => *network,
     };
+    path.exists(None)?;
     let is_cell = path.name == "cell";
     let options = ClusterOptions {
         nodes: if is_cell { 1 } else { 2 },
@@ -349,7 +363,7 @@ fn between_machines(path: &'static Definition, far: &Far, interrupt: &Interrupt)
 
 /// One of two daemons, at this address.
 pub(super) fn daemon(path: &Definition, address: IpAddr, key: &str) -> Result<Cluster, String> {
-    path.exists()?;
+    path.exists(Some(address))?;
     if !path.is_between_clients {
         return Err(format!("no daemon has {}", path.name));
     }

@@ -99,7 +99,7 @@ pub(super) fn steps(
             "of each round the same where each entry is parsed as a daemon does, less that: the median of these differences",
         ));
     }
-    for path in ["roce-xdp", "roce-udp", "tcp", "tcp-epoll"] {
+    for path in ["roce-xdp", "verbs", "roce-udp", "tcp", "tcp-epoll"] {
         let Some(spinning) = half(points, Test::Latency, path, Polling::Spin) else { continue };
         steps.push(step(path, "spinning", Some(spinning), UNPARTED));
         let wake = half(points, Test::Latency, path, Polling::Block).map(|blocking| blocking - spinning);

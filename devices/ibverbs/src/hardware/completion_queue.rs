@@ -107,8 +107,8 @@ impl CompletionQueue {
         checked(unsafe { ibv_req_notify_cq(self.raw.as_ptr(), 0) })
     }
 
-    /// Takes what [`CompletionQueue::arm`] was told, so that the descriptor is not readable any more.
-    pub(crate) fn disarm(&mut self) {
+    /// Takes what [`CompletionQueue::arm`] was told, so that the descriptor is not readable any more; by how many system calls.
+    pub(crate) fn disarm(&mut self) -> u32 {
         let library = self.context.library;
         let mut told = 0;
         loop {
@@ -125,6 +125,7 @@ impl CompletionQueue {
             // SAFETY: so many events of this queue, the only one of its channel, were taken.
             unsafe { (library.ack_cq_events)(self.raw.as_ptr(), told) };
         }
+        told + 1
     }
 
     /// Hands over what has come, oldest first, at most `most` and a batch; how many these were.

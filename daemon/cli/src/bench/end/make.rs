@@ -26,6 +26,12 @@ pub(super) fn device(name: &str, address: IpAddr, port: u16) -> Result<AnyDevice
         "roce-xdp" => {
             roce("roce-xdp", XdpLink::new(XdpConfig { port, ..XdpConfig::new(address) }).map(Box::new))
         }
+        #[cfg(feature = "verbs")]
+        "verbs" => {
+            let config =
+                ringway_ibverbs::IbverbsConfig::new(ringway_ibverbs::Selector::default(), Some(address));
+            Ok(Box::new(ringway_ibverbs::IbverbsDevice::open(config).map_err(|e| e.to_string())?))
+        }
         "tcp" => tcp(TcpDriver::IoUring, address),
         "tcp-epoll" => tcp(TcpDriver::Epoll, address),
         _ => Err(format!("there is no device `{name}`")),

@@ -19,6 +19,7 @@ use super::{
     end::{Address, Answer, Command, Job, MESSAGE_BYTES_MAX},
     ladder::OPERATIONS_MAX,
     result::Machine,
+    verbs,
 };
 
 pub(super) use client::{Far, FarEnd};
@@ -137,13 +138,16 @@ fn checked(command: Command, path: &str, client: IpAddr) -> Result<Command, Stri
     }
 }
 
-/// Whether what goes to this address goes to the client. RoCE's packets go wherever it says; other far ends are connected to,
-/// and clients of daemons have none.
+/// Whether what goes to this address goes to the client. RoCE's packets go wherever it says, RDMA hardware's as well, but for
+/// InfiniBand's, which stay within its subnet; other far ends are connected to, and clients of daemons have none.
 fn leads_to(address: &Address, path: &str, client: IpAddr) -> bool {
     let endpoint = Endpoint::new(&address.endpoint);
     match endpoint {
         Some(endpoint) if path.starts_with("roce") && !endpoint.as_bytes().is_empty() => {
             RoceEndpoint::decode(&endpoint).is_some_and(|roce| roce.address == client)
+        }
+        Some(endpoint) if path == verbs::NAME => {
+            RoceEndpoint::decode(&endpoint).is_none_or(|roce| roce.address == client)
         }
         Some(_) => true,
         None => false,
@@ -203,6 +207,8 @@ mod tests {
         assert!(connect(roce("10.0.0.1").as_bytes(), "roce-udp").is_ok());
         assert!(connect(roce("10.0.0.9").as_bytes(), "roce-udp").is_err());
         assert!(connect(b"10.0.0.1:99", "roce-xdp").is_err());
+        assert!(connect(roce("10.0.0.1").as_bytes(), "verbs").is_ok());
+        assert!(connect(roce("10.0.0.9").as_bytes(), "verbs").is_err());
     }
 
     #[test]
