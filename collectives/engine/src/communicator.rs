@@ -246,7 +246,7 @@ impl Communicator {
     }
 
     fn work<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) -> Result<Visit, Failure> {
-        self.check_links(turn.now, turn.shared)?;
+        self.check_links(turn)?;
         self.tell_left(turn);
         self.ping(turn);
         if !self.peers.links.is_empty() {

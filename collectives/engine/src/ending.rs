@@ -135,17 +135,22 @@ impl Communicator {
     }
 
     /// Fails when a link broke whose peer had not left.
-    pub(crate) fn check_links(&self, turn_now: Time, shared: &mut Shared) -> Result<(), Failure> {
+    pub(crate) fn check_links<D: Device + ?Sized>(&self, turn: &mut Turn<'_, D>) -> Result<(), Failure> {
         for link in self.peers.links.iter().filter(|link| !link.ended) {
             let Some(since) = link.broken else { continue };
             // The peer's own reason may still be among what has not been polled.
-            if link.is_drained() || elapsed_ms(since, turn_now) >= BROKEN_MS {
-                return Err(lost(link, REASONS[1]));
+            if link.is_drained() || elapsed_ms(since, turn.now) >= BROKEN_MS {
+                return Err(lost(link, why_broken(link, turn.device)));
             }
-            shared.soon = true;
+            turn.shared.soon = true;
         }
         Ok(())
     }
+}
+
+/// Why a connection broke, in the words of the device if it has some.
+pub(crate) fn why_broken<D: Device + ?Sized>(link: &Link, device: &D) -> &'static str {
+    device.failure(link.queue_pair).unwrap_or(REASONS[1])
 }
 
 /// The failure of a node.

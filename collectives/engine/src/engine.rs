@@ -265,7 +265,8 @@ impl Engine {
                 let state = |link: &Link| device.state(link.queue_pair).unwrap_or(Error);
                 let links = &communicator.peers.links;
                 if let Some(broken) = links.iter().find(|link| state(link) == Error) {
-                    return Readiness::Failed(crate::ending::lost(broken, crate::message::REASONS[1]));
+                    let why = crate::ending::why_broken(broken, device);
+                    return Readiness::Failed(crate::ending::lost(broken, why));
                 }
                 if links.iter().all(|link| state(link) == Ready) {
                     Readiness::Ready

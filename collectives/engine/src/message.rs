@@ -362,13 +362,16 @@ impl Reader<'_> {
     }
 }
 
-/// Reasons a node is lost, by their code on the wire.
+/// Reasons a node is lost, by their code on the wire; what a device says in words of its own is [`BROKE`] to others.
 pub(crate) const REASONS: [&str; 4] = [
     "another node lost it",
     "its connection broke",
     "it gave no sign of life",
     "it sent something that is no message of this protocol",
 ];
+
+/// The place of "its connection broke".
+const BROKE: usize = 1;
 
 /// A failure as the peers are told it.
 pub(crate) fn emit_failure(failure: &Failure) -> [u8; FAILURE] {
@@ -400,7 +403,7 @@ pub(crate) fn emit_failure(failure: &Failure) -> [u8; FAILURE] {
             head(4, how, *rank, 0, 0, 0);
         }
         Failure::Node { node, rank, reason } => {
-            let code = REASONS.iter().position(|known| known == reason).unwrap_or(0);
+            let code = REASONS.iter().position(|known| known == reason).unwrap_or(BROKE);
             head(5, u8::try_from(code).unwrap_or(0), *rank, *node, 0, 0);
         }
         Failure::TimedOut { call, rank, waited_ms, .. } => {

@@ -427,6 +427,10 @@ impl Device for IbverbsDevice {
         Some(self.table.get(queue_pair)?.state())
     }
 
+    fn failure(&self, queue_pair: QueuePairNumber) -> Option<&'static str> {
+        Some(self.last_error(queue_pair)?.of_peer())
+    }
+
     fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {
         if let Some(pair) = self.table.get_mut(queue_pair) {
             pair.fail(IbverbsFailure::Local, &mut self.shared);

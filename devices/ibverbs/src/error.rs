@@ -108,3 +108,27 @@ pub enum IbverbsFailure {
     #[error("this side ended the connection")]
     Local,
 }
+
+impl IbverbsFailure {
+    /// What it means for the peer, without numbers.
+    #[cfg(feature = "verbs")]
+    pub(crate) const fn of_peer(self) -> &'static str {
+        match self {
+            Self::NoAnswer => {
+                "its connection broke: it did not answer in time, so it has ended, or no packets of its RDMA port come here"
+            }
+            Self::RetriesExceeded => {
+                "its connection broke: it did not answer for as long as requests are repeated (see verbs_timeout and \
+                 verbs_retries), or there is no way to it"
+            }
+            Self::RefusedRequest => "its connection broke: it refused a request",
+            Self::RefusedPeer => "its connection broke: a request of it was refused, or its queue pair ended",
+            Self::Fatal => "its connection broke: the RDMA device reports that the queue pair has failed",
+            Self::DeviceLost => {
+                "its connection broke: the RDMA device of this node is broken, or was removed"
+            }
+            Self::System { .. } => "its connection broke: the system refused to make or use it",
+            Self::Local => "its connection was ended by this side",
+        }
+    }
+}

@@ -185,6 +185,12 @@ pub trait Device: core::fmt::Debug {
     /// Where the queue pair is in its life; `None` when there is no such queue pair.
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState>;
 
+    /// Why a queue pair is in [`QueuePairState::Error`], where the device knows more than that the connection broke: what is said of
+    /// the peer after "it is lost:".
+    fn failure(&self, _queue_pair: QueuePairNumber) -> Option<&'static str> {
+        None
+    }
+
     /// Has requests wait from now on, those posted earlier included, but for those that have begun ("send queue drain").
     /// [`Device::state`] says when these have ended.
     ///

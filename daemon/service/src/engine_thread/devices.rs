@@ -195,6 +195,11 @@ impl Device for NodeDevices {
         entry.device.state(number)
     }
 
+    fn failure(&self, queue_pair: QueuePairNumber) -> Option<&'static str> {
+        let (entry, number) = self.of(queue_pair)?;
+        entry.device.failure(number)
+    }
+
     /// Offered where all devices do, as [`Device::capabilities`] says.
     fn drain(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
         let (entry, number) = self.draining(queue_pair)?;
