@@ -33,9 +33,10 @@ pub(crate) type Refusal = (&'static str, Errno);
 pub(crate) struct Connector {
     /// Present until the end.
     jobs: Option<Sender<Job>>,
-    done: Receiver<(QueuePairNumber, Result<(), Refusal>)>,
+    /// The same.
+    done: Option<Receiver<(QueuePairNumber, Result<(), Refusal>)>>,
     thread: Option<JoinHandle<()>>,
-    /// Readable when something is done.
+    /// Readable when something is done: it is rung before each is told, and read once for each.
     bell: Arc<OwnedFd>,
     /// Jobs that are not over.
     pending: usize,
@@ -43,33 +44,32 @@ pub(crate) struct Connector {
 
 impl Connector {
     pub(crate) fn new() -> Result<Self, Errno> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let bell =
+            Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?);
         let (jobs, taken) = channel::<Job>();
         let (tell, done) = channel();
         let rung = Arc::clone(&bell);
         let work = move || {
             for Job { number, hardware, receive, send } in taken {
                 let result = to_ready(&hardware, &receive, &send);
-                // Whoever has nobody to tell has nothing to do any more.
                 drop(hardware);
+                let _ = rustix::io::write(&*rung, &1_u64.to_ne_bytes());
+                // Whoever has nobody to tell has nothing to do any more.
                 if tell.send((number, result)).is_err() {
                     return;
                 }
-                let _ = rustix::io::write(&*rung, &1_u64.to_ne_bytes());
             }
         };
         let thread = thread::Builder::new().name("ringway-connect".to_owned()).spawn(work);
         let thread = thread.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
-        Ok(Self { jobs: Some(jobs), done, thread: Some(thread), bell, pending: 0 })
+        Ok(Self { jobs: Some(jobs), done: Some(done), thread: Some(thread), bell, pending: 0 })
     }
 
-    /// Begins with a queue pair; [`Connector::next`] says how it ended.
-    pub(crate) fn begin(&mut self, job: Job) {
-        if let Some(jobs) = &self.jobs
-            && jobs.send(job).is_ok()
-        {
-            self.pending += 1;
-        }
+    /// Begins with a queue pair; [`Connector::next`] says how it ended. `false`: there is nobody to do it.
+    pub(crate) fn begin(&mut self, job: Job) -> bool {
+        let begun = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        self.pending += usize::from(begun);
+        begun
     }
 
     /// Whether there is something to wait for.
@@ -79,11 +79,9 @@ impl Connector {
 
     /// A queue pair that has come to RTS, or not.
     pub(crate) fn next(&mut self) -> Option<(QueuePairNumber, Result<(), Refusal>)> {
-        let next = self.done.try_recv().ok()?;
+        let next = self.done.as_ref()?.try_recv().ok()?;
         self.pending -= 1;
-        if self.pending == 0 {
-            let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
-        }
+        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
         Some(next)
     }
 
@@ -100,12 +98,18 @@ fn to_ready(hardware: &QueuePair, receive: &ReceiveAttributes, send: &SendAttrib
     hardware.ready_to_send(send).map_err(|errno| ("a queue pair's way to RTS", errno))
 }
 
-impl Drop for Connector {
-    fn drop(&mut self) {
-        self.jobs = None;
-        // It may be at a queue pair, which must end before what that was made of.
+impl Connector {
+    /// Waits for what is being done, and leaves what has not begun: then nobody but their owners has queue pairs.
+    pub(crate) fn end(&mut self) {
+        (self.jobs, self.done) = (None, None);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        self.end();
     }
 }

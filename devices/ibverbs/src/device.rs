@@ -332,6 +332,13 @@ impl IbverbsDevice {
     }
 }
 
+impl Drop for IbverbsDevice {
+    fn drop(&mut self) {
+        // It may be at a queue pair, which must end before the completion queue.
+        self.shared.connector.end();
+    }
+}
+
 /// A random first PSN.
 fn random_psn() -> Result<Psn, QueuePairError> {
     let mut bytes = [0; 4];

@@ -15,7 +15,7 @@ pub(crate) use self::queue::Queue;
 use crate::{
     IbverbsFailure,
     endpoint::End,
-    hardware::{Done, Outgoing, QueuePair, Receive, Unposted, Verb},
+    hardware::{Done, Outgoing, POST_BATCH, QueuePair, Receive, Unposted, Verb},
     shared::Shared,
 };
 
@@ -257,8 +257,9 @@ impl Pair {
         let count = posted.unwrap_or_else(|unposted| unposted.taken);
         self.sends.handed(count);
         shared.counters.requests_sent += count as u64;
-        shared.counters.doorbells += 1;
-        shared.counters.system_calls += u64::from(shared.choice.port.is_software);
+        let rung = count.div_ceil(POST_BATCH) as u64;
+        shared.counters.doorbells += rung;
+        shared.counters.system_calls += if shared.choice.port.is_software { rung } else { 0 };
         posted.map(|_| ()).map_err(|unposted| ("a request", unposted))
     }
 

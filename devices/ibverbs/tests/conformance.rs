@@ -14,6 +14,7 @@ use ringway_sim::conformance::{Fixture, Harness, Side, request};
 use ringway_verbs::{
     Access, Completion, Device as _, Endpoint, Operation, QueuePairConfig, QueuePairState, Role, Status, Time,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// No test takes longer, also where the processor is emulated.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -139,4 +140,31 @@ fn what_was_flushed_before_the_peer_was_there_is_sent_by_polling() {
         assert!(fixture.harness.pause(true), "nothing is sent");
     }
     assert_eq!(fixture.state(Side::Left, left), QueuePairState::Ready);
+}
+
+/// A caller that sleeps is not woken by what is over: neither by connecting nor by anything before.
+#[test]
+fn nothing_wakes_who_has_taken_everything() {
+    if !OnePort::is_possible() {
+        return;
+    }
+    let (mut fixture, _) = Fixture::<OnePort>::connected();
+    fixture.connect(4);
+    // Signs of life come now and then.
+    let quiet = (0..100).any(|_| {
+        assert!(fixture.turn());
+        let device = fixture.device(Side::Left);
+        let number = device.event_descriptor().expect("a descriptor");
+        let armed = device.arm();
+        armed && !is_readable(number)
+    });
+    assert!(quiet, "it is always readable");
+}
+
+/// Whether a descriptor of this process has something to read.
+fn is_readable(number: i32) -> bool {
+    let file = ringway_mem::passing::duplicate(number).expect("a descriptor");
+    let mut files = [PollFd::new(&file, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut files, Some(&now)).expect("poll") > 0
 }

@@ -227,7 +227,6 @@ fn power_of_two(
         .ok_or_else(|| invalid(setting, number, "expected a power of two, such as 64 or 1024"))
 }
 
-/// Which kinds, and of `verbs` which device.
 /// Whether a text can be the setting `device`.
 ///
 /// # Errors
@@ -236,6 +235,7 @@ pub fn check_device(text: &str) -> Result<(), ConfigError> {
     device(Some(text)).map(|_| ())
 }
 
+/// Which kinds, and of `verbs` which device.
 fn device(value: Option<&str>) -> Result<(DeviceChoice, Selector), ConfigError> {
     let value = value.unwrap_or_default();
     let mut selector = Selector::default();

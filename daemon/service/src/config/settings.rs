@@ -35,8 +35,8 @@ pub struct Settings {
     /// The file that holds the cluster's key.
     pub cluster_key_file: Option<String>,
     /// One or several of `shm`, `verbs`, `roce-xdp`, `roce-udp`, `tcp` and `tcp-epoll`, with commas, the best first; or `auto`:
-    /// all of them, in this order, but for `verbs` where the RDMA device has another address than the node, `roce-xdp` where
-    /// frames are copied and `roce-udp` where packets are small. `shm` serves communicators whose nodes are all on this host
+    /// all of them, in this order, but for `verbs` where the RDMA device is software or, on Ethernet, has another address
+    /// than the node, `roce-xdp` where frames are copied and `roce-udp` where packets are small. `shm` serves communicators whose nodes are all on this host
     /// and in this network namespace. `verbs:NAME`, `verbs:NAME:PORT` and `verbs:NAME:PORT:GID` say which RDMA device, port
     /// and address in its table.
     pub device: Option<String>,

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::{QueuePair, checked};
 
 /// Requests handed to the device by one doorbell.
-const BATCH: usize = 32;
+pub(crate) const POST_BATCH: usize = 32;
 
 /// The segments of one request.
 type List = [ibv_sge; MAX_SEGMENTS];
@@ -144,8 +144,8 @@ impl QueuePair {
         &self,
         mut outgoing: impl Iterator<Item = Outgoing<'a>>,
     ) -> Result<usize, Unposted> {
-        let mut requests = [const { MaybeUninit::<ibv_send_wr>::uninit() }; BATCH];
-        let mut lists = [const { MaybeUninit::<List>::uninit() }; BATCH];
+        let mut requests = [const { MaybeUninit::<ibv_send_wr>::uninit() }; POST_BATCH];
+        let mut lists = [const { MaybeUninit::<List>::uninit() }; POST_BATCH];
         let mut taken = 0;
         loop {
             let mut count = 0;
@@ -182,8 +182,8 @@ impl QueuePair {
         &self,
         mut receives: impl Iterator<Item = Receive<'a>>,
     ) -> Result<usize, Unposted> {
-        let mut requests = [const { MaybeUninit::<ibv_recv_wr>::uninit() }; BATCH];
-        let mut lists = [const { MaybeUninit::<List>::uninit() }; BATCH];
+        let mut requests = [const { MaybeUninit::<ibv_recv_wr>::uninit() }; POST_BATCH];
+        let mut lists = [const { MaybeUninit::<List>::uninit() }; POST_BATCH];
         let mut taken = 0;
         loop {
             let mut count = 0;

@@ -53,9 +53,12 @@ impl Pair {
             rnr_retries: 7,
             rd_atomic: config.rd_atomic.min(shared.limits.rd_atomic_asked).min(peer.rd_atomic).max(1),
         };
-        self.setting_up = true;
         let (number, hardware) = (self.number, Arc::clone(&self.hardware));
-        shared.connector.begin(Job { number, hardware, receive, send });
+        self.setting_up = shared.connector.begin(Job { number, hardware, receive, send });
+        if !self.setting_up {
+            let what = "a queue pair's way to RTR: its thread has ended";
+            self.fail(IbverbsFailure::System { what, errno: Errno::SRCH.raw_os_error() }, shared);
+        }
     }
 
     /// The queue pair is in RTS, or could not be brought there: the connection is tried.
@@ -86,6 +89,8 @@ impl Pair {
         let place = self.sends.waiting().next().map_or(0, |(place, _)| place);
         let id = u64::from(place) << 32 | u64::from(self.number.0);
         let probe = Outgoing { id, verb: Verb::Probe, segments: [None; 2], signalled: true, fence: false };
+        shared.counters.doorbells += 1;
+        shared.counters.system_calls += u64::from(shared.choice.port.is_software);
         match self.hardware.post_sends(core::iter::once(probe)) {
             Ok(count) => self.sends.handed(count),
             Err(Unposted { errno, .. }) => {
@@ -133,7 +138,9 @@ impl Pair {
                 self.sends.take_back();
                 self.receives.take_back();
                 self.hand_over(false, shared);
-                self.set_up(expected, shared);
+                if self.phase == Phase::Connecting {
+                    self.set_up(expected, shared);
+                }
             }
             Err(errno) => {
                 let what = "a queue pair's way back to INIT";
