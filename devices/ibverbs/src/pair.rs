@@ -386,8 +386,13 @@ impl Pair {
         if self.phase == Phase::Failed {
             return;
         }
-        // The oldest request is told that the connection is lost, unless it was this side's wish.
-        if matches!(failure, IbverbsFailure::NoAnswer | IbverbsFailure::DeviceLost) {
+        // The oldest request is told that the connection is lost, where none of them was what failed.
+        let lost = match failure {
+            IbverbsFailure::NoAnswer | IbverbsFailure::DeviceLost | IbverbsFailure::System { .. } => true,
+            IbverbsFailure::Local => false,
+            _ => self.phase == Phase::Connecting,
+        };
+        if lost {
             self.first_status = Status::TransportLost;
         }
         shared.counters.failures += u64::from(failure != IbverbsFailure::Local);
