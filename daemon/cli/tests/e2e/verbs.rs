@@ -131,10 +131,7 @@ fn goes_on(link: &str, settings: &str) -> bool {
     });
     if broke {
         for rank in &mut ranks {
-            assert_mentions(
-                &rank.answer().expect_err("a link that broke"),
-                &["node", "its connection broke"],
-            );
+            assert_mentions(&rank.answer().expect_err("a link that broke"), &["node", "is lost"]);
         }
     }
     eventually("the port's own word of it", || {
