@@ -174,10 +174,11 @@ fn assert_ends_count(name: &str, kinds: impl Fn() -> [Value; 2], under: &[Vec<St
                 [many[end].0.saturating_sub(one[end].0), many[end].1.saturating_sub(one[end].1)];
             let what = format!("{name}, {polling}, end {end}");
             if (name, polling) == ("shm", "spin") {
-                // It makes none to speak of, of which there are no two per cent.
+                // It makes none but to give its CPU away where others want it: of so few there are no two per cent.
+                eprintln!("{what}: {counted} system calls counted, {straced} seen by strace");
                 assert!(
-                    counted.max(straced) <= STARTS_DIFFER,
-                    "{what}: {counted} counted, {straced} by strace"
+                    counted.abs_diff(straced) <= STARTS_DIFFER && counted.max(straced) < operations / 10,
+                    "{what}: {counted} counted, {straced} seen by strace, of {operations} round trips"
                 );
             } else {
                 assert_counted(&what, counted, straced);
