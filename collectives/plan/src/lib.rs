@@ -16,12 +16,14 @@
 
 mod algorithm;
 mod call;
+mod cost;
 mod layout;
 mod plan;
 mod step;
 pub mod verify;
 
 pub use call::{Blocks, Call, View};
+pub use cost::{Cost, Terms};
 pub use layout::{Layout, Run};
 pub use plan::{Algorithm, Ineligible, Plan, Tuning};
 pub use step::{

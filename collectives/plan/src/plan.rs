@@ -4,7 +4,7 @@ use ringway_types::Operation;
 use thiserror::Error;
 
 use crate::algorithm::{self, Frame};
-use crate::{Blocks, Shape, Step, View};
+use crate::{Blocks, Cost, Shape, Step, Terms, View};
 
 /// A way to do an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +36,12 @@ impl Algorithm {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// What one chunk of an operation costs; `None` where the algorithm does not do it.
+    #[must_use]
+    pub fn cost(self, operation: Operation, terms: &Terms) -> Option<Cost> {
+        algorithm::method(self, operation).map(|method| (method.cost)(terms))
     }
 }
 
@@ -122,7 +128,7 @@ impl Plan {
         let nodes = view.layout.nodes();
         let algorithm = if nodes <= 1 {
             Algorithm::Local
-        } else if nodes >= ring_nodes(view.call.operation) && total_bytes(view) > direct_max(view, tuning) {
+        } else if is_offered(Algorithm::Ring, view) && total_bytes(view) > direct_max(view, tuning) {
             Algorithm::Ring
         } else {
             Algorithm::Direct
@@ -139,32 +145,22 @@ impl Plan {
         if !operation.is_collective() {
             return Err(Ineligible::NotCollective { operation });
         }
-        match algorithm {
-            Algorithm::Local if nodes > 1 => return Err(Ineligible::SeveralNodes { nodes }),
-            Algorithm::Direct if nodes < 2 => {
-                return Err(Ineligible::TooFewNodes {
-                    algorithm,
-                    needed: 2,
-                    nodes,
-                    instead: Algorithm::Local,
-                });
-            }
-            Algorithm::Ring => match ring_nodes(operation) {
-                NO_RING => return Err(Ineligible::NotOffered { algorithm, operation }),
-                needed if nodes < needed => {
-                    let instead = if nodes < 2 { Algorithm::Local } else { Algorithm::Direct };
-                    return Err(Ineligible::TooFewNodes { algorithm, needed, nodes, instead });
-                }
-                _ => {}
-            },
-            _ => {}
+        let method =
+            algorithm::method(algorithm, operation).ok_or(Ineligible::NotOffered { algorithm, operation })?;
+        if algorithm == Algorithm::Local && nodes > 1 {
+            return Err(Ineligible::SeveralNodes { nodes });
+        }
+        if nodes < method.nodes {
+            let instead = if nodes < 2 { Algorithm::Local } else { Algorithm::Direct };
+            return Err(Ineligible::TooFewNodes { algorithm, needed: method.nodes, nodes, instead });
         }
         Ok(Self::new(algorithm, view, tuning))
     }
 
     fn new(algorithm: Algorithm, view: &View<'_>, tuning: &Tuning) -> Self {
         let element = u64::from(view.call.element.max(1));
-        let unit = algorithm::unit(algorithm, view, tuning.chunk_bytes);
+        let method = algorithm::method(algorithm, view.call.operation);
+        let unit = method.map_or(0, |method| (method.unit)(view, tuning.chunk_bytes));
         // A cache line or more where possible, so that chunks of aligned buffers stay aligned.
         let unit = if unit >= 64 * element { unit - unit % (64 * element) } else { unit - unit % element };
         let unit = unit.max(element);
@@ -184,7 +180,10 @@ impl Plan {
     /// as the fullest). An all_to_all in place has eight times `chunk_bytes` besides.
     #[must_use]
     pub fn shape(&self, view: &View<'_>) -> Shape {
-        let size = algorithm::size(self.algorithm, &self.frame(view, 0));
+        let Some(method) = algorithm::method(self.algorithm, view.call.operation) else {
+            return Shape { chunks: 0, depth: 1, steps: 0, scratch: 0 };
+        };
+        let size = (method.size)(&self.frame(view, 0));
         let chunks = size.extent.div_ceil(self.unit);
         let depth = u64::from(self.depth).min(chunks).max(1);
         Shape { chunks, depth: u32::try_from(depth).unwrap_or(1), steps: size.steps, scratch: size.scratch }
@@ -194,7 +193,10 @@ impl Plan {
     /// nothing.
     #[must_use]
     pub fn step(&self, view: &View<'_>, chunk: u64, index: u32) -> Step {
-        algorithm::step(self.algorithm, &self.frame(view, chunk), index)
+        match algorithm::method(self.algorithm, view.call.operation) {
+            Some(method) => (method.step)(&self.frame(view, chunk), index),
+            None => algorithm::nothing(),
+        }
     }
 
     const fn frame<'a>(&self, view: &'a View<'a>, chunk: u64) -> Frame<'a> {
@@ -220,16 +222,10 @@ fn pack_max(view: &View<'_>, tuning: &Tuning) -> u64 {
     tuning.pack_max_bytes.min(each.max(PACKED_ALWAYS))
 }
 
-/// What [`ring_nodes`] gives for operations without a ring algorithm.
-const NO_RING: u32 = u32::MAX;
-
-/// The fewest nodes between which there is a ring algorithm for the operation.
-const fn ring_nodes(operation: Operation) -> u32 {
-    match operation {
-        Operation::Allreduce | Operation::ReduceScatter | Operation::ReduceScatterV => 2,
-        Operation::Reduce | Operation::Broadcast | Operation::AllGather | Operation::AllGatherV => 3,
-        _ => NO_RING,
-    }
+/// Whether the algorithm does the operation between so many nodes.
+fn is_offered(algorithm: Algorithm, view: &View<'_>) -> bool {
+    algorithm::method(algorithm, view.call.operation)
+        .is_some_and(|method| view.layout.nodes() >= method.nodes)
 }
 
 /// Up to how many bytes of the whole vector the direct exchange is chosen over the ring.

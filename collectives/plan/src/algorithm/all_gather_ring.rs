@@ -2,7 +2,21 @@
 //! from the output they arrived in: `(N - 1)(a + n b)` for blocks of `n` bytes a node.
 
 use super::{Frame, Size, after, local, nothing, outputs, times};
-use crate::{Action, OutputSet, Place, Span, Step};
+use crate::{Action, Cost, OutputSet, Place, Span, Step, Terms};
+
+/// What a chunk costs.
+pub(super) fn cost(terms: &Terms) -> Cost {
+    let (rounds, part) = (terms.n() - 1.0, terms.bytes / terms.n());
+    let messages = 2.0 * rounds * f64::from(terms.most_local);
+    Cost {
+        rounds,
+        link_bytes: rounds * part,
+        port_bytes: rounds * part,
+        messages,
+        sent: rounds * part,
+        ..Cost::default()
+    }
+}
 
 pub(super) fn size(frame: &Frame<'_>) -> Size {
     let width = times(frame.most_local(), 3);

@@ -4,7 +4,21 @@
 use super::{
     Frame, Size, after, inputs, nothing, one, outputs, partials, reduce_into_scratch, scratch, times,
 };
-use crate::{Action, OutputSet, Step};
+use crate::{Action, Cost, OutputSet, Step, Terms};
+
+/// What a chunk costs.
+pub(super) fn cost(terms: &Terms) -> Cost {
+    let others = terms.n() - 1.0;
+    Cost {
+        rounds: 1.0,
+        link_bytes: terms.bytes,
+        port_bytes: others * terms.bytes,
+        path_reduced: others * terms.bytes,
+        messages: 2.0 * others,
+        sent: others * terms.bytes,
+        reduced: others * terms.bytes,
+    }
+}
 
 pub(super) fn size(frame: &Frame<'_>) -> Size {
     let slot = frame.slot(frame.vector());

@@ -5,12 +5,27 @@
 use super::{
     Frame, Size, after, inputs, nothing, outputs, partial_and_inputs, reduce_into_scratch, scratch, times,
 };
-use crate::{Action, OutputSet, Place, Span, Step};
+use crate::{Action, Cost, OutputSet, Place, Span, Step, Terms, View};
 
 /// Every node's block in a chunk is a quarter of the usual chunk, because a whole chunk needs twice as many
 /// messages behind one another as there are nodes.
-pub(super) fn unit(nodes: u64, chunk_bytes: u64) -> u64 {
-    (chunk_bytes / 4).max(1).saturating_mul(nodes)
+pub(super) fn unit(view: &View<'_>, chunk_bytes: u64) -> u64 {
+    (chunk_bytes / 4).max(1).saturating_mul(u64::from(view.layout.nodes()))
+}
+
+/// What a chunk costs.
+pub(super) fn cost(terms: &Terms) -> Cost {
+    let (n, part) = (terms.n(), terms.bytes / terms.n());
+    let (rounds, combined) = (2.0 * (n - 1.0), (n - 1.0) * part);
+    Cost {
+        rounds,
+        link_bytes: rounds * part,
+        port_bytes: rounds * part,
+        path_reduced: combined,
+        messages: 2.0 * rounds,
+        sent: rounds * part,
+        reduced: combined,
+    }
 }
 
 pub(super) fn size(frame: &Frame<'_>) -> Size {

@@ -2,7 +2,12 @@
 //! have come; after `ceil(log2 N)` rounds everyone has heard of everyone (Hensgen, Finkel and Manber 1988).
 
 use super::{Frame, Size, nothing, scratch, times};
-use crate::{Action, Step};
+use crate::{Action, Cost, Step, Terms};
+
+/// What a chunk costs.
+pub(super) fn cost(terms: &Terms) -> Cost {
+    Cost { rounds: terms.log2_up(), messages: 2.0 * terms.log2_up(), ..Cost::default() }
+}
 
 pub(super) fn size(frame: &Frame<'_>) -> Size {
     // One chunk: it has no bytes, but there must be one for the messages.

@@ -2,7 +2,20 @@
 //! (`(N - 2 + c)(a + n/c b)` for `c` chunks).
 
 use super::{Frame, Size, after, local, nothing, outputs};
-use crate::{Action, OutputSet, Place, Span, Step};
+use crate::{Action, Cost, OutputSet, Place, Span, Step, Terms};
+
+/// What a chunk costs.
+pub(super) fn direct_cost(terms: &Terms) -> Cost {
+    let others = terms.n() - 1.0;
+    Cost {
+        rounds: 1.0,
+        link_bytes: terms.bytes,
+        port_bytes: others * terms.bytes,
+        messages: others,
+        sent: others * terms.bytes,
+        ..Cost::default()
+    }
+}
 
 pub(super) fn direct_size(frame: &Frame<'_>) -> Size {
     let steps = if frame.is_root_node() { frame.nodes() } else { 2 };
@@ -23,6 +36,19 @@ pub(super) fn direct_step(frame: &Frame<'_>, index: u32) -> Step {
         }
         index if index == sends => local::step(frame, 0),
         _ => nothing(),
+    }
+}
+
+/// What a chunk costs.
+pub(super) fn ring_cost(terms: &Terms) -> Cost {
+    let hops = terms.n() - 1.0;
+    Cost {
+        rounds: hops,
+        link_bytes: hops * terms.bytes,
+        port_bytes: hops * terms.bytes,
+        messages: 2.0,
+        sent: terms.bytes,
+        ..Cost::default()
     }
 }
 

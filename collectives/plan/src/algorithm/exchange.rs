@@ -7,7 +7,7 @@
 //! nodes go through the slots in one order, each slot's receive and send side by side, so no circle of nodes can wait.
 
 use super::{Frame, Size, align, local, nothing, one, outputs, pattern, scratch, times};
-use crate::{Action, OutputSet, Place, Span, Step};
+use crate::{Action, Cost, OutputSet, Place, Span, Step, Terms};
 use pattern::Piece;
 use ringway_types::Operation as O;
 
@@ -62,6 +62,24 @@ const fn message_steps(packed: bool, single: bool, width: u32) -> u32 {
 /// Whether a block may arrive where another one is still to be sent from.
 fn stages_needed(frame: &Frame<'_>) -> bool {
     matches!(frame.view.call.operation, O::AllToAll | O::AllToAllV) && frame.view.in_place.contains(&true)
+}
+
+/// All_gather: `a + (N - 1) n / N b`.
+pub(super) fn all_gather_cost(terms: &Terms) -> Cost {
+    let (others, part) = (terms.n() - 1.0, terms.bytes / terms.n());
+    Cost {
+        rounds: 1.0,
+        link_bytes: part,
+        port_bytes: others * part,
+        messages: 2.0 * others,
+        sent: others * part,
+        ..Cost::default()
+    }
+}
+
+/// Of `n` bytes that a node gives away, or that a root has for all, one part is for each node.
+pub(super) fn cost(terms: &Terms) -> Cost {
+    all_gather_cost(terms)
 }
 
 pub(super) fn size(frame: &Frame<'_>) -> Size {

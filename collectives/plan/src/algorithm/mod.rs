@@ -18,7 +18,9 @@ use core::ops::Range;
 
 use ringway_types::Operation;
 
-use crate::{Action, Algorithm, Blocks, OutputSet, Partials, Place, Sources, Span, Step, Targets, View};
+use crate::{
+    Action, Algorithm, Blocks, Cost, OutputSet, Partials, Place, Sources, Span, Step, Targets, Terms, View,
+};
 
 /// What an algorithm computes a step from.
 #[derive(Debug, Clone, Copy)]
@@ -40,65 +42,103 @@ pub(crate) struct Size {
     pub(crate) scratch: u64,
 }
 
-/// Bytes that one chunk has of each stream, before rounding to elements. The same on every node.
-pub(crate) fn unit(algorithm: Algorithm, view: &View<'_>, chunk_bytes: u64) -> u64 {
-    let (nodes, most) = (u64::from(view.layout.nodes()), u64::from(view.layout.most_local()));
-    match (algorithm, view.call.operation) {
-        (Algorithm::Ring, Operation::Allreduce) => allreduce_ring::unit(nodes, chunk_bytes),
-        // One message carries a piece for every rank of a node, and one partial result is kept for every run.
-        (Algorithm::Direct | Algorithm::Ring, Operation::ReduceScatter | Operation::ReduceScatterV) => {
-            chunk_bytes / most.max(1)
-        }
-        (Algorithm::Direct, Operation::Scan | Operation::Exscan) => {
-            let runs = view.layout.runs().len() as u64;
-            chunk_bytes.saturating_mul(nodes) / runs.max(1)
-        }
-        _ => chunk_bytes,
+/// How an algorithm does one operation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Method {
+    /// The fewest nodes it is for.
+    pub(crate) nodes: u32,
+    /// Bytes that one chunk has of each stream, of so many that a message shall have, before rounding to elements. The same
+    /// on every node.
+    pub(crate) unit: fn(&View<'_>, u64) -> u64,
+    /// What the plan needs on the view's node.
+    pub(crate) size: fn(&Frame<'_>) -> Size,
+    /// One step on the view's node.
+    pub(crate) step: fn(&Frame<'_>, u32) -> Step,
+    /// What a chunk costs.
+    pub(crate) cost: fn(&Terms) -> Cost,
+}
+
+impl Method {
+    const fn new(
+        nodes: u32,
+        size: fn(&Frame<'_>) -> Size,
+        step: fn(&Frame<'_>, u32) -> Step,
+        cost: fn(&Terms) -> Cost,
+    ) -> Self {
+        Self { nodes, unit: whole, size, step, cost }
+    }
+
+    const fn with_unit(self, unit: fn(&View<'_>, u64) -> u64) -> Self {
+        Self { unit, ..self }
     }
 }
 
-/// What the plan needs on the view's node.
-pub(crate) fn size(algorithm: Algorithm, frame: &Frame<'_>) -> Size {
-    use Operation as O;
-    match (algorithm, frame.view.call.operation) {
-        (Algorithm::Local, _) => local::size(frame),
-        (Algorithm::Direct, O::Allreduce) => allreduce_direct::size(frame),
-        (Algorithm::Direct, O::Reduce) => reduce_direct::size(frame),
-        (Algorithm::Direct, O::Broadcast) => broadcast::direct_size(frame),
-        (Algorithm::Direct, O::ReduceScatter | O::ReduceScatterV) => reduce_scatter_direct::size(frame),
-        (Algorithm::Direct, O::Scan | O::Exscan) => scan_direct::size(frame),
-        (Algorithm::Ring, O::Allreduce) => allreduce_ring::size(frame),
-        (Algorithm::Ring, O::Reduce) => reduce_ring::size(frame),
-        (Algorithm::Ring, O::Broadcast) => broadcast::ring_size(frame),
-        (Algorithm::Ring, O::AllGather | O::AllGatherV) => all_gather_ring::size(frame),
-        (Algorithm::Ring, O::ReduceScatter | O::ReduceScatterV) => reduce_scatter_ring::size(frame),
-        (_, O::Barrier) => barrier::size(frame),
-        (_, O::Send | O::Receive) => Size { extent: 0, steps: 0, scratch: 0 },
-        _ => exchange::size(frame),
+/// A chunk is as long as a message shall be.
+const fn whole(_: &View<'_>, chunk_bytes: u64) -> u64 {
+    chunk_bytes
+}
+
+/// One message carries a piece for every rank of a node.
+fn shared_by_ranks(view: &View<'_>, chunk_bytes: u64) -> u64 {
+    chunk_bytes / u64::from(view.layout.most_local()).max(1)
+}
+
+/// How an algorithm does an operation; `None` where it does not.
+pub(crate) fn method(algorithm: Algorithm, operation: Operation) -> Option<Method> {
+    if !operation.is_collective() {
+        return None;
+    }
+    match algorithm {
+        Algorithm::Local => Some(Method::new(1, local::size, local::step, |_| Cost::default())),
+        Algorithm::Direct => Some(direct(operation)),
+        Algorithm::Ring => ring(operation),
     }
 }
 
-/// One step on the view's node.
-pub(crate) fn step(algorithm: Algorithm, frame: &Frame<'_>, index: u32) -> Step {
+fn direct(operation: Operation) -> Method {
     use Operation as O;
-    match (algorithm, frame.view.call.operation) {
-        (Algorithm::Local, _) => local::step(frame, index),
-        (Algorithm::Direct, O::Allreduce) => allreduce_direct::step(frame, index),
-        (Algorithm::Direct, O::Reduce) => reduce_direct::step(frame, index),
-        (Algorithm::Direct, O::Broadcast) => broadcast::direct_step(frame, index),
-        (Algorithm::Direct, O::ReduceScatter | O::ReduceScatterV) => {
-            reduce_scatter_direct::step(frame, index)
+    match operation {
+        O::Allreduce => {
+            Method::new(2, allreduce_direct::size, allreduce_direct::step, allreduce_direct::cost)
         }
-        (Algorithm::Direct, O::Scan | O::Exscan) => scan_direct::step(frame, index),
-        (Algorithm::Ring, O::Allreduce) => allreduce_ring::step(frame, index),
-        (Algorithm::Ring, O::Reduce) => reduce_ring::step(frame, index),
-        (Algorithm::Ring, O::Broadcast) => broadcast::ring_step(frame, index),
-        (Algorithm::Ring, O::AllGather | O::AllGatherV) => all_gather_ring::step(frame, index),
-        (Algorithm::Ring, O::ReduceScatter | O::ReduceScatterV) => reduce_scatter_ring::step(frame, index),
-        (_, O::Barrier) => barrier::step(frame, index),
-        (_, O::Send | O::Receive) => Step::free(Action::Nothing),
-        _ => exchange::step(frame, index),
+        O::Reduce => Method::new(2, reduce_direct::size, reduce_direct::step, reduce_direct::cost),
+        O::Broadcast => {
+            Method::new(2, broadcast::direct_size, broadcast::direct_step, broadcast::direct_cost)
+        }
+        O::ReduceScatter | O::ReduceScatterV => Method::new(
+            2,
+            reduce_scatter_direct::size,
+            reduce_scatter_direct::step,
+            reduce_scatter_direct::cost,
+        )
+        .with_unit(shared_by_ranks),
+        O::Scan | O::Exscan => Method::new(2, scan_direct::size, scan_direct::step, scan_direct::cost)
+            .with_unit(scan_direct::unit),
+        O::Barrier => Method::new(2, barrier::size, barrier::step, barrier::cost),
+        O::AllGather | O::AllGatherV => {
+            Method::new(2, exchange::size, exchange::step, exchange::all_gather_cost)
+        }
+        _ => Method::new(2, exchange::size, exchange::step, exchange::cost),
     }
+}
+
+/// Of an allreduce and a reduce_scatter each node finishes a part, which makes sense between two nodes already.
+fn ring(operation: Operation) -> Option<Method> {
+    use Operation as O;
+    Some(match operation {
+        O::Allreduce => Method::new(2, allreduce_ring::size, allreduce_ring::step, allreduce_ring::cost)
+            .with_unit(allreduce_ring::unit),
+        O::ReduceScatter | O::ReduceScatterV => {
+            Method::new(2, reduce_scatter_ring::size, reduce_scatter_ring::step, reduce_scatter_ring::cost)
+                .with_unit(shared_by_ranks)
+        }
+        O::Reduce => Method::new(3, reduce_ring::size, reduce_ring::step, reduce_ring::cost),
+        O::Broadcast => Method::new(3, broadcast::ring_size, broadcast::ring_step, broadcast::ring_cost),
+        O::AllGather | O::AllGatherV => {
+            Method::new(3, all_gather_ring::size, all_gather_ring::step, all_gather_ring::cost)
+        }
+        _ => return None,
+    })
 }
 
 impl<'a> Frame<'a> {

@@ -2,7 +2,21 @@
 //! partial result that passes.
 
 use super::{Frame, Size, after, inputs, nothing, outputs, partial_and_inputs, reduce_into_scratch, scratch};
-use crate::{Action, OutputSet, Step};
+use crate::{Action, Cost, OutputSet, Step, Terms};
+
+/// What a chunk costs.
+pub(super) fn cost(terms: &Terms) -> Cost {
+    let hops = terms.n() - 1.0;
+    Cost {
+        rounds: hops,
+        link_bytes: hops * terms.bytes,
+        port_bytes: hops * terms.bytes,
+        path_reduced: hops * terms.bytes,
+        messages: 2.0,
+        sent: terms.bytes,
+        reduced: terms.bytes,
+    }
+}
 
 pub(super) fn size(frame: &Frame<'_>) -> Size {
     Size { extent: frame.vector(), steps: 3, scratch: frame.slot(frame.vector()) }

@@ -4,7 +4,21 @@
 use super::{
     Frame, Size, align, inputs, nothing, one, outputs, partials, reduce_into_scratch, scratch, times,
 };
-use crate::{Action, OutputSet, Step};
+use crate::{Action, Cost, OutputSet, Step, Terms};
+
+/// What a chunk costs.
+pub(super) fn cost(terms: &Terms) -> Cost {
+    let (others, part) = (terms.n() - 1.0, terms.bytes / terms.n());
+    Cost {
+        rounds: 1.0,
+        link_bytes: part,
+        port_bytes: others * part,
+        path_reduced: others * part,
+        messages: 2.0 * others,
+        sent: others * part,
+        reduced: others * part,
+    }
+}
 
 pub(super) fn size(frame: &Frame<'_>) -> Size {
     let (nodes, most) = (frame.nodes(), frame.most_local());

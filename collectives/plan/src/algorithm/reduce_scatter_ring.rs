@@ -5,7 +5,21 @@ use super::{
     Frame, Size, align, inputs, nothing, one, outputs, partial_and_inputs, reduce_into_scratch, scratch,
     times,
 };
-use crate::{Action, OutputSet, Step};
+use crate::{Action, Cost, OutputSet, Step, Terms};
+
+/// What a chunk costs.
+pub(super) fn cost(terms: &Terms) -> Cost {
+    let (rounds, part) = (terms.n() - 1.0, terms.bytes / terms.n());
+    Cost {
+        rounds,
+        link_bytes: rounds * part,
+        port_bytes: rounds * part,
+        path_reduced: rounds * part,
+        messages: 2.0 * rounds,
+        sent: rounds * part,
+        reduced: rounds * part,
+    }
+}
 
 pub(super) fn size(frame: &Frame<'_>) -> Size {
     let nodes = frame.nodes();

@@ -3,7 +3,27 @@
 //! comes before each of its runs, always in rank order.
 
 use super::{Frame, Size, into_scratch, nothing, one, partials, scratch, times};
-use crate::{Action, LocalRange, Run, Step};
+use crate::{Action, Cost, LocalRange, Run, Step, Terms, View};
+
+/// One partial result is kept for every run.
+pub(super) fn unit(view: &View<'_>, chunk_bytes: u64) -> u64 {
+    let runs = view.layout.runs().len() as u64;
+    chunk_bytes.saturating_mul(u64::from(view.layout.nodes())) / runs.max(1)
+}
+
+/// What a chunk costs.
+pub(super) fn cost(terms: &Terms) -> Cost {
+    let others = terms.n() - 1.0;
+    Cost {
+        rounds: 1.0,
+        link_bytes: terms.bytes,
+        port_bytes: others * terms.bytes,
+        path_reduced: others * terms.bytes,
+        messages: 2.0 * others,
+        sent: others * terms.bytes,
+        reduced: others * terms.bytes,
+    }
+}
 
 pub(super) fn size(frame: &Frame<'_>) -> Size {
     let runs = frame.view.layout.runs().len();

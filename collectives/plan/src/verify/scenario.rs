@@ -2,7 +2,7 @@
 
 use ringway_types::Operation as O;
 
-use crate::{Blocks, Call, Layout, View};
+use crate::{Algorithm, Blocks, Call, Layout, Plan, Tuning, View};
 
 /// The counts of a call that carries counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +93,12 @@ impl Scenario {
             }
         }
         call
+    }
+
+    /// Whether an algorithm does this.
+    #[must_use]
+    pub fn offers(&self, algorithm: Algorithm) -> bool {
+        Plan::with(algorithm, &self.node_call(0).view(), &Tuning::default()).is_ok()
     }
 
     /// Elements of a rank's block.

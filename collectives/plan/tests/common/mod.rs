@@ -53,33 +53,8 @@ pub fn scenario(
     Scenario { layout, call, counts, in_place: (0..ranks).map(in_place).collect() }
 }
 
-/// The algorithms that can do it.
+/// The algorithms that can do it, and none for the one that is chosen.
 pub fn algorithms(scenario: &Scenario) -> Vec<Option<Algorithm>> {
-    let nodes = scenario.layout.nodes();
-    let ring = !matches!(
-        scenario.call.operation,
-        Operation::Gather
-            | Operation::GatherV
-            | Operation::Scatter
-            | Operation::ScatterV
-            | Operation::AllToAll
-            | Operation::AllToAllV
-            | Operation::Barrier
-            | Operation::Scan
-            | Operation::Exscan
-    );
-    let mut all = vec![None];
-    if nodes == 1 {
-        all.push(Some(Algorithm::Local));
-    } else {
-        all.push(Some(Algorithm::Direct));
-    }
-    let finished_in_parts = matches!(
-        scenario.call.operation,
-        Operation::Allreduce | Operation::ReduceScatter | Operation::ReduceScatterV
-    );
-    if nodes > 2 && ring || nodes == 2 && finished_in_parts {
-        all.push(Some(Algorithm::Ring));
-    }
-    all
+    let offered = Algorithm::ALL.iter().copied().filter(|algorithm| scenario.offers(*algorithm));
+    core::iter::once(None).chain(offered.map(Some)).collect()
 }
