@@ -19,6 +19,8 @@ mod call;
 mod cost;
 mod layout;
 mod plan;
+mod preference;
+mod settings;
 mod step;
 pub mod verify;
 
@@ -26,6 +28,8 @@ pub use call::{Blocks, Call, View};
 pub use cost::{Cost, Terms};
 pub use layout::{Layout, Run};
 pub use plan::{Algorithm, Ineligible, Plan, Tuning};
+pub use preference::{Preference, PreferenceError};
+pub use settings::{PlanSettings, Rule, SettingsError};
 pub use step::{
     Action, LOOKAHEAD, LocalRange, OutputSet, Partials, Place, Shape, Sources, Span, Step, Targets,
 };

@@ -1,0 +1,200 @@
+//! What plans follow from besides the call and the layout: the same on every node of a communicator.
+
+use ringway_types::Operation;
+use thiserror::Error;
+
+use crate::{Algorithm, Blocks, Plan, Preference, Tuning, View};
+
+/// Everything by which the nodes of a communicator choose their plans. All must have the same, or they would not
+/// understand each other: so the communicator's root sends its own to all. A value that exists is within bounds, wherever
+/// it came from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PlanSettings {
+    tuning: Tuning,
+    preference: Preference,
+    /// By operation, and then by bytes.
+    rules: Vec<Rule>,
+}
+
+/// How one operation is done up to some size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// The operation.
+    pub operation: Operation,
+    /// It is for calls of so many bytes at most, as [`View::bytes`] counts them, that no earlier rule of the operation is for.
+    pub bytes_max: u64,
+    /// The algorithm. Where it cannot do the operation between so many nodes the rule is passed over.
+    pub algorithm: Algorithm,
+    /// In place of [`Tuning::chunk_bytes`]; 0 leaves that.
+    pub chunk_bytes: u64,
+}
+
+/// Why there are no such settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum SettingsError {
+    /// A constant is out of range.
+    #[error("{name} is {given}; it must be {least} to {most}")]
+    Range {
+        /// Which.
+        name: &'static str,
+        /// Its value.
+        given: u64,
+        /// The least it may be.
+        least: u64,
+        /// The most it may be.
+        most: u64,
+    },
+    /// An operation has too many rules.
+    #[error("{operation} has {count} rules; it may have {}", PlanSettings::RULES_MAX)]
+    Rules {
+        /// The operation.
+        operation: Operation,
+        /// How many.
+        count: usize,
+    },
+    /// The rules are not by operation and then by bytes, each for other sizes.
+    #[error("the rules of {operation} are not in the order of their sizes")]
+    Order {
+        /// The operation of the first that is not.
+        operation: Operation,
+    },
+    /// A rule is for a message between two ranks.
+    #[error("{operation} is not a collective operation and has no rules")]
+    NotCollective {
+        /// The operation.
+        operation: Operation,
+    },
+}
+
+impl PlanSettings {
+    /// The most rules of one operation.
+    pub const RULES_MAX: usize = 64;
+    /// The fewest bytes of a chunk: fewer would make steps of nothing but overhead.
+    pub const CHUNK_BYTES_MIN: u64 = 256;
+    /// The most bytes of a chunk.
+    pub const CHUNK_BYTES_MAX: u64 = 64 << 20;
+    /// The most chunks under way at once.
+    pub const DEPTH_MAX: u32 = 8;
+    /// The most bytes of blocks that are packed.
+    pub const PACK_BYTES_MAX: u64 = 1 << 20;
+
+    /// Settings of these constants. `rules` are in the order of their operations' codes, and for one operation in the
+    /// order of their bytes.
+    ///
+    /// # Errors
+    /// [`SettingsError`] for the first that is out of bounds.
+    pub fn new(tuning: Tuning, preference: Preference, rules: Vec<Rule>) -> Result<Self, SettingsError> {
+        check_tuning(&tuning)?;
+        for rule in &rules {
+            check_rule(rule)?;
+        }
+        for pair in rules.array_windows() {
+            let [first, second] = pair;
+            if (first.operation, first.bytes_max) >= (second.operation, second.bytes_max) {
+                return Err(SettingsError::Order { operation: second.operation });
+            }
+        }
+        for of_one in rules.chunk_by(|a, b| a.operation == b.operation) {
+            if let [first, ..] = of_one
+                && of_one.len() > Self::RULES_MAX
+            {
+                return Err(SettingsError::Rules { operation: first.operation, count: of_one.len() });
+            }
+        }
+        Ok(Self { tuning, preference, rules })
+    }
+
+    /// The constants.
+    #[must_use]
+    pub const fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
+    /// What is asked for.
+    #[must_use]
+    pub const fn preference(&self) -> Preference {
+        self.preference
+    }
+
+    /// The rules, by operation and then by bytes.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The same, where this is asked for as well and goes before what was.
+    #[must_use]
+    pub fn preferring(mut self, preference: Preference) -> Self {
+        self.preference = preference.over(self.preference);
+        self
+    }
+
+    /// The plan for a call, a pure function of these settings and what all nodes know: with the algorithm that is asked for,
+    /// else that of the operation's rule for so many bytes, else the one that [`Plan::choose`] takes. What cannot do the
+    /// operation between so many nodes is passed over.
+    #[must_use]
+    pub fn plan(&self, view: &View<'_>) -> Plan {
+        let rule = self.rule(view);
+        let chunk_bytes = rule.map_or(0, |rule| rule.chunk_bytes);
+        let ruled = Tuning { chunk_bytes, ..self.tuning };
+        let tuning = if chunk_bytes == 0 { &self.tuning } else { &ruled };
+        let asked = self.preference.of(view.call.operation).map(|algorithm| (algorithm, &self.tuning));
+        let ruled = rule.map(|rule| (rule.algorithm, tuning));
+        [asked, ruled]
+            .into_iter()
+            .flatten()
+            .find_map(|(algorithm, tuning)| Plan::with(algorithm, view, tuning).ok())
+            .unwrap_or_else(|| Plan::choose(view, &self.tuning))
+    }
+
+    /// The operation's rule for so many bytes.
+    fn rule(&self, view: &View<'_>) -> Option<&Rule> {
+        let (operation, bytes) = (view.call.operation, view.bytes());
+        let at = self.rules.partition_point(|rule| (rule.operation, rule.bytes_max) < (operation, bytes));
+        self.rules.get(at).filter(|rule| rule.operation == operation)
+    }
+}
+
+impl View<'_> {
+    /// The bytes of the call, alike on all nodes: of the largest buffer of any rank. Where nodes know different counts, which
+    /// is of gather_v, scatter_v and all_to_all_v, they are `u64::MAX`.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        use Operation as O;
+        let element = u64::from(self.call.element);
+        let elements = match (self.call.operation, self.blocks) {
+            (O::GatherV | O::ScatterV | O::AllToAllV, _) => return u64::MAX,
+            (O::Barrier, _) => 0,
+            (_, Blocks::PerRank { starts }) => starts.last().copied().unwrap_or(0),
+            (O::AllGather | O::ReduceScatter | O::Gather | O::Scatter | O::AllToAll, _) => {
+                self.call.count.saturating_mul(u64::from(self.layout.ranks()))
+            }
+            _ => self.call.count,
+        };
+        elements.saturating_mul(element)
+    }
+}
+
+const fn check(name: &'static str, given: u64, least: u64, most: u64) -> Result<(), SettingsError> {
+    if given < least || given > most {
+        return Err(SettingsError::Range { name, given, least, most });
+    }
+    Ok(())
+}
+
+fn check_tuning(tuning: &Tuning) -> Result<(), SettingsError> {
+    check_chunk(tuning.chunk_bytes)?;
+    check("depth", tuning.depth.into(), 1, PlanSettings::DEPTH_MAX.into())?;
+    check("pack_max_bytes", tuning.pack_max_bytes, 0, PlanSettings::PACK_BYTES_MAX)
+}
+
+const fn check_chunk(bytes: u64) -> Result<(), SettingsError> {
+    check("chunk_bytes", bytes, PlanSettings::CHUNK_BYTES_MIN, PlanSettings::CHUNK_BYTES_MAX)
+}
+
+const fn check_rule(rule: &Rule) -> Result<(), SettingsError> {
+    if !rule.operation.is_collective() {
+        return Err(SettingsError::NotCollective { operation: rule.operation });
+    }
+    if rule.chunk_bytes == 0 { Ok(()) } else { check_chunk(rule.chunk_bytes) }
+}
