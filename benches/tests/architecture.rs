@@ -91,8 +91,8 @@ const CRATES: &[Crate] = &[
     safe(
         "daemon/cli",
         &[
-            "types", "abi", "mem", "ring", "verbs", "reduce", "client", "service", "perftest", "roce", "shm",
-            "tcp", "wire", "wrap", "ibverbs",
+            "types", "abi", "mem", "ring", "verbs", "reduce", "client", "service", "perftest", "plan",
+            "roce", "shm", "tcp", "wire", "wrap", "ibverbs",
         ],
     ),
     safe(
@@ -101,7 +101,10 @@ const CRATES: &[Crate] = &[
     ),
     safe(
         "fuzz",
-        &["types", "verbs", "wire", "rc", "mem", "tcp", "ring", "cell", "engine", "group", "abi", "service"],
+        &[
+            "types", "verbs", "wire", "rc", "mem", "tcp", "ring", "cell", "engine", "group", "plan", "abi",
+            "service",
+        ],
     ),
 ];
 

@@ -163,6 +163,7 @@ pub fn control_samples() -> Vec<Vec<u8>> {
         join_timeout_ms: 1,
         operation_timeout_ms: 0,
         share: true,
+        algorithm: "ring,allreduce=direct".to_owned(),
     };
     let requests = [
         Request::RegisterRegion,

@@ -6,6 +6,8 @@ use ringway_group::{
     Answer, Failure, FailureKind, GroupId, Key, Limits, MESSAGE_BYTES_MAX, NodeRef, PeerEndpoint, Request,
     Root, ToMember, ToRoot,
 };
+use ringway_plan::{Algorithm, PlanSettings, Preference, Rule, Tuning};
+use ringway_types::Operation;
 use ringway_verbs::{Endpoint, Time};
 
 use crate::Reader;
@@ -37,13 +39,39 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
+/// Most ask for nothing, some for the same, some for something else.
+fn preference(choice: u8) -> Preference {
+    match choice {
+        1..=60 => Preference::everywhere(Algorithm::Ring),
+        61 => Preference::everywhere(Algorithm::Direct),
+        _ => Preference::default(),
+    }
+}
+
+fn settings() -> PlanSettings {
+    let rule = |bytes_max| Rule {
+        operation: Operation::Allreduce,
+        bytes_max,
+        algorithm: Algorithm::Ring,
+        chunk_bytes: 4096,
+    };
+    let rules = vec![rule(1 << 10), rule(1 << 20)];
+    PlanSettings::new(Tuning::default(), preference(1), rules).unwrap_or_default()
+}
+
 /// Every message, cut short, and with lengths that lie.
 #[must_use]
 pub fn message_samples() -> Vec<Vec<u8>> {
     let key = Key { secret: *b"0123456789abcdef", uid: 1000 };
     let failure = || Failure::new(FailureKind::JoinTimeout, "rank 3 did not come\u{7}");
     let requests = [
-        Request::Join { rank: 1, size: 4, timeout_ms: 1000, devices: names(&["roce", "tcp"]) },
+        Request::Join {
+            rank: 1,
+            size: 4,
+            timeout_ms: 1000,
+            devices: names(&["roce", "tcp"]),
+            preference: preference(1),
+        },
         Request::Endpoints(endpoints()),
         Request::Ready,
         Request::Fail(failure()),
@@ -51,7 +79,7 @@ pub fn message_samples() -> Vec<Vec<u8>> {
     ];
     let answers = [
         Answer::Refuse { rank: 1, failure: failure() },
-        Answer::Roster { node: 1, node_of: vec![0, 0, 1, 1], device: "tcp".to_owned() },
+        Answer::Roster { node: 1, node_of: vec![0, 0, 1, 1], device: "tcp".to_owned(), settings: settings() },
         Answer::Endpoints(endpoints()),
         Answer::Go,
         Answer::Fail(failure()),
@@ -99,6 +127,7 @@ pub fn root(bytes: &[u8]) {
                     size,
                     timeout_ms: u32::from(timeout) * 100,
                     devices,
+                    preference: preference(timeout),
                 }
             }
             3 => {

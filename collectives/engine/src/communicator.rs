@@ -1,6 +1,6 @@
 //! One communicator on this node: its collectives, its messages and its links.
 
-use ringway_plan::{Algorithm, Layout};
+use ringway_plan::{Layout, PlanSettings};
 use ringway_verbs::{Device, Time};
 
 use crate::collective::queue::{Arrival, Queue, rank_of};
@@ -22,8 +22,8 @@ pub struct CommunicatorSpec {
     pub name: u64,
     /// Operations that take longer fail.
     pub timeout_ms: Option<u64>,
-    /// Use this algorithm where it can do the operation.
-    pub algorithm: Option<Algorithm>,
+    /// What its plans are chosen by: the same on every node.
+    pub settings: PlanSettings,
     /// Whose it is: tenants get equal shares of the node, however many communicators each has. The communicators of
     /// one job have the same, any number; another job's have another.
     pub tenant: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Communicator {
     /// The node's lowest rank.
     pub(crate) rank: u32,
     pub(crate) timeout_ms: Option<u64>,
-    algorithm: Option<Algorithm>,
+    settings: PlanSettings,
     /// Scratch memory of its own.
     pub(crate) scratch: Option<Scratch>,
     pub(crate) tenant: u64,
@@ -98,7 +98,7 @@ impl Communicator {
         operations: u32,
         eager_max: u64,
     ) -> Self {
-        let CommunicatorSpec { layout, node, timeout_ms, algorithm, tenant, .. } = spec;
+        let CommunicatorSpec { layout, node, timeout_ms, settings, tenant, .. } = spec;
         let locals = layout.local(node).len();
         let links = peers.links.len();
         Self {
@@ -106,7 +106,7 @@ impl Communicator {
             node,
             rank: rank_of(&layout, node, 0),
             timeout_ms,
-            algorithm,
+            settings,
             scratch: None,
             state: if links == 0 { State::Running } else { State::Opened },
             pending: None,
@@ -332,7 +332,7 @@ impl Communicator {
             return Ok(true);
         }
         self.check_early()?;
-        match self.run.start(&self.queue, &self.layout, (self.algorithm, self.scratch), turn.shared)? {
+        match self.run.start(&self.queue, &self.layout, (&self.settings, self.scratch), turn.shared)? {
             Start::Started => Ok(true),
             Start::Starved => {
                 visit.starved = true;

@@ -1,6 +1,5 @@
 //! What the engine is made with.
 
-use ringway_plan::Tuning;
 use ringway_verbs::LocalKey;
 use thiserror::Error;
 
@@ -24,8 +23,6 @@ pub struct WorkspaceConfig {
 pub struct EngineConfig {
     /// Memory of its own.
     pub workspace: WorkspaceConfig,
-    /// What plans are chosen by.
-    pub tuning: Tuning,
     /// Messages up to this many bytes are sent without asking the receiver. The same on every node.
     pub eager_max_bytes: u32,
     /// Collectives, and besides them messages, that one rank may have outstanding in a communicator.
@@ -94,10 +91,9 @@ pub enum ConfigError {
 impl EngineConfig {
     /// The usual values.
     #[must_use]
-    pub fn new(workspace: WorkspaceConfig, tuning: Tuning) -> Self {
+    pub const fn new(workspace: WorkspaceConfig) -> Self {
         Self {
             workspace,
-            tuning,
             eager_max_bytes: 8 << 10,
             operations_per_rank: 256,
             message_pool: 128,

@@ -11,14 +11,8 @@ mod common;
 
 use common::oracle::{Job, collectives};
 use common::{Setup, World};
+use ringway_plan::{Algorithm, Blocks, Call, Layout, Plan, Preference, Tuning, View};
 use ringway_types::{DataType, Operation, Reduction};
-
-/// Small chunks, so that ordinary sizes have many of them.
-fn small_chunks(config: &mut ringway_engine::EngineConfig) {
-    config.tuning.chunk_bytes = 4096;
-    config.tuning.direct_max_bytes = 20_000;
-    config.eager_max_bytes = 1024;
-}
 
 const LAYOUTS: [&[u32]; 9] = [
     &[0],
@@ -32,8 +26,8 @@ const LAYOUTS: [&[u32]; 9] = [
     &[0, 1, 2, 3, 3, 1, 0],
 ];
 
-fn sweep(layout: &[u32], counts: &[u64], configure: fn(&mut ringway_engine::EngineConfig)) {
-    let mut world = World::new(&Setup { configure, ..Setup::new(layout) });
+fn sweep(layout: &[u32], counts: &[u64]) {
+    let mut world = World::new(&Setup::new(layout).with_small_chunks());
     let ranks = layout.len() as u32;
     let mut seed = 0;
     for operation in collectives() {
@@ -53,14 +47,36 @@ fn sweep(layout: &[u32], counts: &[u64], configure: fn(&mut ringway_engine::Engi
 #[test]
 fn every_collective_on_every_layout() {
     for layout in LAYOUTS {
-        sweep(layout, &[0, 1, 3, 64, 777], small_chunks);
+        sweep(layout, &[0, 1, 3, 64, 777]);
+    }
+}
+
+#[test]
+fn every_algorithm_that_is_asked_for_runs_where_it_can() {
+    let layouts: [&[u32]; 5] = [&[0], &[0, 1], &[0, 1, 1], &[0, 1, 2, 1], &[0, 1, 2, 3, 4]];
+    for (&algorithm, node_of) in Algorithm::ALL.iter().flat_map(|a| layouts.map(|layout| (a, layout))) {
+        let preference = Preference::everywhere(algorithm);
+        let mut world = World::new(&Setup { preference, ..Setup::new(node_of).with_small_chunks() });
+        let layout = Layout::new(node_of).unwrap();
+        for operation in collectives() {
+            let call = Call { operation, element: 4, count: 1, root: 0 };
+            let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
+            let can = Plan::with(algorithm, &view, &Tuning::default()).is_ok();
+            for count in [1, 20, 5_001] {
+                Job::new(operation, count, layout.ranks(), 3).run(&mut world);
+                for node in &world.nodes {
+                    let ran = node.engine.status(node.ids[0]).unwrap().algorithm;
+                    assert_eq!(ran == Some(algorithm), can, "{operation} by {algorithm} on {node_of:?}");
+                }
+            }
+        }
     }
 }
 
 #[test]
 fn collectives_of_many_chunks() {
     for layout in LAYOUTS {
-        sweep(layout, &[5_001], small_chunks);
+        sweep(layout, &[5_001]);
     }
 }
 
@@ -80,12 +96,12 @@ fn scratch_memory_for_one_chunk_is_enough() {
     let setup = Setup { configure: |c| c.message_pool = 8, workspace: 5 << 18, ..Setup::new(&[0, 1, 2]) };
     let mut world = World::new(&Setup {
         configure: |c| {
-            small_chunks(c);
+            c.eager_max_bytes = 1024;
             c.message_pool = 8;
             c.credits = 4;
         },
         workspace: 512 << 10,
-        ..setup
+        ..setup.with_small_chunks()
     });
     for operation in collectives() {
         Job::new(operation, 9_000, 3, 5).run(&mut world);
@@ -95,7 +111,7 @@ fn scratch_memory_for_one_chunk_is_enough() {
 #[test]
 fn types_and_reductions() {
     for layout in [&[0_u32, 0, 0][..], &[0, 1, 1, 2]] {
-        let mut world = World::new(&Setup { configure: small_chunks, ..Setup::new(layout) });
+        let mut world = World::new(&Setup::new(layout).with_small_chunks());
         for datatype in
             [DataType::I8, DataType::U8, DataType::I32, DataType::U64, DataType::F32, DataType::F64]
         {
@@ -120,7 +136,7 @@ fn types_and_reductions() {
 fn operations_follow_each_other_without_waiting() {
     // Ranks call many collectives at once; a broadcast's root runs ahead of the others.
     for layout in [&[0_u32, 0][..], &[0, 1, 1, 2]] {
-        let mut world = World::new(&Setup { configure: small_chunks, ..Setup::new(layout) });
+        let mut world = World::new(&Setup::new(layout).with_small_chunks());
         let ranks = layout.len() as u32;
         for count in [1_u64, 900] {
             let jobs: Vec<_> = (0..100)

@@ -18,7 +18,7 @@ use ringway_engine::{
     WorkspaceConfig,
 };
 use ringway_mem::Mapping;
-use ringway_plan::{Layout, Tuning};
+use ringway_plan::{Layout, PlanSettings};
 use ringway_sim::{SimConfig, SimNetwork};
 use ringway_types::{DataType, Operation, Reduction};
 use ringway_verbs::{
@@ -81,12 +81,13 @@ proptest! {
             [4 << 20, 64 << 10].iter().map(|n| Arc::new(Mapping::private(*n).unwrap())).collect();
         let keys = device.register(regions[0].clone(), Access::ALL).unwrap();
         let config = WorkspaceConfig { region: RegionId(0), key: keys.local, length: 4 << 20 };
-        let mut engine = Engine::new(EngineConfig::new(config, Tuning::default())).unwrap();
+        let mut engine = Engine::new(EngineConfig::new(config)).unwrap();
         let client = device.register(regions[1].clone(), Access::ALL).unwrap();
         engine.add_region(RegionId(1), client.local);
         let mut memory = Memory { regions, touched: 0, others: None };
         let layout = Layout::new(&[0, 1, 0]).unwrap();
-        let spec = CommunicatorSpec { layout, node: 0, name: 5, timeout_ms: None, algorithm: None, tenant: 5 };
+        let settings = PlanSettings::default();
+        let spec = CommunicatorSpec { layout, node: 0, name: 5, timeout_ms: None, settings, tenant: 5 };
         let (id, endpoints) = engine.open(spec, &mut device).unwrap();
 
         let own = Arc::new(Mapping::private(64 << 10).unwrap());

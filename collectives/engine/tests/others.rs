@@ -18,15 +18,8 @@ use ringway_mem::Mapping;
 use ringway_types::Operation;
 use ringway_verbs::{Access, Device};
 
-/// Small chunks, so that ordinary sizes have many of them.
-fn small_chunks(config: &mut ringway_engine::EngineConfig) {
-    config.tuning.chunk_bytes = 4096;
-    config.tuning.direct_max_bytes = 20_000;
-    config.eager_max_bytes = 1024;
-}
-
-fn world(layout: &[u32], configure: fn(&mut ringway_engine::EngineConfig), seed: u64) -> World {
-    World::new(&Setup { configure, others: Some(Others::new(seed)), ..Setup::new(layout) })
+fn world(layout: &[u32], seed: u64) -> World {
+    World::new(&Setup { others: Some(Others::new(seed)), ..Setup::new(layout).with_small_chunks() })
 }
 
 fn had(world: &World) -> u64 {
@@ -60,7 +53,7 @@ fn every_collective_gives_the_same_when_others_do_the_local_work() {
     let layouts: [&[u32]; 5] =
         [&[0, 0, 0], &[0, 0, 1], &[0, 1, 0, 1], &[0, 0, 1, 2, 2, 2, 1], &[0, 1, 2, 3, 3, 1, 0]];
     for (seed, layout) in (0..).zip(layouts) {
-        let mut world = world(layout, small_chunks, seed);
+        let mut world = world(layout, seed);
         own_scratch(&mut world);
         for operation in collectives() {
             for (count, in_place) in [(777, false), (5_001, false), (5_001, true)] {
@@ -97,7 +90,7 @@ fn many_pieces_are_away_at_a_time() {
 
 #[test]
 fn own_scratch_memory_is_used_where_it_is_large_enough_and_can_be_taken_back() {
-    let mut world = world(&[0, 1, 1], small_chunks, 4);
+    let mut world = world(&[0, 1, 1], 4);
     let regions = own_scratch(&mut world);
     for count in [3, 900, 9_000] {
         Job::new(Operation::Allreduce, count, 3, count).run(&mut world);
@@ -118,7 +111,7 @@ fn own_scratch_memory_is_used_where_it_is_large_enough_and_can_be_taken_back() {
 
 #[test]
 fn a_failure_takes_back_what_nobody_has_begun() {
-    let mut world = world(&[0, 0, 1, 1], small_chunks, 9);
+    let mut world = world(&[0, 0, 1, 1], 9);
     own_scratch(&mut world);
     let job = Job::new(Operation::Allreduce, 100_000, 4, 5);
     job.prepare(&world);
@@ -137,7 +130,7 @@ fn a_failure_takes_back_what_nobody_has_begun() {
 
 #[test]
 fn a_failure_does_not_wait_for_whoever_holds_a_piece_but_says_so() {
-    let mut world = world(&[0, 0], small_chunks, 9);
+    let mut world = world(&[0, 0], 9);
     let (before, job) = (world.now, Job::new(Operation::Allreduce, 100_000, 2, 5));
     job.prepare(&world);
     let tokens: Vec<_> = (0..2).map(|rank| job.call(&mut world, 0, rank)).collect();
@@ -166,7 +159,7 @@ fn a_failure_does_not_wait_for_whoever_holds_a_piece_but_says_so() {
 
 #[test]
 fn what_others_wait_for_is_not_left_to_anybody() {
-    let mut world = world(&[0, 0, 1, 1], small_chunks, 2);
+    let mut world = world(&[0, 0, 1, 1], 2);
     Job::new(Operation::Allreduce, 9_000, 4, 2).run(&mut world);
     assert_eq!(had(&world), 0, "a collective with scratch memory of the workspace hurries");
     own_scratch(&mut world);
@@ -176,7 +169,7 @@ fn what_others_wait_for_is_not_left_to_anybody() {
 
 #[test]
 fn a_rank_that_stops_with_a_piece_is_named_on_every_node() {
-    let setup = Setup { configure: small_chunks, others: Some(Others::new(7)), ..Setup::new(&[0, 0, 1, 1]) };
+    let setup = Setup { others: Some(Others::new(7)), ..Setup::new(&[0, 0, 1, 1]).with_small_chunks() };
     let mut world = World::new(&Setup { timeout_ms: Some(2_000), ..setup });
     own_scratch(&mut world);
     let job = Job::new(Operation::Allreduce, 100_000, 4, 5);

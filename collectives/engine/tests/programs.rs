@@ -54,12 +54,14 @@ proptest! {
                 config.credits = 2;
                 config.message_pool = 2;
                 config.eager_max_bytes = 512;
-                config.tuning.chunk_bytes = 1024;
-                config.tuning.direct_max_bytes = 4096;
             }
         } else {
             |_| {}
         };
+        if tiny {
+            setup.tuning.chunk_bytes = 1024;
+            setup.tuning.direct_max_bytes = 4096;
+        }
         let mut world = World::new(&setup);
         let mut messages = Vec::new();
         let mut collective: Option<(Job, Vec<u32>)> = None;

@@ -19,7 +19,7 @@ use ringway_engine::{
     PointToPoint, ReduceSource, RegionId, Request, ScanStep, Token, WorkspaceConfig,
 };
 use ringway_mem::Mapping;
-use ringway_plan::{Layout, Tuning};
+use ringway_plan::{Layout, PlanSettings, Tuning};
 use ringway_sim::{SimConfig, SimDevice, SimNetwork};
 use ringway_types::{DataType, Operation, Reduction};
 use ringway_verbs::{Access, Device, Time};
@@ -107,12 +107,12 @@ impl Node {
         let workspace = Arc::new(Mapping::private(4 << 20).unwrap());
         let keys = device.register(workspace, Access::ALL).unwrap();
         let workspace = WorkspaceConfig { region: RegionId(0), key: keys.local, length: 4 << 20 };
-        let mut engine = Engine::new(EngineConfig::new(workspace, Tuning::default())).unwrap();
+        let mut engine = Engine::new(EngineConfig::new(workspace)).unwrap();
         let mut ids = Vec::new();
         for (name, tenant) in (0..).zip(tenants) {
             let layout = Layout::new(&[0; RANKS as usize]).unwrap();
-            let (timeout_ms, algorithm) = (None, None);
-            let spec = CommunicatorSpec { layout, node: 0, name, timeout_ms, algorithm, tenant: *tenant };
+            let (timeout_ms, settings) = (None, PlanSettings::default());
+            let spec = CommunicatorSpec { layout, node: 0, name, timeout_ms, settings, tenant: *tenant };
             ids.push(engine.open(spec, &mut device).unwrap().0);
         }
         let outstanding = vec![0; ids.len()];
@@ -327,8 +327,8 @@ fn contend(elements: u64, until: u64) -> Vec<u64> {
         communicators: 5,
         tenants: vec![1, 1, 1, 1, 2],
         workspace: 2 << 20,
+        tuning: Tuning { chunk_bytes: 64 << 10, ..Tuning::default() },
         configure: |config| {
-            config.tuning.chunk_bytes = 64 << 10;
             config.message_pool = 8;
             config.credits = 4;
         },

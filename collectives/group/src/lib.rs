@@ -6,8 +6,8 @@
 //!
 //! 1. *Gathering.* Each local rank is announced to the root ([`Request::Join`]), which checks that ranks are
 //!    different, agree about the size, have a device in common, and come in time.
-//! 2. *Opening.* When all ranks are there every node gets the roster ([`Answer::Roster`]), opens one queue pair for
-//!    each other node and sends the endpoints to the root.
+//! 2. *Opening.* When all ranks are there every node gets the roster ([`Answer::Roster`]), with what plans shall be
+//!    chosen by, opens one queue pair for each other node and sends the endpoints to the root.
 //! 3. *Connecting.* When all endpoints are there the root gives each node those meant for it
 //!    ([`Answer::Endpoints`]); each node connects and reports [`Request::Ready`].
 //! 4. When all are ready the root says [`Answer::Go`] and forgets the rendezvous: the communicator is formed.
@@ -28,6 +28,7 @@ mod root;
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, reason = "a simulation has few nodes and ranks")]
 mod simulation;
+mod wire;
 
 pub use failure::{Failure, FailureKind};
 pub use member::{JoinRequest, Member, MemberConfig, MemberEvent};

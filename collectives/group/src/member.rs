@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ringway_plan::Layout;
+use ringway_plan::{Layout, PlanSettings, Preference};
 use ringway_verbs::{Endpoint, Time};
 
 use crate::{
@@ -40,6 +40,8 @@ pub struct JoinRequest {
     pub size: u32,
     /// How long to wait for the others.
     pub timeout: Duration,
+    /// The algorithms it asks for: the same as others do, or none.
+    pub preference: Preference,
 }
 
 /// What a member asks for or reports.
@@ -62,6 +64,8 @@ pub enum MemberEvent {
         node: u32,
         /// The device to use: one of [`MemberConfig::devices`].
         device: String,
+        /// What its plans are chosen by: the same on all nodes.
+        settings: Box<PlanSettings>,
         /// The local ranks, ascending, with their tickets.
         local: Vec<(u32, Ticket)>,
     },
@@ -122,6 +126,7 @@ struct Seat {
     ticket: Ticket,
     size: u32,
     deadline: Time,
+    preference: Preference,
     announced: bool,
 }
 
@@ -170,7 +175,7 @@ impl Member {
 
     /// A local rank wants to join. What becomes of it is an event with this ticket, also when it is refused at once.
     pub fn join(&mut self, request: JoinRequest, now: Time) -> Ticket {
-        let JoinRequest { root, key, rank, size, timeout } = request;
+        let JoinRequest { root, key, rank, size, timeout, preference } = request;
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
         let id = self.group_for(root, key);
@@ -178,7 +183,8 @@ impl Member {
         if let Some(failure) = objection(group, rank, size) {
             self.events.push_back(MemberEvent::Failed { group: None, tickets: vec![ticket], failure });
         } else {
-            let seat = Seat { ticket, size, deadline: after(now, timeout), announced: false };
+            let deadline = after(now, timeout);
+            let seat = Seat { ticket, size, deadline, preference, announced: false };
             group.seats.insert(rank, seat);
             self.announce(id, now);
         }
@@ -277,7 +283,9 @@ impl Member {
                 }
                 Some(())
             }
-            Answer::Roster { node, node_of, device } => self.roster(id, (node, &node_of), device, now),
+            Answer::Roster { node, node_of, device, settings } => {
+                self.roster(id, (node, &node_of), device, settings, now)
+            }
             Answer::Endpoints(list) => self.endpoints(id, &list),
             Answer::Go => self.go(id),
             Answer::Fail(failure) => {
@@ -382,6 +390,7 @@ impl Member {
                 size: seat.size,
                 timeout_ms: u32::try_from(left_ms).unwrap_or(u32::MAX),
                 devices: self.config.devices.clone(),
+                preference: seat.preference,
             };
             let message = ToRoot { key: group.key, group: id, body };
             self.events.push_back(MemberEvent::Send { root, message });
@@ -402,6 +411,7 @@ impl Member {
         id: GroupId,
         (node, node_of): (u32, &[u32]),
         device: String,
+        settings: PlanSettings,
         now: Time,
     ) -> Option<()> {
         let group = self.groups.get_mut(&id)?;
@@ -423,7 +433,8 @@ impl Member {
         group.setup_deadline = Some(after(now, self.config.setup)).max(first);
         group.phase = Phase::Opening;
         group.roster = Some(Roster { layout: layout.clone(), node });
-        self.events.push_back(MemberEvent::Open { group: id, layout, node, device, local });
+        let settings = Box::new(settings);
+        self.events.push_back(MemberEvent::Open { group: id, layout, node, device, settings, local });
         Some(())
     }
 

@@ -3,10 +3,11 @@
 
 use core::fmt;
 
+use ringway_plan::{PlanSettings, Preference};
 use ringway_verbs::Endpoint;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned, de::Error as _};
 
-use crate::{Failure, GroupId, Key};
+use crate::{Failure, GroupId, Key, wire};
 
 /// The most bytes of one message.
 pub const MESSAGE_BYTES_MAX: usize = 48 * 1024;
@@ -41,6 +42,9 @@ pub enum Request {
         timeout_ms: u32,
         /// The devices this node can use between nodes, the best first.
         devices: Vec<String>,
+        /// The algorithms it asks for.
+        #[serde(with = "wire::preference")]
+        preference: Preference,
     },
     /// Some of my endpoints, one for each other node, named by the node they are for.
     Endpoints(Vec<PeerEndpoint>),
@@ -79,6 +83,9 @@ pub enum Answer {
         node_of: Vec<u32>,
         /// The device that is used: all nodes have it.
         device: String,
+        /// What all nodes choose their plans by.
+        #[serde(with = "wire::settings")]
+        settings: PlanSettings,
     },
     /// Some of the endpoints meant for you, named by the node they come from.
     Endpoints(Vec<PeerEndpoint>),

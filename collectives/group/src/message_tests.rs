@@ -4,6 +4,8 @@ use std::{
 };
 
 use proptest::prelude::*;
+use ringway_plan::{Algorithm, Rule, Tuning};
+use ringway_types::Operation;
 use ringway_verbs::Time;
 
 use super::*;
@@ -17,7 +19,9 @@ const KEY: Key = Key { secret: [0xff; 16], uid: u32::MAX };
 fn the_largest_messages_fit() {
     let group = GroupId(u64::MAX);
     let node_of: Vec<u32> = (0..8192).collect();
-    let roster = ToMember { group, body: Answer::Roster { node: 8191, node_of, device: "x".into() } };
+    let device = "x".repeat(32);
+    let body = Answer::Roster { node: 8191, node_of, device, settings: largest_settings() };
+    let roster = ToMember { group, body };
     assert_eq!(ToMember::decode(&roster.encode().expect("fits")), Ok(roster));
     let endpoint = Endpoint::new(&[0xff; Endpoint::CAPACITY]).expect("fits");
     let list: Vec<_> = (0..ENDPOINTS_MAX).map(|_| PeerEndpoint { node: u32::MAX, endpoint }).collect();
@@ -39,7 +43,8 @@ fn texts_of_peers_are_cleaned() {
     assert!(failure.text.starts_with("[31mxxx") && failure.text.len() == 1000);
     for names in [&["a\nb"][..], &["a", ""], &["a"; DEVICES_MAX + 1], &[]] {
         let devices = names.iter().map(|name| (*name).to_owned()).collect();
-        let body = Request::Join { rank: 0, size: 1, timeout_ms: 1, devices };
+        let body =
+            Request::Join { rank: 0, size: 1, timeout_ms: 1, devices, preference: Preference::default() };
         let message = ToRoot { key: KEY, group: GroupId(1), body };
         let decoded = ToRoot::decode(&message.encode().expect("fits"));
         assert_eq!(decoded, Err(MalformedMessage), "{names:?}");
@@ -86,7 +91,9 @@ proptest! {
         let mut waiting = BTreeSet::new();
         for rank in 0..2 {
             let timeout = Duration::from_secs(1);
-            waiting.insert(member.join(JoinRequest { root, key: KEY, rank, size: 3, timeout }, now));
+            let preference = Preference::default();
+            let request = JoinRequest { root, key: KEY, rank, size: 3, timeout, preference };
+            waiting.insert(member.join(request, now));
         }
         let mut local = BTreeMap::new();
         for (group, body, acts) in said {
@@ -137,6 +144,7 @@ fn request() -> impl Strategy<Value = Request> {
             size,
             timeout_ms,
             devices: vec!["x".into()],
+            preference: if timeout_ms > 6 { ring() } else { Preference::default() },
         }),
         2 => endpoints().prop_map(Request::Endpoints),
         2 => Just(Request::Ready),
@@ -145,13 +153,36 @@ fn request() -> impl Strategy<Value = Request> {
     ]
 }
 
+fn roster(node: u32, node_of: Vec<u32>) -> Answer {
+    Answer::Roster { node, node_of, device: "x".into(), settings: PlanSettings::default() }
+}
+
+fn ring() -> Preference {
+    Preference::everywhere(Algorithm::Ring)
+}
+
+/// As many rules as there can be, with numbers as long as there are.
+fn largest_settings() -> PlanSettings {
+    let operations = Operation::ALL.iter().filter(|operation| operation.is_collective());
+    let rules = operations.flat_map(|&operation| {
+        (0..PlanSettings::RULES_MAX as u64).rev().map(move |at| Rule {
+            operation,
+            bytes_max: u64::MAX - at,
+            algorithm: Algorithm::Ring,
+            chunk_bytes: PlanSettings::CHUNK_BYTES_MAX,
+        })
+    });
+    PlanSettings::new(Tuning { direct_max_bytes: u64::MAX, ..Tuning::default() }, ring(), rules.collect())
+        .expect("within bounds")
+}
+
 fn answer() -> impl Strategy<Value = Answer> {
     let failure = Failure::new(FailureKind::Invalid, "x");
     let refused = failure.clone();
     prop_oneof![
         4 => (0_u32..3, proptest::collection::vec(0_u32..3, 0..4))
-            .prop_map(|(node, node_of)| Answer::Roster { node, node_of, device: "x".into() }),
-        4 => Just(Answer::Roster { node: 0, node_of: vec![0, 0, 1], device: "x".into() }),
+            .prop_map(|(node, node_of)| roster(node, node_of)),
+        4 => Just(roster(0, vec![0, 0, 1])),
         4 => endpoints().prop_map(Answer::Endpoints),
         2 => Just(Answer::Go),
         1 => Just(Answer::Fail(failure)),

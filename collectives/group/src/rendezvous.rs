@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use ringway_plan::Layout;
+use ringway_plan::{Layout, PlanSettings, Preference};
 use ringway_verbs::{Endpoint, Time};
 
 use crate::{
@@ -26,6 +26,15 @@ pub(crate) struct JoinOffer {
     pub(crate) size: u32,
     pub(crate) timeout: Duration,
     pub(crate) devices: Vec<String>,
+    pub(crate) preference: Preference,
+}
+
+/// What the root gives to every communicator.
+#[derive(Debug)]
+pub(crate) struct Terms<'a> {
+    /// The time for opening and connecting.
+    pub(crate) setup: Duration,
+    pub(crate) settings: &'a PlanSettings,
 }
 
 /// What became of a rendezvous.
@@ -64,6 +73,7 @@ struct Seat {
     node: NodeRef,
     deadline: Time,
     timeout: Duration,
+    preference: Preference,
 }
 
 /// What is known of one node.
@@ -114,10 +124,10 @@ impl Rendezvous {
         group: GroupId,
         offer: JoinOffer,
         now: Time,
-        setup: Duration,
+        terms: &Terms<'_>,
         out: &mut Outbox,
     ) -> Verdict {
-        let JoinOffer { rank, size, timeout, devices } = offer;
+        let JoinOffer { rank, size, timeout, devices, preference } = offer;
         let mut refuse = |kind, text: String| {
             let body = Answer::Refuse { rank, failure: Failure::new(kind, text) };
             out.push_back((from, ToMember { group, body }));
@@ -139,6 +149,7 @@ impl Rendezvous {
         }
         let size_mismatch = (size != self.size).then(sizes);
         let device_mismatch = self.no_device(&devices, rank);
+        let asked_otherwise = self.asked_otherwise(preference, rank);
         self.nodes.entry(from).or_insert(Node {
             group,
             devices,
@@ -153,10 +164,14 @@ impl Rendezvous {
         if let Some(text) = device_mismatch {
             return Verdict::Failed(Failure::new(FailureKind::Incompatible, text));
         }
-        self.ranks.insert(rank, Seat { node: from, deadline: after(now, timeout), timeout });
+        if let Some(text) = asked_otherwise {
+            return Verdict::Failed(Failure::new(FailureKind::Invalid, text));
+        }
+        let deadline = after(now, timeout);
+        self.ranks.insert(rank, Seat { node: from, deadline, timeout, preference });
         if self.ranks.len() == self.size as usize {
-            self.setup_deadline = Some(after(now, setup));
-            return self.call_roster(out);
+            self.setup_deadline = Some(after(now, terms.setup));
+            return self.call_roster(terms.settings, out);
         }
         Verdict::Waiting
     }
@@ -184,6 +199,24 @@ impl Rendezvous {
         ))
     }
 
+    /// Why ranks that ask for these algorithms cannot work together; `None` when they can. Who asks for nothing takes what
+    /// others ask for.
+    fn asked_otherwise(&self, preference: Preference, rank: u32) -> Option<String> {
+        let (other, asked) = self.preference()?;
+        (!preference.is_auto() && preference != asked).then(|| {
+            format!(
+                "rank {rank} asks for the algorithm `{preference}` but rank {other} for `{asked}`: the ranks of a \
+                 communicator must ask for the same, or for none"
+            )
+        })
+    }
+
+    /// What ranks ask for, and the first that does.
+    fn preference(&self) -> Option<(u32, Preference)> {
+        let mut seats = self.ranks.iter().map(|(rank, seat)| (*rank, seat.preference));
+        seats.find(|(_, preference)| !preference.is_auto())
+    }
+
     /// The best device that all nodes have, in the order of the lowest rank's node.
     fn best_device(&self) -> Option<String> {
         let (_, seat) = self.ranks.first_key_value()?;
@@ -191,7 +224,7 @@ impl Rendezvous {
         devices.find(|device| self.nodes.values().all(|node| node.devices.contains(device))).cloned()
     }
 
-    fn call_roster(&mut self, out: &mut Outbox) -> Verdict {
+    fn call_roster(&mut self, settings: &PlanSettings, out: &mut Outbox) -> Verdict {
         let places: BTreeMap<NodeRef, u32> = self.nodes.keys().copied().zip(0..).collect();
         let labels: Vec<u32> = self.ranks.values().filter_map(|s| places.get(&s.node).copied()).collect();
         let (Some(layout), Some(device)) = (Layout::new(&labels), self.best_device()) else {
@@ -204,7 +237,15 @@ impl Rendezvous {
             }
         }
         self.phase = Phase::Opening;
-        self.tell_all(|n| Answer::Roster { node: n, node_of: node_of.clone(), device: device.clone() }, out);
+        let preference = self.preference().map(|(_, preference)| preference).unwrap_or_default();
+        let settings = settings.clone().preferring(preference);
+        let roster = |node| Answer::Roster {
+            node,
+            node_of: node_of.clone(),
+            device: device.clone(),
+            settings: settings.clone(),
+        };
+        self.tell_all(roster, out);
         Verdict::Waiting
     }
 

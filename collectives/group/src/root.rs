@@ -1,15 +1,13 @@
 //! The root's side: all rendezvous of the communicators whose id names this daemon.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
+use ringway_plan::PlanSettings;
 use ringway_verbs::Time;
 
 use crate::{
     Answer, Failure, FailureKind, GroupId, Key, NodeRef, Request, ToMember, ToRoot,
-    rendezvous::{JoinOffer, Outbox, Rendezvous, Verdict},
+    rendezvous::{JoinOffer, Outbox, Rendezvous, Terms, Verdict},
 };
 
 /// What a root allows.
@@ -34,6 +32,7 @@ impl Default for Limits {
 #[derive(Debug, Default)]
 pub struct Root {
     limits: Limits,
+    settings: PlanSettings,
     forming: BTreeMap<Key, Rendezvous>,
     out: Outbox,
 }
@@ -42,15 +41,21 @@ impl Root {
     /// A root without any rendezvous.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, forming: BTreeMap::new(), out: VecDeque::new() }
+        Self { limits, ..Self::default() }
+    }
+
+    /// What the plans of communicators whose ranks all come from now on are chosen by; until then the usual.
+    pub fn set_settings(&mut self, settings: PlanSettings) {
+        self.settings = settings;
     }
 
     /// A member said something.
     pub fn receive(&mut self, from: NodeRef, message: ToRoot, now: Time) {
         let ToRoot { key, group, body } = message;
-        if let Request::Join { rank, size, timeout_ms, devices } = body {
+        if let Request::Join { rank, size, timeout_ms, devices, preference } = body {
             let timeout = Duration::from_millis(u64::from(timeout_ms));
-            return self.join(from, key, group, JoinOffer { rank, size, timeout, devices }, now);
+            let offer = JoinOffer { rank, size, timeout, devices, preference };
+            return self.join(from, key, group, offer, now);
         }
         // Anything else about a rendezvous that is over, or from a member that is not part of it, crossed its end.
         let Some(rendezvous) = self.forming.get_mut(&key).filter(|r| r.group_of(from) == Some(group)) else {
@@ -137,9 +142,9 @@ impl Root {
             let verdict = rendezvous.leave(from);
             self.settle(key, verdict);
         }
-        let setup = self.limits.setup;
+        let terms = Terms { setup: self.limits.setup, settings: &self.settings };
         let rendezvous = self.forming.entry(key).or_insert_with(|| Rendezvous::new(&offer));
-        let verdict = rendezvous.join(from, group, offer, now, setup, &mut self.out);
+        let verdict = rendezvous.join(from, group, offer, now, &terms, &mut self.out);
         self.settle(key, verdict);
     }
 

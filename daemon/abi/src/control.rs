@@ -107,6 +107,9 @@ pub struct Join {
     /// Share memory with the communicator's other ranks even when they belong to other users or namespaces: any of
     /// them can then read and write what this rank registers and uses in the communicator.
     pub share: bool,
+    /// The algorithms that are asked for, as text: a name, or `operation=name`, with commas between several; `auto` for none.
+    /// All ranks that ask for any ask for the same.
+    pub algorithm: String,
 }
 
 /// What the daemon answers.

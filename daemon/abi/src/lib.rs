@@ -26,7 +26,7 @@ pub use status::Status;
 pub use unique_id::{ParseUniqueIdError, UniqueId};
 
 /// Version of everything in this crate. Two sides must agree on one.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The port on which daemons meet, unless configured otherwise.
 pub const DEFAULT_PORT: u16 = 7411;

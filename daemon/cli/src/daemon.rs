@@ -65,6 +65,11 @@ pub struct DaemonArgs {
     /// those that can be expected not to be slower than what comes after them here, and says why
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
+    /// Algorithm for collectives over several nodes, where it can be used: local, direct, ring; for one operation:
+    /// allreduce=ring; several of these with commas; or auto. That of the node whose address is in a communicator's id holds
+    /// for all its nodes; programs can ask for others (RINGWAY_ALGORITHM)
+    #[arg(long, value_name = "NAMES")]
+    algorithm: Option<String>,
     /// UDP port of RoCE packets, the same on all nodes (other RoCE devices know 4791 alone), so that daemons can share an
     /// address
     #[arg(long, value_name = "PORT", allow_negative_numbers = true)]
@@ -201,6 +206,7 @@ impl DaemonArgs {
             advertise: self.advertise,
             cluster_key_file: self.cluster_key_file,
             device: self.device,
+            algorithm: self.algorithm,
             roce_port: self.roce_port,
             roce_interface: self.roce_interface,
             verbs_timeout: self.verbs_timeout,

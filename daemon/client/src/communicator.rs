@@ -43,13 +43,15 @@ pub struct CommunicatorBuilder {
     timeout: Duration,
     join_timeout: Duration,
     share: bool,
+    algorithm: String,
 }
 
 impl CommunicatorBuilder {
     pub(crate) fn new(client: Client, id: UniqueId, rank: u32, size: u32) -> Self {
         let session = client.session();
         let (timeout, join_timeout, share) = (session.timeout, session.join_timeout, session.share);
-        Self { client, id, rank, size, ring_size: RING_SIZE, timeout, join_timeout, share }
+        let algorithm = session.algorithm.clone();
+        Self { client, id, rank, size, ring_size: RING_SIZE, timeout, join_timeout, share, algorithm }
     }
 
     /// How long an operation may take, to the millisecond; zero for no limit. One that takes longer fails on every rank,
@@ -80,6 +82,14 @@ impl CommunicatorBuilder {
         self
     }
 
+    /// The algorithm to use where it can be used, between nodes: a name such as `ring`; one for an operation, as in
+    /// `allreduce=ring`; several of these with commas between them; or `auto`, which leaves it to the daemon of the node that
+    /// the communicator's id names. Ranks that ask for any must ask for the same. Otherwise `RINGWAY_ALGORITHM` says so.
+    pub fn algorithm(mut self, algorithm: impl Into<String>) -> Self {
+        self.algorithm = algorithm.into();
+        self
+    }
+
     /// Joins; returns when every rank has.
     ///
     /// # Errors
@@ -100,6 +110,7 @@ impl CommunicatorBuilder {
             join_timeout_ms: milliseconds(self.join_timeout),
             operation_timeout_ms: milliseconds(self.timeout),
             share: self.share,
+            algorithm: self.algorithm.clone(),
         });
         let patience = self.join_timeout.saturating_add(GRACE);
         let Answer { reply, descriptors } = self.client.session().control.request(request, &[], patience)?;
@@ -192,6 +203,7 @@ impl CommunicatorBuilder {
             calls,
             blocks: Cell::new(false),
             share: self.share,
+            algorithm: self.algorithm,
             staging: Staging::default(),
             scratch: RefCell::default(),
             splits: Cell::new(0),
@@ -231,6 +243,8 @@ pub struct Communicator {
     /// The next call is waited for at once.
     pub(crate) blocks: Cell<bool>,
     pub(crate) share: bool,
+    /// The algorithms that it was made with.
+    pub(crate) algorithm: String,
     pub(crate) waiting: Waiting,
     pub(crate) staging: Staging,
     /// Counts of a call in one list.

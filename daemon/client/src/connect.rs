@@ -66,6 +66,8 @@ pub(crate) struct Session {
     pub(crate) join_timeout: Duration,
     /// Whether communicators share memory with other users' ranks unless they say otherwise.
     pub(crate) share: bool,
+    /// The algorithms that communicators ask for unless they say otherwise.
+    pub(crate) algorithm: String,
     /// How many regions were released.
     releases: AtomicU64,
     socket: PathBuf,
@@ -160,8 +162,10 @@ impl ClientBuilder {
         let control = Control::new(connected);
         let share =
             env::var("RINGWAY_SHARE").is_ok_and(|value| matches!(value.as_str(), "1" | "true" | "yes"));
+        let algorithm = env::var("RINGWAY_ALGORITHM").unwrap_or_else(|_| "auto".to_owned());
         let releases = AtomicU64::new(0);
-        let session = Session { control, doorbell, timeout, join_timeout, share, releases, socket };
+        let session =
+            Session { control, doorbell, timeout, join_timeout, share, algorithm, releases, socket };
         Ok(Client { session: Arc::new(session) })
     }
 }

@@ -72,6 +72,7 @@
 //! | `RINGWAY_TIMEOUT_MS` | how long an operation may take; `0` for no limit |
 //! | `RINGWAY_JOIN_TIMEOUT_MS` | how long the other ranks may take to join |
 //! | `RINGWAY_SHARE` | `1`: share memory with ranks of other users or containers that do so too |
+//! | `RINGWAY_ALGORITHM` | the algorithms to use, see [`CommunicatorBuilder::algorithm`] |
 //! | `RINGWAY_PORT` | where daemons of several nodes meet, with launchers other than `ringway run` |
 //!
 //! Those of launchers are described at [`Environment`].

@@ -44,7 +44,8 @@ impl Communicator {
             .timeout(self.timeout)
             .join_timeout(self.join_timeout)
             .ring_size(self.ring_size)
-            .share_memory(self.share);
+            .share_memory(self.share)
+            .algorithm(self.algorithm.as_str());
         child.join().map(Some)
     }
 }

@@ -10,6 +10,7 @@ mod settings;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use ringway_ibverbs::IbverbsConfig;
+use ringway_plan::Preference;
 use ringway_tcp::{Congestion, ZeroCopy};
 use ringway_wrap::FaultSpec;
 use thiserror::Error;
@@ -238,6 +239,8 @@ pub struct Config {
     pub device: DeviceChoice,
     /// Which RDMA device, port and address [`DeviceKind::Verbs`] uses.
     pub verbs: IbverbsConfig,
+    /// The algorithms that are asked for, in communicators that are rooted here.
+    pub algorithm: Preference,
     /// Microseconds for which reading a TCP socket polls the network card itself.
     pub tcp_busy_poll_us: u32,
     /// Whether the tcp device sends payload without a copy.

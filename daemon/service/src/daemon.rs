@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use ringway_plan::PlanSettings;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
@@ -81,6 +82,7 @@ fn peers_config(config: &Config, open: &[Open]) -> PeersConfig {
         advertised: network.map(|n| n.advertise),
         key: network.map(|n| n.cluster_key.clone()),
         devices: open.iter().map(|open| open.protocol.clone()).collect(),
+        settings: PlanSettings::default().preferring(config.algorithm),
         times,
     }
 }

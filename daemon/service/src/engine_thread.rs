@@ -34,7 +34,7 @@ use std::{
 use crossbeam_queue::ArrayQueue;
 use ringway_engine::{CommunicatorId, Engine, EngineConfig, Failure, RankFailure, RegionId, WorkspaceConfig};
 use ringway_mem::{HandleTable, Mapping, MemFd, calls};
-use ringway_plan::{Layout, Tuning};
+use ringway_plan::Layout;
 use ringway_verbs::{Access, Completion, Device as _, LocalKey, Time};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
@@ -334,7 +334,7 @@ impl EngineThread {
 
 /// The engine's configuration, from the daemon's.
 fn engine_config(config: &Config, workspace: WorkspaceConfig) -> EngineConfig {
-    let mut engine = EngineConfig::new(workspace, Tuning::default());
+    let mut engine = EngineConfig::new(workspace);
     engine.late_after_ms = milliseconds(config.late_after);
     if let Some(network) = &config.network {
         engine.peer_timeout_ms = milliseconds(network.peer_timeout);

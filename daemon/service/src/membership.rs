@@ -12,7 +12,7 @@ use ringway_group::{
     Failure, FailureKind, GroupId, JoinRequest, Key, Limits, Member, MemberConfig, MemberEvent, NodeRef,
     Root, RootAt, Ticket,
 };
-use ringway_plan::Layout;
+use ringway_plan::{Layout, PlanSettings, Preference};
 use ringway_verbs::{Endpoint, Time};
 
 use crate::{
@@ -38,6 +38,8 @@ pub(crate) struct PeersConfig {
     pub(crate) key: Option<ClusterKey>,
     /// What the devices between nodes speak, the best first. A communicator uses what all its nodes have.
     pub(crate) devices: Vec<String>,
+    /// What the plans of communicators that are rooted here are chosen by.
+    pub(crate) settings: PlanSettings,
     /// How patient to be with others.
     pub(crate) times: Times,
 }
@@ -57,6 +59,8 @@ pub(crate) struct LocalJoin {
     pub(crate) session: u64,
     /// How long to wait for the others.
     pub(crate) timeout: Duration,
+    /// The algorithms it asks for.
+    pub(crate) preference: Preference,
 }
 
 /// What to do, or what came of a join.
@@ -72,6 +76,8 @@ pub(crate) enum MembershipEvent {
         node: u32,
         /// What the device speaks that is used: one of [`PeersConfig::devices`].
         device: String,
+        /// What its plans are chosen by.
+        settings: Box<PlanSettings>,
         /// The ranks on this node, ascending, with their tickets.
         local: Vec<(u32, JoinTicket)>,
     },
@@ -123,17 +129,19 @@ impl Membership {
         door: Option<Box<dyn DataDoor>>,
         poller: Poller,
     ) -> Result<Self, PeersError> {
-        let PeersConfig { listen, advertised, key, devices, times } = config;
+        let PeersConfig { listen, advertised, key, devices, settings, times } = config;
         let peers = Peers::new(listen, key.as_ref(), times, door, poller)?;
         let limits = Limits { ranks: ringway_abi::MAX_RANKS, ..Limits::default() };
         let member =
             Member::new(MemberConfig { devices, grace: Duration::from_secs(2), setup: limits.setup });
+        let mut root = Root::new(limits);
+        root.set_settings(settings);
         let now = Instant::now();
         Ok(Self {
             listen: peers.listening_on(),
             advertised,
             member,
-            root: Root::new(limits),
+            root,
             peers,
             start: now,
             now,
@@ -149,11 +157,12 @@ impl Membership {
     /// A client wants to join. What becomes of it is an event that names the ticket, also when it is refused at once.
     pub(crate) fn join(&mut self, join: LocalJoin, now: Instant) -> JoinTicket {
         self.observe(now);
-        let LocalJoin { id, rank, size, uid, session, timeout } = join;
+        let LocalJoin { id, rank, size, uid, session, timeout, preference } = join;
         let root = self.place(id.root);
         let key = Key { secret: id.secret, uid };
         tracing::debug!(session, rank, size, uid, ?root, "a client joins a communicator");
-        let ticket = self.member.join(JoinRequest { root, key, rank, size, timeout }, self.time());
+        let request = JoinRequest { root, key, rank, size, timeout, preference };
+        let ticket = self.member.join(request, self.time());
         if let RootAt::There(address) = root {
             if self.listen.is_some() {
                 self.peers.seek(address, now);
@@ -309,8 +318,8 @@ impl Membership {
             MemberEvent::Send { root: RootAt::There(root), message } => {
                 return self.peers.send_to_root(root, &message, self.now);
             }
-            MemberEvent::Open { group, layout, node, device, local } => {
-                MembershipEvent::Open { group, layout, node, device, local }
+            MemberEvent::Open { group, layout, node, device, settings, local } => {
+                MembershipEvent::Open { group, layout, node, device, settings, local }
             }
             MemberEvent::Connect { group, endpoints } => MembershipEvent::Connect { group, endpoints },
             MemberEvent::Formed { group } => MembershipEvent::Joined { group },

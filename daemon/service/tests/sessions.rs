@@ -147,6 +147,11 @@ fn joins_that_make_no_sense_are_refused_with_a_reason() {
         (join(id, 2, 2), "rank 2"),
         (join(id, 0, 0), "1 to"),
         (join(id, 0, u32::MAX), "1 to"),
+        (
+            ringway_abi::control::Join { algorithm: "rings".to_owned(), ..join(id, 0, 1) },
+            "auto, local, direct",
+        ),
+        (ringway_abi::control::Join { algorithm: "x".repeat(2000), ..join(id, 0, 1) }, "more than the 1024"),
         (ringway_abi::control::Join { submissions: 3, ..join(id, 0, 1) }, "power of two"),
         (ringway_abi::control::Join { submissions: 1 << 20, ..join(id, 0, 1) }, "power of two"),
     ] {

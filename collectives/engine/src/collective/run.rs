@@ -1,6 +1,6 @@
 //! Runs the plan of one collective on this node, chunk by chunk.
 
-use ringway_plan::{Action, Algorithm, LOOKAHEAD, Layout, Plan, Shape, View};
+use ringway_plan::{Action, Algorithm, LOOKAHEAD, Layout, Plan, PlanSettings, Shape, View};
 use ringway_verbs::Device;
 
 use super::handing::{Active, PIECES, WORKS};
@@ -192,16 +192,13 @@ impl Run {
         &mut self,
         queue: &Queue,
         layout: &Layout,
-        (algorithm, own): (Option<Algorithm>, Option<Scratch>),
+        (settings, own): (&PlanSettings, Option<Scratch>),
         shared: &mut Shared,
     ) -> Result<Start, Failure> {
         let sequence = queue.head;
         let Some(signature) = queue.signature(sequence) else { return Ok(Start::Starved) };
         let view = queue.view(layout, sequence, &signature);
-        let tuning = &shared.config.tuning;
-        let plan = algorithm
-            .and_then(|algorithm| Plan::with(algorithm, &view, tuning).ok())
-            .unwrap_or_else(|| Plan::choose(&view, tuning));
+        let plan = settings.plan(&view);
         let shape = plan.shape(&view);
         let each = shape.scratch.checked_next_multiple_of(64).unwrap_or(u64::MAX);
         let wanted = shape.depth.clamp(1, MAX_DEPTH);

@@ -23,7 +23,7 @@ use ringway_engine::{
     WorkspaceConfig,
 };
 use ringway_mem::{Mapping, Window};
-use ringway_plan::{Layout, Tuning};
+use ringway_plan::{Layout, PlanSettings, Preference, Tuning};
 use ringway_reduce::{Scalar, Source};
 use ringway_sim::{SimConfig, SimDevice, SimNetwork};
 use ringway_types::{DataType, Reduction};
@@ -195,6 +195,9 @@ pub(crate) struct Setup {
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) network: SimConfig,
     pub(crate) configure: fn(&mut EngineConfig),
+    pub(crate) tuning: Tuning,
+    /// The algorithms that are asked for.
+    pub(crate) preference: Preference,
     /// Others that do local work.
     pub(crate) others: Option<Others>,
 }
@@ -210,8 +213,20 @@ impl Setup {
             timeout_ms: None,
             network: SimConfig { latency_ns: 2_000, jitter_ns: 3_000, seed: 7, ..SimConfig::default() },
             configure: |_| {},
+            tuning: Tuning::default(),
+            preference: Preference::default(),
             others: None,
         }
+    }
+
+    /// Small chunks, so that ordinary sizes have many of them.
+    pub(crate) fn with_small_chunks(self) -> Self {
+        let tuning = Tuning { chunk_bytes: 4096, direct_max_bytes: 20_000, ..self.tuning };
+        Self { tuning, configure: |config| config.eager_max_bytes = 1024, ..self }
+    }
+
+    pub(crate) fn settings(&self) -> PlanSettings {
+        PlanSettings::new(self.tuning, self.preference, Vec::new()).expect("settings within bounds")
     }
 }
 
@@ -243,7 +258,7 @@ impl World {
                 node,
                 name: 77 + communicator as u64,
                 timeout_ms: setup.timeout_ms,
-                algorithm: None,
+                settings: setup.settings(),
                 tenant: setup.tenants.get(communicator).copied().unwrap_or(communicator as u64),
             };
             let mut endpoints = Vec::new();
@@ -403,7 +418,7 @@ fn make_node(setup: &Setup, layout: &Layout, node: u32, network: &SimNetwork) ->
     let workspace = Arc::new(Mapping::private(setup.workspace).expect("map"));
     let keys = device.register(workspace.clone(), Access::ALL).expect("register");
     let config = WorkspaceConfig { region: RegionId(0), key: keys.local, length: setup.workspace as u64 };
-    let mut config = EngineConfig::new(config, Tuning::default());
+    let mut config = EngineConfig::new(config);
     (setup.configure)(&mut config);
     let mut engine = Engine::new(config).expect("configuration");
     let mut memory = Memory { regions: vec![workspace], touched: 0, others: None };

@@ -11,6 +11,7 @@ use crate::{
     Answer, Failure, FailureKind, GroupId, JoinRequest, Key, Limits, Member, MemberConfig, MemberEvent,
     NodeRef, Root, RootAt, Ticket, ToMember, ToRoot,
 };
+use ringway_plan::{Algorithm, PlanSettings, Preference, Tuning};
 use ringway_verbs::{Endpoint, Time};
 
 /// How long every join waits.
@@ -62,6 +63,12 @@ enum Notice {
 /// The node's number, the roster, and the local ranks' tickets.
 type Opened = (u32, Vec<u32>, Vec<(u32, Ticket)>);
 
+/// What a root gives to all, different from root to root.
+fn settings(root: usize) -> PlanSettings {
+    let tuning = Tuning { chunk_bytes: 1024 << root, ..Tuning::default() };
+    PlanSettings::new(tuning, Preference::default(), Vec::new()).expect("within bounds")
+}
+
 #[derive(Debug)]
 struct Daemon {
     member: Member,
@@ -75,6 +82,7 @@ struct Daemon {
 struct Instance {
     node_of: Vec<u32>,
     device: String,
+    settings: PlanSettings,
     members: Vec<(usize, GroupId)>,
 }
 
@@ -89,6 +97,8 @@ pub(crate) struct Network {
     tickets: Vec<(usize, Ticket, u32)>,
     outcomes: BTreeMap<(usize, Ticket), Outcome>,
     formed: BTreeMap<(usize, GroupId), (u32, Vec<u32>)>,
+    /// What members were told to choose their plans by.
+    settings: BTreeMap<(usize, GroupId), PlanSettings>,
     failed: BTreeSet<(usize, GroupId)>,
     /// Members that failed by something of their own, which may cross the word to go.
     excused: BTreeSet<(usize, GroupId)>,
@@ -116,11 +126,11 @@ impl Network {
             grace: Duration::from_secs(2),
             setup: Limits::default().setup,
         };
-        let daemon = |node| Daemon {
-            member: Member::new(config(node)),
-            root: Root::new(Limits::default()),
-            opened: BTreeMap::new(),
-            closed: BTreeSet::new(),
+        let daemon = |node| {
+            let mut root = Root::new(Limits::default());
+            root.set_settings(settings(node));
+            let member = Member::new(config(node));
+            Daemon { member, root, opened: BTreeMap::new(), closed: BTreeSet::new() }
         };
         Self {
             daemons: (0..nodes).map(daemon).collect(),
@@ -132,6 +142,7 @@ impl Network {
             tickets: Vec::new(),
             outcomes: BTreeMap::new(),
             formed: BTreeMap::new(),
+            settings: BTreeMap::new(),
             failed: BTreeSet::new(),
             excused: BTreeSet::new(),
             instances: Vec::new(),
@@ -163,8 +174,11 @@ impl Network {
         let at = if node == root { RootAt::Here } else { RootAt::There(address(root)) };
         let key = Key { secret: [root as u8; 16], uid: 1 };
         let timeout = Duration::from_millis(JOIN_MS);
-        let ticket =
-            self.daemons[node].member.join(JoinRequest { root: at, key, rank, size, timeout }, self.now);
+        // Some ask for an algorithm, and all who do for the same.
+        let ring = Preference::everywhere(Algorithm::Ring);
+        let preference = if rank % 2 == 1 { ring } else { Preference::default() };
+        let request = JoinRequest { root: at, key, rank, size, timeout, preference };
+        let ticket = self.daemons[node].member.join(request, self.now);
         self.tickets.push((node, ticket, rank));
         self.pump();
         (node, ticket)
@@ -329,7 +343,7 @@ impl Network {
 
     /// Rosters that a root calls in one go belong to one communicator.
     fn note_roster(&self, root: usize, to: NodeRef, message: &ToMember, roster: &mut Option<Instance>) {
-        let Answer::Roster { node_of, device, .. } = &message.body else { return };
+        let Answer::Roster { node_of, device, settings: given, .. } = &message.body else { return };
         let who = match self.connections.iter().find(|c| c.node == to) {
             Some(connection) => connection.from,
             None if to == NodeRef::HERE => root,
@@ -338,9 +352,13 @@ impl Network {
         let instance = roster.get_or_insert_with(|| Instance {
             node_of: node_of.clone(),
             device: device.clone(),
+            settings: given.clone(),
             members: Vec::new(),
         });
         assert_eq!((&instance.node_of, &instance.device), (node_of, device));
+        let asked =
+            if node_of.len() > 1 { Preference::everywhere(Algorithm::Ring) } else { Preference::default() };
+        assert_eq!(*given, settings(root).preferring(asked));
         instance.members.push((who, message.group));
     }
 
@@ -356,7 +374,8 @@ impl Network {
                     c.up.push_back(bytes);
                 }
             }
-            MemberEvent::Open { group, layout, node: number, local, .. } => {
+            MemberEvent::Open { group, layout, node: number, settings, local, .. } => {
+                self.settings.insert((node, group), *settings);
                 let node_of: Vec<u32> = (0..layout.ranks()).map(|r| layout.node_of(r)).collect();
                 assert_eq!(local.iter().map(|(r, _)| *r).collect::<Vec<_>>(), layout.local(number));
                 let old = self.daemons[node].opened.insert(group, (number, node_of, local));
@@ -444,6 +463,8 @@ impl Network {
             let formed: Vec<_> = instance.members.iter().filter_map(|m| self.formed.get(m)).collect();
             instances_formed += formed.len();
             assert!(formed.iter().all(|(_, node_of)| *node_of == instance.node_of));
+            let told = instance.members.iter().filter_map(|m| self.settings.get(m));
+            assert!(told.into_iter().all(|settings| *settings == instance.settings), "all choose alike");
             let numbers: BTreeSet<u32> = formed.iter().map(|(number, _)| *number).collect();
             assert_eq!(numbers.len(), formed.len(), "each node has its own number");
             if !formed.is_empty() {

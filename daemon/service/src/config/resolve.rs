@@ -9,6 +9,7 @@ use std::{
 
 use ringway_abi::{DEFAULT_PORT, paths};
 use ringway_ibverbs::{IbverbsConfig, Selector, SelectorError};
+use ringway_plan::{Preference, PreferenceError};
 use ringway_tcp::{Congestion, MAX_CONNECTIONS, ZeroCopy};
 use ringway_wrap::{FaultSpec, FaultSpecError};
 
@@ -47,6 +48,7 @@ impl Settings {
             advertise: None,
             cluster_key_file: None,
             device: text("auto"),
+            algorithm: text("auto"),
             roce_port: Some(i64::from(ROCE_PORT)),
             roce_interface: None,
             verbs_timeout: Some(VERBS_TIMEOUT),
@@ -107,6 +109,7 @@ impl Settings {
             network: network(&s)?,
             device,
             verbs: verbs(&s, selector)?,
+            algorithm: algorithm(s.algorithm.as_deref())?,
             tcp_busy_poll_us: short_number(
                 "tcp_busy_poll_us",
                 s.tcp_busy_poll_us,
@@ -262,6 +265,11 @@ fn device(value: Option<&str>) -> Result<(DeviceChoice, Selector), ConfigError> 
         })?);
     }
     Ok((DeviceChoice::Listed(listed), selector))
+}
+
+fn algorithm(value: Option<&str>) -> Result<Preference, ConfigError> {
+    let value = value.unwrap_or_default();
+    value.parse().map_err(|error: PreferenceError| invalid("algorithm", value, error.to_string()))
 }
 
 fn fault(s: &Settings) -> Result<Option<FaultSpec>, ConfigError> {

@@ -40,6 +40,10 @@ pub struct Settings {
     /// and in this network namespace. `verbs:NAME`, `verbs:NAME:PORT` and `verbs:NAME:PORT:GID` say which RDMA device, port
     /// and address in its table.
     pub device: Option<String>,
+    /// The algorithm for what communicators over several nodes do, where it can be used: a name, one for an operation
+    /// (`allreduce=ring`), several of these with commas, or `auto`. That of the node where a communicator is rooted holds for
+    /// all of its nodes, and programs can ask for others.
+    pub algorithm: Option<String>,
     /// The UDP port of RoCE packets, the same on all nodes; other RoCE devices know 4791 alone.
     pub roce_port: Option<i64>,
     /// The interface that the `roce` devices use, which must have the node's address; absent for the one that has it.
@@ -120,7 +124,7 @@ impl Settings {
         merge!(
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
-            roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, pcap,
+            algorithm, roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, pcap,
             peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max,
             ring_argument_words
         )

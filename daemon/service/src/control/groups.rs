@@ -68,7 +68,7 @@ impl Shared {
 impl Control {
     pub(super) fn handle_membership(&mut self, event: MembershipEvent) {
         match event {
-            MembershipEvent::Open { group, layout, node, device: protocol, local } => {
+            MembershipEvent::Open { group, layout, node, device: protocol, settings, local } => {
                 let joins = local.iter().filter_map(|(_, ticket)| self.joins.get(ticket));
                 // Where ranks differ the strictest limit holds for all of the node.
                 let timeouts = joins.clone().map(|p| p.join.operation_timeout_ms).filter(|ms| *ms > 0);
@@ -77,7 +77,8 @@ impl Control {
                 let name = joins.next().map_or(0, |p| name_of(&p.join.id.secret));
                 let device = if layout.nodes() > 1 { self.device_of(group, &protocol) } else { "" };
                 self.groups.insert(group, Group { layout: layout.clone(), device, local });
-                self.engine.send(Command::Open { group, layout, node, protocol, timeout_ms, name });
+                let open = Command::Open { group, layout, node, protocol, settings, timeout_ms, name };
+                self.engine.send(open);
             }
             MembershipEvent::Connect { group, endpoints } => {
                 self.engine.send(Command::Connect { group, endpoints });

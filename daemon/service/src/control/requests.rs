@@ -10,6 +10,7 @@ use ringway_abi::{
     control::{self, CELL_TOKEN, Envelope, Join, RefusalKind, Reply, Request},
 };
 use ringway_engine::RankFailure;
+use ringway_plan::{Preference, PreferenceError};
 
 use super::{
     Control,
@@ -210,7 +211,7 @@ impl Control {
         join: Join,
         now: Instant,
     ) -> Result<Option<Reply>, Refusal> {
-        self.check_join(&join)?;
+        let preference = self.check_join(&join)?;
         let Some(uid) = self.sessions.get(&key).map(|s| s.uid) else { return Ok(None) };
         self.begin(key)?;
         if let Err(refusal) = self.users.add_communicator(uid) {
@@ -221,7 +222,8 @@ impl Control {
         }
         let timeout = Duration::from_millis(u64::from(join.join_timeout_ms));
         let (id, rank, size) = (join.id, join.rank, join.size);
-        let ticket = self.membership.join(LocalJoin { id, rank, size, uid, session: key.0, timeout }, now);
+        let local = LocalJoin { id, rank, size, uid, session: key.0, timeout, preference };
+        let ticket = self.membership.join(local, now);
         self.joins.insert(ticket, PendingJoin { session: key, number, join, since: now, shared_bytes: 0 });
         if let Some(session) = self.sessions.get_mut(&key) {
             session.joins.push(ticket);
@@ -229,7 +231,8 @@ impl Control {
         Ok(None)
     }
 
-    fn check_join(&self, join: &Join) -> Result<(), Refusal> {
+    /// The algorithms that it asks for, where everything makes sense.
+    fn check_join(&self, join: &Join) -> Result<Preference, Refusal> {
         let invalid = |message: String| Err((RefusalKind::Invalid, message));
         let (least, most) = (RING_SUBMISSIONS_MIN, self.config.ring_submissions_max);
         if join.size == 0 || join.size > MAX_RANKS {
@@ -249,7 +252,7 @@ impl Control {
                 join.submissions
             ));
         }
-        Ok(())
+        join.algorithm.parse().or_else(|error: PreferenceError| invalid(error.to_string()))
     }
 
     fn explain(&mut self, key: SessionKey, communicator: u32, token: u32) -> Result<Reply, Refusal> {

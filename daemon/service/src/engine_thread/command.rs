@@ -8,7 +8,7 @@ use std::{
 use crossbeam_queue::ArrayQueue;
 use ringway_engine::{Failure, RankFailure};
 use ringway_mem::{Mapping, calls};
-use ringway_plan::Layout;
+use ringway_plan::{Layout, PlanSettings};
 use ringway_ring::DaemonRings;
 use ringway_verbs::Endpoint;
 use rustix::event::{EventfdFlags, eventfd};
@@ -38,7 +38,15 @@ pub(crate) enum Command {
     /// Forget a region. Answered by [`Event::RegionRemoved`].
     RemoveRegion { session: SessionKey, number: u32, region: u64 },
     /// Make a communicator's queue pairs. Answered by [`Event::Opened`].
-    Open { group: GroupKey, layout: Layout, node: u32, protocol: String, timeout_ms: u32, name: u64 },
+    Open {
+        group: GroupKey,
+        layout: Layout,
+        node: u32,
+        protocol: String,
+        settings: Box<PlanSettings>,
+        timeout_ms: u32,
+        name: u64,
+    },
     /// Connect them. Answered by [`Event::Connected`].
     Connect { group: GroupKey, endpoints: Vec<(u32, Endpoint)> },
     /// A rank's rings.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringway_engine::{CommunicatorSpec, Failure, LocalRank, RankFailure};
 use ringway_mem::Mapping;
-use ringway_plan::Layout;
+use ringway_plan::{Layout, PlanSettings};
 use ringway_verbs::{Access, Device as _, Endpoint, Time};
 
 use super::{
@@ -49,8 +49,8 @@ impl EngineThread {
                 let result = self.remove_region(session, region);
                 self.tell(Event::RegionRemoved { session, number, result });
             }
-            Command::Open { group, layout, node, protocol, timeout_ms, name } => {
-                let result = self.open(group, (layout, node), &protocol, (timeout_ms, name));
+            Command::Open { group, layout, node, protocol, settings, timeout_ms, name } => {
+                let result = self.open(group, (layout, node), (&protocol, *settings), (timeout_ms, name));
                 self.tell(Event::Opened { group, result });
             }
             Command::Connect { group, endpoints } => self.connect(group, &endpoints),
@@ -148,7 +148,7 @@ impl EngineThread {
         &mut self,
         key: GroupKey,
         (layout, node): (Layout, u32),
-        protocol: &str,
+        (protocol, settings): (&str, PlanSettings),
         (timeout_ms, name): (u32, u64),
     ) -> Result<Vec<(u32, Endpoint)>, String> {
         let device =
@@ -158,7 +158,7 @@ impl EngineThread {
             node,
             name,
             timeout_ms: (timeout_ms > 0).then_some(u64::from(timeout_ms)),
-            algorithm: None,
+            settings,
             tenant: name,
         };
         let (id, endpoints) = self.engine.open(spec, &mut self.device).map_err(|e| e.to_string())?;

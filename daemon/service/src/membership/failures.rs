@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use ringway_abi::control::RefusalKind;
 
-use super::fixture::{Cluster, Daemon, Hold, Outcome, any_port, id, refused};
+use super::{
+    super::LocalJoin,
+    fixture::{Cluster, Daemon, Hold, Outcome, PATIENCE, any_port, id, refused},
+};
 use crate::peers::Times;
 
 const JOINED: fn(u32) -> Outcome = |rank| Outcome::Joined { rank, node: rank, node_of: vec![0, 1] };
@@ -36,6 +39,33 @@ fn ranks_that_disagree_about_the_size_are_both_named() {
     for (node, ticket) in [(0, first), (1, second)] {
         let text = refused(cluster.outcome(node, ticket), RefusalKind::SizeMismatch);
         assert!(text.contains("rank 1 was started with 3") && text.contains("rank 0 with 2"), "{text}");
+    }
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn ranks_that_ask_for_different_algorithms_are_both_named() {
+    let mut cluster = Cluster::of(3);
+    let id = id(Some(cluster.address(0)), 1);
+    let join = |rank, preference: &str| LocalJoin {
+        id,
+        rank,
+        size: 3,
+        uid: 1000,
+        session: 1,
+        timeout: PATIENCE,
+        preference: preference.parse().expect("algorithms"),
+    };
+    let asked = [(0, "auto"), (1, "ring,allreduce=direct"), (2, "ring")];
+    let tickets = asked.map(|(rank, text)| (rank, cluster.join_with(rank as usize, join(rank, text))));
+    cluster.run_until_settled();
+    for (node, ticket) in tickets {
+        let text = refused(cluster.outcome(node as usize, ticket), RefusalKind::Invalid);
+        let first =
+            text.contains("rank 1 asks for the algorithm `ring,allreduce=direct` but rank 2 for `ring`");
+        let second =
+            text.contains("rank 2 asks for the algorithm `ring` but rank 1 for `ring,allreduce=direct`");
+        assert!(first || second, "{text}");
     }
     cluster.assert_nothing_left();
 }

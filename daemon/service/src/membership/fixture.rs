@@ -8,6 +8,7 @@ use std::{
 };
 
 use ringway_abi::{UniqueId, control::RefusalKind};
+use ringway_plan::{PlanSettings, Preference};
 use ringway_verbs::Endpoint;
 
 use super::super::{GroupKey, JoinTicket, LocalJoin, Membership, MembershipEvent, PeersConfig};
@@ -66,6 +67,8 @@ pub(crate) struct Daemon {
     pub(crate) held: Vec<GroupKey>,
     /// The devices of the groups that were opened.
     pub(crate) devices: Vec<String>,
+    /// What the plans of the groups that were opened are chosen by.
+    pub(crate) settings: Vec<PlanSettings>,
     forming: BTreeMap<GroupKey, Forming>,
     waiting: Vec<JoinTicket>,
     outcomes: BTreeMap<JoinTicket, Outcome>,
@@ -83,14 +86,19 @@ impl Daemon {
         times: Times,
         door: Option<Box<dyn DataDoor>>,
     ) -> Self {
-        let poller = Poller::new().expect("epoll");
         let config = PeersConfig {
             listen,
             advertised: None,
             key: listen.map(|_| ClusterKey::new([key; 32])),
             devices: device.split(',').map(str::to_owned).collect(),
+            settings: PlanSettings::default(),
             times,
         };
+        Self::configured(config, door)
+    }
+
+    fn configured(config: PeersConfig, door: Option<Box<dyn DataDoor>>) -> Self {
+        let poller = Poller::new().expect("epoll");
         Self {
             membership: Membership::new(config, door, poller.clone()).expect("membership"),
             poller,
@@ -98,6 +106,7 @@ impl Daemon {
             hold: Hold::Nothing,
             held: Vec::new(),
             devices: Vec::new(),
+            settings: Vec::new(),
             forming: BTreeMap::new(),
             waiting: Vec::new(),
             outcomes: BTreeMap::new(),
@@ -120,8 +129,9 @@ impl Daemon {
     pub(crate) fn act(&mut self) {
         while let Some(event) = self.membership.next_event() {
             match event {
-                MembershipEvent::Open { group, layout, node, device, local } => {
+                MembershipEvent::Open { group, layout, node, device, settings, local } => {
                     self.devices.push(device);
+                    self.settings.push(*settings);
                     let node_of = (0..layout.ranks()).map(|r| layout.node_of(r)).collect();
                     self.forming.insert(group, Forming { node, node_of, local });
                     if self.hold == Hold::Open {
@@ -193,6 +203,22 @@ impl Cluster {
         Self { daemons: (0..nodes).map(|_| Some(Daemon::new(any_port(), 5, "test", times))).collect() }
     }
 
+    /// As [`Cluster::of`], each with settings of its own.
+    pub(crate) fn with_settings(settings: Vec<PlanSettings>) -> Self {
+        let daemon = |settings| {
+            let config = PeersConfig {
+                listen: any_port(),
+                advertised: None,
+                key: Some(ClusterKey::new([5; 32])),
+                devices: vec!["test".to_owned()],
+                settings,
+                times: Times::default(),
+            };
+            Some(Daemon::configured(config, None))
+        };
+        Self { daemons: settings.into_iter().map(daemon).collect() }
+    }
+
     pub(crate) fn daemon(&mut self, node: usize) -> &mut Daemon {
         self.daemons[node].as_mut().expect("alive")
     }
@@ -213,8 +239,12 @@ impl Cluster {
         uid: u32,
         timeout: Duration,
     ) -> JoinTicket {
+        let preference = Preference::default();
+        self.join_with(node, LocalJoin { id, rank, size, uid, session: 1, timeout, preference })
+    }
+
+    pub(crate) fn join_with(&mut self, node: usize, join: LocalJoin) -> JoinTicket {
         let daemon = self.daemon(node);
-        let join = LocalJoin { id, rank, size, uid, session: 1, timeout };
         let ticket = daemon.membership.join(join, Instant::now());
         daemon.waiting.push(ticket);
         daemon.act();

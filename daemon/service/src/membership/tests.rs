@@ -10,8 +10,9 @@ use std::{
 };
 
 use ringway_abi::control::RefusalKind;
+use ringway_plan::{PlanSettings, Tuning};
 
-use super::is_here;
+use super::{LocalJoin, is_here};
 use crate::peers::Times;
 use fixture::{Cluster, Daemon, Outcome, id, refused};
 
@@ -73,6 +74,34 @@ fn two_nodes_meet_at_either() {
     form(&mut cluster, 1, 3, &[1, 0, 1, 0, 0]);
     form(&mut cluster, 0, 4, &[1, 1]);
     form(&mut cluster, 0, 1, &[0, 1]);
+}
+
+#[test]
+fn the_roots_settings_hold_for_all_nodes_and_ranks_may_ask_for_others() {
+    let settings = |chunk_bytes, asked: &str| {
+        let tuning = Tuning { chunk_bytes, ..Tuning::default() };
+        PlanSettings::new(tuning, asked.parse().expect("algorithms"), Vec::new()).expect("within bounds")
+    };
+    let given = (0..3).map(|node| settings(1024 << node, if node == 1 { "broadcast=ring" } else { "auto" }));
+    let mut cluster = Cluster::with_settings(given.collect());
+    let id = id(Some(cluster.address(1)), 1);
+    let join = |rank, asked: &str| LocalJoin {
+        id,
+        rank,
+        size: 3,
+        uid: 1000,
+        session: 1,
+        timeout: fixture::PATIENCE,
+        preference: asked.parse().expect("algorithms"),
+    };
+    for (rank, asked) in [(0, "allreduce=direct"), (1, "auto"), (2, "allreduce=direct")] {
+        cluster.join_with(rank as usize, join(rank, asked));
+    }
+    cluster.run_until_settled();
+    for node in 0..3 {
+        assert_eq!(cluster.daemon(node).settings, [settings(2048, "allreduce=direct,broadcast=ring")]);
+    }
+    cluster.assert_nothing_left();
 }
 
 #[test]

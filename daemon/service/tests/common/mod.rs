@@ -306,7 +306,16 @@ impl Client {
 }
 
 pub fn join(id: UniqueId, rank: u32, size: u32) -> Join {
-    Join { id, rank, size, submissions: 64, join_timeout_ms: 30_000, operation_timeout_ms: 0, share: false }
+    Join {
+        id,
+        rank,
+        size,
+        submissions: 64,
+        join_timeout_ms: 30_000,
+        operation_timeout_ms: 0,
+        share: false,
+        algorithm: "auto".to_owned(),
+    }
 }
 
 /// Ranks `0..size`, each in a client of its own.

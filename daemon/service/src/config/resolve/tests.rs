@@ -36,6 +36,8 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("`device`", "NAME[:PORT[:GID]]", message(|s| s.device = text("verbs:"))),
         ("`device`", "NAME[:PORT[:GID]]", message(|s| s.device = text("verbs:mlx5_0:0,tcp"))),
         ("`device`", "/sys/class/infiniband", message(|s| s.device = text("tcp,verbs:../x"))),
+        ("`algorithm`", "auto, local, direct, ring", message(|s| s.algorithm = text("rings"))),
+        ("`algorithm`", "does not do barrier", message(|s| s.algorithm = text("barrier=ring"))),
         ("`verbs_timeout`", "1 to 31", message(|s| s.verbs_timeout = Some(0))),
         ("`verbs_retries`", "1 to 7", message(|s| s.verbs_retries = Some(8))),
         ("`verbs_traffic_class`", "0 to 255", message(|s| s.verbs_traffic_class = Some(256))),
