@@ -86,6 +86,7 @@ fn spec(operations: Vec<Measured>, datatypes: Vec<DataType>, list: Vec<u64>) -> 
         pin: false,
         floor: false,
         round_trip: false,
+        algorithm: None,
         mode: Mode::Time,
         offsets: Vec::new(),
     }

@@ -17,6 +17,7 @@ mod tenants;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
+use ringway_plan::Preference;
 use ringway_types::{DataType, Reduction};
 
 pub use parent::perf;
@@ -44,6 +45,8 @@ use crate::local::{cluster::Network, parse_device};
     ringway perf allreduce -t all -o all -b 1000 -e 1000 -n 1 -c 1    check every type and reduction\n  \
     ringway perf allreduce --sizes 4K,1M,64M --in-place both --floor  against the bare kernel\n  \
     ringway perf allreduce --nodes 2 --device roce-udp --fault loss=0.01,seed=7  over a bad network\n  \
+    ringway perf allreduce --ranks 4 --nodes 4 --algorithm ring       with that algorithm at every size
+  \
     ringway perf allreduce --overlap                                  hidden behind computation\n\n\
     The size is one rank's vector; for all_gather, reduce_scatter, all_to_all, gather and scatter it is the total over\n\
     all ranks. time is the median; algbw = size / time; busbw is what the slowest link must carry."
@@ -95,6 +98,10 @@ pub struct PerfArgs {
     /// verbs:NAME:PORT:GID), roce-xdp, roce-udp, tcp, tcp-epoll, or several of them with commas between.
     #[arg(long, value_name = "D", default_value = "auto", value_parser = parse_device)]
     device: String,
+    /// Algorithm between nodes, instead of the one that would be chosen: its name, or `auto`. One that cannot do the
+    /// operation between so many nodes is an error.
+    #[arg(long, value_name = "NAME")]
+    algorithm: Option<Preference>,
     /// How the nodes reach each other.
     #[arg(long, value_enum, default_value_t = Network::Auto)]
     network: Network,

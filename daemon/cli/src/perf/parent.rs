@@ -6,6 +6,7 @@ use std::{
     process::ExitCode,
 };
 
+use ringway_plan::{Blocks, Call as PlanCall, Layout, Plan, Preference, Tuning, View};
 use ringway_types::Reduction;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -22,7 +23,7 @@ use super::{
 use crate::{
     local::{
         cluster::{Cluster, ClusterOptions},
-        launch::{Job, JobEvent, RunningJob},
+        launch::{Job, JobEvent, RunningJob, node_of},
     },
     output,
 };
@@ -48,6 +49,7 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
         return Err("--fault and --pcap are about packets between nodes; give --nodes 2 or more".to_owned());
     }
     let spec = spec(args)?;
+    check_algorithm(args, spec.nodes)?;
     let cluster = cluster(args)?;
     if args.overlap || args.tenants {
         return others(args, &cluster, spec);
@@ -67,6 +69,20 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     let campaign = Campaign { ranks: usize::from(args.ranks), spec, show_progress: !args.json };
     measure(&cluster, &campaign, |row: &Row| printer.print(row))?;
     Ok(printer.finish())
+}
+
+/// That the algorithm asked for can do the operation between so many nodes: else another would be measured.
+fn check_algorithm(args: &PerfArgs, nodes: usize) -> Result<(), String> {
+    let operation = args.operation.operation();
+    let Some(algorithm) = args.algorithm.and_then(|preference| preference.of(operation)) else {
+        return Ok(());
+    };
+    let ranks = usize::from(args.ranks);
+    let node_of = (0..ranks).filter_map(|rank| u32::try_from(node_of(rank, ranks, nodes)).ok());
+    let Some(layout) = Layout::new(&node_of.collect::<Vec<_>>()) else { return Ok(()) };
+    let call = PlanCall { operation, element: 1, count: 1, root: args.root };
+    let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
+    Plan::with(algorithm, &view, &Tuning::default()).map(drop).map_err(|error| error.to_string())
 }
 
 fn cluster(args: &PerfArgs) -> Result<Cluster, String> {
@@ -174,6 +190,7 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
         floor: args.floor,
         round_trip: args.round_trip,
         mode: Mode::Time,
+        algorithm: args.algorithm.as_ref().map(Preference::to_string),
         offsets: args.offsets.as_ref().map(|offsets| offsets.0.clone()).unwrap_or_default(),
     })
 }
@@ -193,11 +210,12 @@ pub(crate) fn measure<R: DeserializeOwned>(
     mut row: impl FnMut(&R),
 ) -> Result<(), String> {
     let spec = serde_json::to_string(&campaign.spec).map_err(|e| e.to_string())?;
+    let asked = campaign.spec.algorithm.clone().into_iter();
     let job = Job {
         ranks: campaign.ranks,
         program: std::env::current_exe().map_err(|e| e.to_string())?.into(),
         arguments: vec![rank::RANK.into(), spec.into()],
-        environment: Vec::new(),
+        environment: asked.map(|asked| ("RINGWAY_ALGORITHM".to_owned(), asked)).collect(),
     };
     let mut running = RunningJob::start(cluster, &job).map_err(|e| e.to_string())?;
     let terminal = campaign.show_progress && io::stderr().is_terminal();

@@ -82,6 +82,17 @@ struct Bench<'a> {
     processors: Vec<usize>,
 }
 
+/// What was measured.
+#[derive(Debug)]
+struct Timed {
+    /// How many calls were timed.
+    iterations: u64,
+    /// Of each sample on this rank.
+    nanoseconds: Vec<f64>,
+    /// What did the calls, as the first rank's daemon says.
+    algorithm: String,
+}
+
 /// One row to be.
 #[derive(Debug, Clone, Copy)]
 struct Point {
@@ -167,7 +178,7 @@ impl Bench<'_> {
         let wrong =
             if self.spec.check { Some(self.total(wrong_elements::<T>(&call, self.arena)?)?) } else { None };
         let mut trips = self.round_trip();
-        let (iterations, nanoseconds) = self.time::<T>(&call, bytes)?;
+        let Timed { iterations, nanoseconds, algorithm } = self.time::<T>(&call, bytes)?;
         trips.extend(self.round_trip());
         let slowest = agree_slowest(self.world, self.arena, &nanoseconds)?;
         let floor = self.floor_us(point, &case, bytes);
@@ -179,6 +190,7 @@ impl Bench<'_> {
         if self.world.rank() == 0 {
             let mut row = self.row(point, &case, bytes, slowest, wrong);
             row.iterations = iterations;
+            row.algorithm = algorithm;
             row.round_trip_ns = trips;
             row.floor_us = floor;
             row.of_floor = floor.map(|floor| round(floor / row.time_us.p50.max(0.001), 3));
@@ -204,7 +216,7 @@ impl Bench<'_> {
             device: if self.world.nodes() > 1 { self.world.device().to_owned() } else { "none".to_owned() },
             path: seen.path,
             rank_bytes: (self.world.nodes() > 1).then_some(seen.rank_bytes),
-            algorithm: seen.algorithm,
+            algorithm: String::new(),
             in_place: point.in_place,
             blocking: self.spec.blocking,
             iterations: 0,
@@ -240,8 +252,7 @@ impl Bench<'_> {
         Some(self.floor.as_ref()?.time(&kernel, self.spec))
     }
 
-    /// How many calls were timed, and nanoseconds of each sample on this rank.
-    fn time<T: Sample>(&self, call: &Call<'_>, bytes: u64) -> Result<(u64, Vec<f64>), String> {
+    fn time<T: Sample>(&self, call: &Call<'_>, bytes: u64) -> Result<Timed, String> {
         let mut buffers = call.buffers::<T>(self.arena)?;
         let places = call.touched();
         let ones = vec![T::of(1); ONES_BYTES / size_of::<T>()];
@@ -257,6 +268,7 @@ impl Bench<'_> {
         // All ranks must decide alike, or they would call different numbers of operations.
         let pace = Pace::of(self.spec, aligned, self.agreed_maximum(each)?);
         let mut times = Vec::with_capacity(pace.samples as usize);
+        let mut algorithm = String::new();
         let started = Instant::now();
         for sample in 0..pace.samples {
             if aligned {
@@ -271,6 +283,10 @@ impl Bench<'_> {
                 call.run(&mut buffers)?;
             }
             times.push(begun.elapsed().as_nanos() as f64 / f64::from(pace.calls));
+            if sample == 0 && self.world.rank() == 0 {
+                // Now, while no other collective can have run after those that are measured.
+                algorithm = as_the_daemon_sees(self.world).algorithm;
+            }
             if aligned {
                 // With more ranks than processors, whoever is first to touch its buffers again would take the processor
                 // from others that are about to read the clock.
@@ -282,7 +298,7 @@ impl Bench<'_> {
             }
         }
         let iterations = times.len() as u64 * u64::from(pace.calls);
-        Ok((iterations, times))
+        Ok(Timed { iterations, nanoseconds: times, algorithm })
     }
 
     fn agreed_maximum(&self, value: f64) -> Result<f64, String> {

@@ -28,6 +28,8 @@ pub(crate) struct Spec {
     /// Measure how far the first two processors are apart, too.
     pub(crate) round_trip: bool,
     pub(crate) mode: Mode,
+    /// The algorithms to ask for; what the environment says if `None`.
+    pub(crate) algorithm: Option<String>,
     /// Bytes from the input's place in a page to the output's; in place, from the page. None for what the arena gives.
     pub(crate) offsets: Vec<u64>,
 }
