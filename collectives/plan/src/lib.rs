@@ -22,6 +22,7 @@ mod plan;
 mod preference;
 mod settings;
 mod step;
+pub mod tuner;
 pub mod verify;
 
 pub use call::{Blocks, Call, View};

@@ -4,7 +4,8 @@ use ringway_types::Operation;
 use thiserror::Error;
 
 use crate::algorithm::{self, Frame};
-use crate::{Blocks, Cost, Shape, Step, Terms, View};
+use crate::tuner::Problem;
+use crate::{Blocks, Call, Cost, Layout, Shape, Step, Terms, View};
 
 /// A way to do an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +37,13 @@ impl Algorithm {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// Whether it combines the contributions of an operation ranks ascending within a node, then nodes ascending, whatever
+    /// the size.
+    #[must_use]
+    pub fn is_strict(self, operation: Operation) -> bool {
+        algorithm::method(self, operation).is_some_and(|method| method.strict)
     }
 
     /// What one chunk of an operation costs; `None` where the algorithm does not do it.
@@ -128,7 +136,7 @@ impl Plan {
         let nodes = view.layout.nodes();
         let algorithm = if nodes <= 1 {
             Algorithm::Local
-        } else if is_offered(Algorithm::Ring, view) && total_bytes(view) > direct_max(view, tuning) {
+        } else if is_offered(Algorithm::Ring, view) && view.bytes() > direct_max(view, tuning) {
             Algorithm::Ring
         } else {
             Algorithm::Direct
@@ -228,6 +236,35 @@ fn is_offered(algorithm: Algorithm, view: &View<'_>) -> bool {
         .is_some_and(|method| view.layout.nodes() >= method.nodes)
 }
 
+/// Bytes that one chunk has, as [`View::bytes`] counts them; `None` where the algorithm does not do the operation between so
+/// many nodes.
+pub(crate) fn chunk_bytes(algorithm: Algorithm, problem: &Problem<'_>) -> Option<u64> {
+    let layout = problem.layout;
+    let method = algorithm::method(algorithm, problem.operation)?;
+    let fits = layout.nodes() >= method.nodes && (algorithm != Algorithm::Local || layout.nodes() == 1);
+    let call = Call { operation: problem.operation, element: 1, count: problem.bytes, root: 0 };
+    let view = View { layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
+    let unit = (method.unit)(&view, problem.chunk_bytes).max(1);
+    fits.then(|| unit.saturating_mul(streams(layout, problem.operation)))
+}
+
+/// In how many streams of equal length the bytes of a call lie: a chunk has a unit of each.
+fn streams(layout: &Layout, operation: Operation) -> u64 {
+    let ranks = u64::from(layout.ranks());
+    match operation {
+        Operation::AllGather
+        | Operation::AllGatherV
+        | Operation::ReduceScatter
+        | Operation::ReduceScatterV
+        | Operation::Gather
+        | Operation::GatherV
+        | Operation::Scatter
+        | Operation::ScatterV => ranks,
+        Operation::AllToAll | Operation::AllToAllV => ranks.saturating_mul(u64::from(layout.most_local())),
+        _ => 1,
+    }
+}
+
 /// Up to how many bytes of the whole vector the direct exchange is chosen over the ring.
 fn direct_max(view: &View<'_>, tuning: &Tuning) -> u64 {
     match view.call.operation {
@@ -235,17 +272,5 @@ fn direct_max(view: &View<'_>, tuning: &Tuning) -> u64 {
         // combined only once, together with what comes.
         Operation::ReduceScatter | Operation::ReduceScatterV if view.layout.nodes() == 2 => 0,
         _ => tuning.direct_max_bytes,
-    }
-}
-
-/// Bytes of the whole vector, as every node knows them for operations that have a ring.
-fn total_bytes(view: &View<'_>) -> u64 {
-    let element = u64::from(view.call.element);
-    match (view.call.operation, view.blocks) {
-        (_, Blocks::PerRank { starts }) => starts.last().copied().unwrap_or(0).saturating_mul(element),
-        (Operation::AllGather | Operation::ReduceScatter, _) => {
-            view.call.count.saturating_mul(element).saturating_mul(u64::from(view.layout.ranks()))
-        }
-        _ => view.call.count.saturating_mul(element),
     }
 }

@@ -56,6 +56,8 @@ pub(crate) struct Method {
     pub(crate) step: fn(&Frame<'_>, u32) -> Step,
     /// What a chunk costs.
     pub(crate) cost: fn(&Terms) -> Cost,
+    /// Contributions are combined ranks ascending within a node, then nodes ascending.
+    pub(crate) strict: bool,
 }
 
 impl Method {
@@ -65,11 +67,15 @@ impl Method {
         step: fn(&Frame<'_>, u32) -> Step,
         cost: fn(&Terms) -> Cost,
     ) -> Self {
-        Self { nodes, unit: whole, size, step, cost }
+        Self { nodes, unit: whole, size, step, cost, strict: false }
     }
 
     const fn with_unit(self, unit: fn(&View<'_>, u64) -> u64) -> Self {
         Self { unit, ..self }
+    }
+
+    const fn strict(self) -> Self {
+        Self { strict: true, ..self }
     }
 }
 
@@ -89,7 +95,7 @@ pub(crate) fn method(algorithm: Algorithm, operation: Operation) -> Option<Metho
         return None;
     }
     match algorithm {
-        Algorithm::Local => Some(Method::new(1, local::size, local::step, |_| Cost::default())),
+        Algorithm::Local => Some(Method::new(1, local::size, local::step, |_| Cost::default()).strict()),
         Algorithm::Direct => Some(direct(operation)),
         Algorithm::Ring => ring(operation),
     }
@@ -99,9 +105,9 @@ fn direct(operation: Operation) -> Method {
     use Operation as O;
     match operation {
         O::Allreduce => {
-            Method::new(2, allreduce_direct::size, allreduce_direct::step, allreduce_direct::cost)
+            Method::new(2, allreduce_direct::size, allreduce_direct::step, allreduce_direct::cost).strict()
         }
-        O::Reduce => Method::new(2, reduce_direct::size, reduce_direct::step, reduce_direct::cost),
+        O::Reduce => Method::new(2, reduce_direct::size, reduce_direct::step, reduce_direct::cost).strict(),
         O::Broadcast => {
             Method::new(2, broadcast::direct_size, broadcast::direct_step, broadcast::direct_cost)
         }
@@ -111,6 +117,7 @@ fn direct(operation: Operation) -> Method {
             reduce_scatter_direct::step,
             reduce_scatter_direct::cost,
         )
+        .strict()
         .with_unit(shared_by_ranks),
         O::Scan | O::Exscan => Method::new(2, scan_direct::size, scan_direct::step, scan_direct::cost)
             .with_unit(scan_direct::unit),

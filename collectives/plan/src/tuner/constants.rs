@@ -1,0 +1,94 @@
+//! What links and processors take.
+
+use thiserror::Error;
+
+/// What a communicator's links and processors take, in nanoseconds: measured between its daemons, or saved before. A plan is
+/// priced by them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Constants {
+    /// A message of no bytes from one node to another (`a`).
+    pub latency_ns: f64,
+    /// What a node's engine thread spends on a message that it sends or receives, for however many bytes.
+    pub message_ns: f64,
+    /// A byte over a link, copies by the kernel included (`b`).
+    pub byte_ns: f64,
+    /// A byte of one more operand, combined (`g`).
+    pub reduce_ns: f64,
+    /// A byte copied from one buffer into another.
+    pub copy_ns: f64,
+    /// How many engine threads share one processor: 1 where each has its own, N / P where N nodes share P processors.
+    pub sharing: f64,
+}
+
+/// Which constant makes no sense.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+#[error("the constant {name} is {value}; it must be a number from {least} to {most}")]
+pub struct WrongConstant {
+    /// Its name.
+    pub name: &'static str,
+    /// What was given.
+    pub value: f64,
+    /// The least it can be.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
+impl Default for Constants {
+    /// An engine thread on a processor of its own, kernel TCP on a virtual network of one host.
+    fn default() -> Self {
+        Self {
+            latency_ns: 20_000.0,
+            message_ns: 2_000.0,
+            byte_ns: 0.5,
+            reduce_ns: 0.1,
+            copy_ns: 0.1,
+            sharing: 1.0,
+        }
+    }
+}
+
+/// The most that anything can take: a second for a message.
+const MOST_NS: f64 = 1e9;
+
+impl Constants {
+    /// Every constant with its name, as files and messages have them.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, f64); 6] {
+        [
+            ("latency_ns", self.latency_ns),
+            ("message_ns", self.message_ns),
+            ("byte_ns", self.byte_ns),
+            ("reduce_ns", self.reduce_ns),
+            ("copy_ns", self.copy_ns),
+            ("sharing", self.sharing),
+        ]
+    }
+
+    /// Constants of which another node or a file says that they are so.
+    ///
+    /// # Errors
+    /// Names the first that is no number or out of range.
+    pub fn checked(self) -> Result<Self, WrongConstant> {
+        for (name, value) in self.named() {
+            let least = if name == "sharing" { 1.0 } else { 0.0 };
+            if !(least..=MOST_NS).contains(&value) {
+                return Err(WrongConstant { name, value, least, most: MOST_NS });
+            }
+        }
+        Ok(self)
+    }
+
+    /// What is slower of either, as a collective waits for the slowest.
+    #[must_use]
+    pub const fn slower(self, other: Self) -> Self {
+        Self {
+            latency_ns: self.latency_ns.max(other.latency_ns),
+            message_ns: self.message_ns.max(other.message_ns),
+            byte_ns: self.byte_ns.max(other.byte_ns),
+            reduce_ns: self.reduce_ns.max(other.reduce_ns),
+            copy_ns: self.copy_ns.max(other.copy_ns),
+            sharing: self.sharing.max(other.sharing),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The choice of algorithm and chunk: [`predict`] prices what an algorithm costs by [`Constants`], [`tune`] makes [`Rule`]s
+//! of the fastest for every operation and size.
+//!
+//! The rules are made once, when a communicator is formed, from constants that are saved: the same constants give the same
+//! rules, and with it the same bits of every result, on every node and in every run.
+
+mod constants;
+mod model;
+mod saved;
+
+use ringway_types::Operation;
+
+use crate::{Algorithm, Layout, Rule, Tuning};
+
+pub use constants::{Constants, WrongConstant};
+pub use model::{Prediction, Problem, predict};
+pub use saved::{Saved, SavedLinks, SavedRule};
+
+/// Which algorithms may be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// Every rank gets the same bits, and so does every run with the same layout and constants.
+    #[default]
+    Stable,
+    /// Contributions are combined ranks ascending within a node, then nodes ascending: the bits depend on the layout alone,
+    /// whatever the size and the constants.
+    Strict,
+    /// As `Stable`, but constants may be measured anew for every communicator.
+    Any,
+}
+
+impl Order {
+    /// Every order.
+    pub const ALL: &'static [Self] = &[Self::Stable, Self::Strict, Self::Any];
+
+    /// The name used in configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stable => "stable",
+            Self::Strict => "strict",
+            Self::Any => "any",
+        }
+    }
+
+    /// The order with this name, if there is one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|order| order.name() == name)
+    }
+
+    /// Whether the algorithm may be chosen for the operation.
+    #[must_use]
+    pub fn allows(self, algorithm: Algorithm, operation: Operation) -> bool {
+        self != Self::Strict || !operation.reduces() || algorithm.is_strict(operation)
+    }
+}
+
+/// One way to do an operation, with how long it would take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Candidate {
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Bytes that one chunk has in one message.
+    pub chunk_bytes: u64,
+    /// How long it takes.
+    pub prediction: Prediction,
+}
+
+/// Bytes of a chunk that are tried: from what one message costs little beside to what still pipelines.
+const CHUNKS: [u64; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
+
+/// The sizes that are decided: powers of two, of which each stands for those down to the geometric mean with the one below.
+const LARGEST_LOG2: u32 = 32;
+
+/// Every algorithm that does the operation, each with its best chunk, the fastest first. Of two that are equally fast the one
+/// that comes first in [`Algorithm::ALL`] is first.
+#[must_use]
+pub fn candidates(
+    (layout, operation, bytes): (&Layout, Operation, u64),
+    order: Order,
+    constants: &Constants,
+    tuning: &Tuning,
+) -> Vec<Candidate> {
+    let mut found: Vec<Candidate> = Algorithm::ALL
+        .iter()
+        .copied()
+        .filter(|algorithm| order.allows(*algorithm, operation))
+        .filter_map(|algorithm| {
+            let tried = CHUNKS.iter().chain([&tuning.chunk_bytes]).filter_map(|chunk_bytes| {
+                let chunk_bytes = *chunk_bytes;
+                let problem = Problem { layout, operation, bytes, chunk_bytes, depth: tuning.depth };
+                let prediction = predict(algorithm, &problem, constants)?;
+                Some(Candidate { algorithm, chunk_bytes, prediction })
+            });
+            tried.min_by(faster)
+        })
+        .collect();
+    found.sort_by(faster);
+    found
+}
+
+/// Shorter first; of the same time the one with fewer chunks.
+fn faster(a: &Candidate, b: &Candidate) -> core::cmp::Ordering {
+    let (a, b) = (a.prediction, b.prediction);
+    a.time_ns.total_cmp(&b.time_ns).then(a.chunks.cmp(&b.chunks))
+}
+
+/// The rules of what is fastest for every operation and size in a layout, as [`crate::PlanSettings`] takes them. None where
+/// all ranks are on one node.
+#[must_use]
+pub fn tune(layout: &Layout, order: Order, constants: &Constants, tuning: &Tuning) -> Vec<Rule> {
+    let mut operations: Vec<Operation> = Operation::ALL.to_vec();
+    operations.retain(|operation| operation.is_collective() && layout.nodes() > 1);
+    operations.sort_unstable();
+    operations.iter().flat_map(|operation| rules(layout, *operation, (order, constants, tuning))).collect()
+}
+
+fn rules(
+    layout: &Layout,
+    operation: Operation,
+    (order, constants, tuning): (Order, &Constants, &Tuning),
+) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Vec::new();
+    for log2 in 0..=LARGEST_LOG2 {
+        let all = candidates((layout, operation, 1 << log2), order, constants, tuning);
+        let Some(Candidate { algorithm, chunk_bytes, .. }) = all.first().copied() else { break };
+        let bytes_max = if log2 == LARGEST_LOG2 { u64::MAX } else { upper_end(log2) };
+        match rules.last_mut().filter(|last| (last.algorithm, last.chunk_bytes) == (algorithm, chunk_bytes)) {
+            Some(last) => last.bytes_max = bytes_max,
+            None => rules.push(Rule { operation, bytes_max, algorithm, chunk_bytes }),
+        }
+    }
+    rules
+}
+
+/// The last size that a power of two stands for: the geometric mean with the next one.
+fn upper_end(log2: u32) -> u64 {
+    const SQRT_2: f64 = core::f64::consts::SQRT_2;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^33")]
+    let end = ((1_u64 << log2) as f64 * SQRT_2) as u64;
+    end
+}

@@ -1,0 +1,75 @@
+//! How long a plan takes, predicted from what it costs: `a rounds + b bytes + g reduced` for its first chunk, and for every
+//! further one what keeps the busiest node, or the processors that several nodes share, from taking it sooner.
+
+use ringway_types::Operation;
+
+use super::Constants;
+use crate::{Algorithm, Layout, Terms};
+
+/// What is to be predicted.
+#[derive(Debug, Clone, Copy)]
+pub struct Problem<'a> {
+    /// Who is where.
+    pub layout: &'a Layout,
+    /// What is done.
+    pub operation: Operation,
+    /// Bytes, as [`crate::View::bytes`] counts them.
+    pub bytes: u64,
+    /// Bytes of a chunk in one message.
+    pub chunk_bytes: u64,
+    /// Chunks under way at once.
+    pub depth: u32,
+}
+
+/// What is predicted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prediction {
+    /// The whole operation.
+    pub time_ns: f64,
+    /// Chunks.
+    pub chunks: u64,
+    /// The part of the time that passes until the first chunk is through.
+    pub first_ns: f64,
+}
+
+/// How long an operation takes by an algorithm; `None` where that does not do it between so many nodes.
+#[must_use]
+pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constants) -> Option<Prediction> {
+    let unit = crate::plan::chunk_bytes(algorithm, problem)?;
+    let chunks = problem.bytes.div_ceil(unit).max(1);
+    let most_local = problem.layout.most_local();
+    let given = match problem.operation {
+        Operation::AllToAll | Operation::AllToAllV => f64::from(most_local),
+        _ => 1.0,
+    };
+    let bytes = given * problem.bytes as f64 / chunks as f64;
+    let terms = Terms { nodes: problem.layout.nodes(), most_local, bytes };
+    let cost = algorithm.cost(problem.operation, &terms)?;
+    let local = local_ns(problem.operation, &terms, constants);
+    let first_ns = cost.rounds * constants.latency_ns
+        + cost.port_bytes * constants.byte_ns
+        + cost.path_reduced * constants.reduce_ns
+        + local;
+    // A node's thread sends, receives and combines; what is sent it copies to the kernel, what comes from it.
+    let busy_ns = cost.messages * constants.message_ns
+        + cost.sent * constants.byte_ns
+        + cost.reduced * constants.reduce_ns
+        + local;
+    // Processors that several nodes share do the work of all of them.
+    let first_ns = first_ns.max(busy_ns * constants.sharing);
+    let next_ns = (busy_ns * constants.sharing).max(first_ns / f64::from(problem.depth.max(1)));
+    Some(Prediction { time_ns: (chunks - 1) as f64 * next_ns + first_ns, chunks, first_ns })
+}
+
+/// What a node does with its own ranks' buffers, whatever the algorithm.
+fn local_ns(operation: Operation, terms: &Terms, constants: &Constants) -> f64 {
+    let ranks = f64::from(terms.most_local.max(1));
+    match operation {
+        Operation::Barrier => 0.0,
+        _ if operation.reduces() => ranks * terms.bytes * constants.reduce_ns,
+        Operation::AllGather | Operation::AllGatherV | Operation::Broadcast => {
+            (ranks - 1.0) * terms.bytes * constants.copy_ns
+        }
+        _ => 0.0,
+    }
+}
