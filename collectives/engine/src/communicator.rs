@@ -6,6 +6,7 @@ use ringway_verbs::{Device, Time};
 use crate::collective::queue::{Arrival, Queue, rank_of};
 use crate::collective::run::{Peers, Progress, Run, Scene, Scratch, Start};
 use crate::link::{Event, Link, Purpose};
+use crate::measure::Measure;
 use crate::network::Room;
 use crate::point::{Place, Point};
 use crate::turn::{Shared, Turn};
@@ -55,7 +56,7 @@ pub(crate) struct Communicator {
     /// The node's lowest rank.
     pub(crate) rank: u32,
     pub(crate) timeout_ms: Option<u64>,
-    settings: PlanSettings,
+    pub(crate) settings: PlanSettings,
     /// Scratch memory of its own.
     pub(crate) scratch: Option<Scratch>,
     pub(crate) tenant: u64,
@@ -78,6 +79,8 @@ pub(crate) struct Communicator {
     pub(crate) told: Vec<bool>,
     /// The link that posted pieces of long messages last.
     posted_last: usize,
+    /// The next node's link is measured.
+    pub(crate) measure: Option<Measure>,
 }
 
 /// What a visit led to.
@@ -122,6 +125,7 @@ impl Communicator {
             stopped: None,
             told: vec![false; links],
             posted_last: 0,
+            measure: None,
             layout,
         }
     }
@@ -249,6 +253,7 @@ impl Communicator {
         self.check_links(turn)?;
         self.tell_left(turn);
         self.ping(turn);
+        self.begin_measuring(turn);
         if !self.peers.links.is_empty() {
             self.peers.links.iter_mut().for_each(|link| link.pump(turn));
             self.drain_events(turn);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ringway_plan::PlanSettings;
 use ringway_verbs::{Device, Endpoint, LocalKey, PostError, QueuePairError, Role, Time};
 use thiserror::Error;
 
@@ -338,6 +339,13 @@ impl Engine {
         self.shared.network.move_to(id.0 & 0xffff, number);
     }
 
+    /// What the communicator's plans are chosen by from the next collective on: the same on every node.
+    pub fn set_settings(&mut self, id: CommunicatorId, settings: PlanSettings) {
+        if let Some(communicator) = find(&mut self.entries, id) {
+            communicator.settings = settings;
+        }
+    }
+
     /// Gives a communicator scratch memory of its own, which other communicators do not use, from the next collective
     /// on; `None`: it uses the workspace again. The region was added and has so many bytes; a collective that needs
     /// more uses the workspace. It may be removed when the communicator has none or another, or is closed.
@@ -408,12 +416,16 @@ impl Engine {
         })
     }
 
-    fn get(&self, id: CommunicatorId) -> Option<&Communicator> {
+    pub(crate) fn get_mut(&mut self, id: CommunicatorId) -> Option<&mut Communicator> {
+        find(&mut self.entries, id)
+    }
+
+    pub(crate) fn get(&self, id: CommunicatorId) -> Option<&Communicator> {
         let entry = self.entries.get((id.0 & 0xffff) as usize)?;
         entry.communicator.as_deref().filter(|communicator| communicator.id == id)
     }
 
-    fn activate(&mut self, id: CommunicatorId) {
+    pub(crate) fn activate(&mut self, id: CommunicatorId) {
         if find(&mut self.entries, id).is_some() {
             self.schedule.wake(id.0 & 0xffff);
         }

@@ -12,6 +12,7 @@
 //! - `collective`: who has called what, and the plan that runs;
 //! - `point`: messages between two ranks;
 //! - `link`, `message`: a queue pair to a peer node, and what is said over it;
+//! - `measure`: what messages to the next node take;
 //! - `workspace`, `scratch`: who uses which bytes of the daemon's own memory.
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ mod ending;
 mod engine;
 mod failure;
 mod link;
+mod measure;
 mod memory;
 mod message;
 mod network;
@@ -40,6 +42,7 @@ pub use communicator::CommunicatorSpec;
 pub use config::{ConfigError, EngineConfig, WorkspaceConfig};
 pub use engine::{Engine, LinkError, OpenError};
 pub use failure::{Failure, RankFailure, Refused, Signature};
+pub use measure::Measured;
 pub use memory::{
     BufferRef, Collected, Handed, LocalMemory, Piece, ReduceSource, RegionId, ScanStep, Ticket,
 };

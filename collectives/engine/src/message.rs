@@ -104,6 +104,10 @@ pub(crate) enum Message {
     Left { rank: u32, sequence: u64, last: bool },
     /// The communicator has failed; the failure follows.
     Abort,
+    /// Answer at once, with room of so many bytes if there are any: a measurement.
+    Probe { length: u64 },
+    /// The answer, and the room to write into if some was asked for and there is some.
+    Probed { room: Option<RemoteSlice> },
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -168,6 +172,13 @@ impl Message {
                 (raw.kind, raw.sequence, raw.tag, raw.slot) = (11, sequence, rank, u32::from(last));
             }
             Self::Abort => raw.kind = 12,
+            Self::Probe { length } => (raw.kind, raw.length) = (13, length),
+            Self::Probed { room } => {
+                raw.kind = 14;
+                if let Some(room) = room {
+                    raw.target(0, room, 1);
+                }
+            }
         }
         raw.emit()
     }
@@ -200,6 +211,8 @@ impl Message {
             }
             11 => Self::Left { rank: raw.tag, sequence: raw.sequence, last: raw.slot == 1 },
             12 => Self::Abort,
+            13 => Self::Probe { length: raw.length },
+            14 => Self::Probed { room: (raw.slot == 1).then_some(target) },
             _ => return None,
         })
     }
@@ -484,7 +497,7 @@ mod tests {
     fn messages() -> impl Strategy<Value = Message> {
         let words = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
         let halves = (any::<u32>(), any::<u32>(), any::<u16>(), any::<u16>());
-        (0_u8..12, signatures(), words, halves).prop_map(|(kind, signature, (a, b, c, d), (e, f, g, h))| {
+        (0_u8..14, signatures(), words, halves).prop_map(|(kind, signature, (a, b, c, d), (e, f, g, h))| {
             let exchange = Exchange { sequence: a, chunk: b, tag: e, signature };
             let envelope = Envelope { source: e, destination: f, tag: b, length: c };
             let credits = Credits { collective: g, point: h };
@@ -501,6 +514,8 @@ mod tests {
                 8 => Message::Ping { sequence: a, signature: (g > 9).then_some(signature), rank: e },
                 9 => Message::Pong { absent: Absent { sequence: a, locals: [a, b, c, d] } },
                 10 => Message::Left { rank: e, sequence: a, last: g > 9 },
+                11 => Message::Probe { length: c },
+                12 => Message::Probed { room: (g > 9).then_some(target) },
                 _ => Message::Abort,
             }
         })

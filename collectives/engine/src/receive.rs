@@ -231,6 +231,10 @@ impl Communicator {
                 }
             }
             Message::Pong { absent } => link.absent = Some(absent),
+            Message::Probe { length } => self.on_probe(at, length, turn),
+            Message::Probed { room } => {
+                return if self.on_probed(at, room, turn) { Ok(()) } else { Err(self.nonsense(at)) };
+            }
             Message::Left { rank, sequence, last } => {
                 link.ended |= last;
                 if link.left.is_none_or(|(_, before)| sequence < before) {

@@ -43,7 +43,7 @@ fn words() -> impl Strategy<Value = Vec<Word>> {
         0.1,
         prop_oneof![any::<u32>(), 0..8_u32, (0..8_u32).prop_map(|k| k | 1 << 31)],
     );
-    let word = (0..14_u8, field, prop_oneof![Just(0_usize), 0..300_usize], notice)
+    let word = (0..16_u8, field, prop_oneof![Just(0_usize), 0..300_usize], notice)
         .prop_map(|(kind, fields, payload, notice)| Word { kind, fields, payload, notice });
     proptest::collection::vec(word, 1..80)
 }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use ringway_verbs::{Device, LocalKey, QueuePairConfig, QueuePairError, QueuePairNumber, RemoteSlice, Time};
 
+use crate::measure::WRITE_BYTES;
 use crate::message::{Absent, Credits, Envelope, Exchange, HEADER, Message};
 use crate::turn::Shared;
 use crate::{BufferRef, EngineConfig};
@@ -168,6 +169,9 @@ pub(crate) struct Link {
     /// The queue pair failed.
     pub(crate) broken: Option<Time>,
     pub(crate) abort_heard: bool,
+    /// Blocks of the workspace that the link was measured with: written by the peer, and written to it. They stay as long as
+    /// the link, since what is sent again may still read or write them.
+    measured_with: [Option<u64>; 2],
     destroyed: bool,
 }
 
@@ -239,6 +243,7 @@ impl Link {
             ended: false,
             broken: None,
             abort_heard: false,
+            measured_with: [None; 2],
             destroyed: false,
         })
     }
@@ -273,6 +278,9 @@ impl Link {
         if self.memory_length > 0 {
             shared.workspace.give(self.memory, self.memory_length);
             self.memory_length = 0;
+        }
+        for block in self.measured_with.iter_mut().filter_map(Option::take) {
+            shared.workspace.give(block, WRITE_BYTES);
         }
     }
 }

@@ -7,6 +7,7 @@ use super::{
     ANNOUNCEMENTS, Class, Event, INLINE, Link, Purpose, Queued, RESERVED, SEND_DEPTH, SLOT, Sent, Taken,
     Transfer, WINDOW,
 };
+use crate::measure::WRITE_BYTES;
 use crate::message::{Credits, Exchange, FAILURE, HEADER, Message, emit_failure};
 use crate::network::Room;
 use crate::turn::{Shared, Turn};
@@ -271,6 +272,41 @@ impl Link {
         length
     }
 
+    /// Room for the peer to write into while it measures the link, the same whenever it asks. `None` where there is none.
+    pub(crate) fn lend<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) -> Option<RemoteSlice> {
+        let [lent, _] = &mut self.measured_with;
+        let into = block(lent, turn)?;
+        self.target(into, turn)
+    }
+
+    /// What is written to the peer while the link is measured. `None` where there is no room for it.
+    pub(crate) fn written_from<D: ?Sized>(&mut self, turn: &mut Turn<'_, D>) -> Option<BufferRef> {
+        let [_, from] = &mut self.measured_with;
+        block(from, turn)
+    }
+
+    /// Writes into a peer's room, telling nobody. Returns the bytes that were posted.
+    pub(crate) fn write<D: Device + ?Sized>(
+        &mut self,
+        from: BufferRef,
+        room: RemoteSlice,
+        turn: &mut Turn<'_, D>,
+    ) -> u64 {
+        let Some(key) = turn.shared.local_key(from.region) else { return 0 };
+        let mut posted = 0;
+        while posted < from.length && self.has_room() {
+            let length = (from.length - posted).min(self.max_message);
+            let local = LocalSlice { key, offset: from.offset + posted, length };
+            let remote = RemoteSlice { key: room.key, offset: room.offset.saturating_add(posted) };
+            let operation = Operation::Write { remote };
+            if !self.post(operation, [local, LocalSlice::default()], Purpose::Control, false, turn) {
+                break;
+            }
+            posted += length;
+        }
+        posted
+    }
+
     fn slot(&self) -> u64 {
         self.memory + u64::from(self.next % SEND_DEPTH) * SLOT
     }
@@ -332,6 +368,14 @@ impl Link {
     pub(crate) fn is_quiet(&self) -> bool {
         self.outbox.is_empty() && self.sent.len() <= self.unsignalled as usize
     }
+}
+
+/// A block of the workspace to measure with, taken when it is wanted first.
+fn block<D: ?Sized>(of: &mut Option<u64>, turn: &mut Turn<'_, D>) -> Option<BufferRef> {
+    if of.is_none() {
+        *of = turn.shared.workspace.take_long(WRITE_BYTES);
+    }
+    of.map(|start| turn.shared.workspace.buffer(start, WRITE_BYTES))
 }
 
 const fn send() -> Operation {

@@ -1,0 +1,254 @@
+//! What messages to the next node take, measured once when a communicator's connections stand: round trips of messages without
+//! a payload, several of them at once, and writes.
+//!
+//! Every node measures the link to the node behind it, all at the same time, so that what they share (a host's processors, a
+//! switch) is in the figures. The peer answers each [`Message::Probe`]; one with a length is answered with room of that
+//! length in the peer's own memory, which is written then.
+
+use ringway_verbs::{Device, RemoteSlice, Time};
+
+use crate::communicator::{Communicator, State};
+use crate::link::Link;
+use crate::message::Message;
+use crate::turn::Turn;
+use crate::{CommunicatorId, Engine};
+
+/// Round trips that are timed one behind the other; the first of them only warms up.
+const ROUND_TRIPS: usize = 17;
+/// Messages that are under way at once, which a link always has receives for.
+const BURST: u32 = 8;
+/// How often that is timed.
+const BURSTS: u32 = 5;
+/// Bytes of one write.
+pub(crate) const WRITE_BYTES: u64 = 256 << 10;
+/// Writes behind one another, where the first one did not take long.
+const WRITES: u32 = 12;
+/// How long it may have taken.
+const SLOW_NS: u64 = 4_000_000;
+/// After this time what is known is enough.
+const LONGEST_NS: u64 = 500_000_000;
+
+/// What was measured of a link.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// A message from one engine to the other, in nanoseconds.
+    pub latency_ns: f64,
+    /// What an engine spends on a message, in nanoseconds.
+    pub message_ns: f64,
+    /// A byte that is written, in nanoseconds; `None` where there was no room, or no time, to find out.
+    pub byte_ns: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    RoundTrips,
+    Bursts,
+    Room,
+    FirstWrite,
+    Writes,
+    Done,
+}
+
+/// A measurement under way.
+#[derive(Debug)]
+pub(crate) struct Measure {
+    link: usize,
+    phase: Phase,
+    began: Time,
+    /// When what is timed began.
+    since: Time,
+    /// Answers that are waited for.
+    awaited: u32,
+    round_trips: [u64; ROUND_TRIPS],
+    taken: usize,
+    burst_ns: u64,
+    bursts: u32,
+    byte_ns: Option<f64>,
+    /// Bytes of the writes that are timed.
+    written: u64,
+    room: RemoteSlice,
+}
+
+impl Measure {
+    fn new(link: usize, now: Time) -> Self {
+        Self {
+            link,
+            phase: Phase::RoundTrips,
+            began: now,
+            since: now,
+            awaited: 0,
+            round_trips: [0; ROUND_TRIPS],
+            taken: 0,
+            burst_ns: u64::MAX,
+            bursts: 0,
+            byte_ns: None,
+            written: 0,
+            room: RemoteSlice::default(),
+        }
+    }
+
+    fn round_trip_ns(&self) -> u64 {
+        let mut times = self.round_trips;
+        let times = times.get_mut(1.min(self.taken)..self.taken).unwrap_or_default();
+        times.sort_unstable();
+        times.get(times.len() / 2).copied().unwrap_or(0)
+    }
+
+    /// What is known.
+    fn measured(&self) -> Measured {
+        let round_trip_ns = self.round_trip_ns();
+        let beyond = if self.burst_ns == u64::MAX { 0 } else { self.burst_ns.saturating_sub(round_trip_ns) };
+        Measured {
+            latency_ns: round_trip_ns as f64 / 2.0,
+            message_ns: beyond as f64 / f64::from(2 * (BURST - 1)),
+            byte_ns: self.byte_ns,
+        }
+    }
+
+    fn ask<D: Device + ?Sized>(&mut self, length: u64, link: &mut Link, turn: &mut Turn<'_, D>) {
+        self.awaited += 1;
+        link.control(Message::Probe { length }, turn);
+    }
+
+    fn begin<D: Device + ?Sized>(&mut self, phase: Phase, link: &mut Link, turn: &mut Turn<'_, D>) {
+        (self.phase, self.since) = (phase, turn.now);
+        match phase {
+            Phase::RoundTrips => self.ask(0, link, turn),
+            Phase::Bursts => (0..BURST).for_each(|_| self.ask(0, link, turn)),
+            Phase::Room => self.ask(WRITE_BYTES, link, turn),
+            Phase::FirstWrite => self.write(1, link, turn),
+            Phase::Writes => self.write(WRITES, link, turn),
+            Phase::Done => {}
+        }
+    }
+
+    fn write<D: Device + ?Sized>(&mut self, count: u32, link: &mut Link, turn: &mut Turn<'_, D>) {
+        self.written = 0;
+        if let Some(from) = link.written_from(turn) {
+            self.written = (0..count).map(|_| link.write(from, self.room, turn)).sum();
+        }
+        self.ask(0, link, turn);
+    }
+
+    /// The peer has answered, perhaps with room to write into.
+    fn answered<D: Device + ?Sized>(
+        &mut self,
+        room: Option<RemoteSlice>,
+        link: &mut Link,
+        turn: &mut Turn<'_, D>,
+    ) {
+        self.awaited = self.awaited.saturating_sub(1);
+        if self.awaited > 0 {
+            return;
+        }
+        let elapsed_ns = turn.now.0.saturating_sub(self.since.0);
+        let next = match self.phase {
+            Phase::RoundTrips => self.round_trip(elapsed_ns),
+            Phase::Bursts => self.burst(elapsed_ns),
+            Phase::Room => match room {
+                Some(room) => {
+                    self.room = room;
+                    Phase::FirstWrite
+                }
+                None => Phase::Done,
+            },
+            Phase::FirstWrite => {
+                self.count_writes(elapsed_ns);
+                if elapsed_ns < SLOW_NS { Phase::Writes } else { Phase::Done }
+            }
+            Phase::Writes => {
+                self.count_writes(elapsed_ns);
+                Phase::Done
+            }
+            Phase::Done => return,
+        };
+        self.begin(next, link, turn);
+    }
+
+    fn round_trip(&mut self, elapsed_ns: u64) -> Phase {
+        if let Some(place) = self.round_trips.get_mut(self.taken) {
+            *place = elapsed_ns;
+            self.taken += 1;
+        }
+        if self.taken < ROUND_TRIPS { Phase::RoundTrips } else { Phase::Bursts }
+    }
+
+    fn burst(&mut self, elapsed_ns: u64) -> Phase {
+        self.burst_ns = self.burst_ns.min(elapsed_ns);
+        self.bursts += 1;
+        if self.bursts < BURSTS { Phase::Bursts } else { Phase::Room }
+    }
+
+    fn count_writes(&mut self, elapsed_ns: u64) {
+        if self.written > 0 {
+            let beyond = elapsed_ns.saturating_sub(self.round_trip_ns());
+            self.byte_ns = Some(beyond as f64 / self.written as f64);
+        }
+    }
+
+    fn is_done(&self, now: Time) -> bool {
+        let over = now.0.saturating_sub(self.began.0) >= LONGEST_NS && self.taken > 1;
+        over || self.phase == Phase::Done
+    }
+}
+
+impl Communicator {
+    /// Answers a probe: with room of the length asked for, if there is some, or without; then what was lent before comes back.
+    pub(crate) fn on_probe<D: Device + ?Sized>(&mut self, at: usize, length: u64, turn: &mut Turn<'_, D>) {
+        let Some(link) = self.peers.links.get_mut(at) else { return };
+        let room = if length == WRITE_BYTES { link.lend(turn) } else { None };
+        link.control(Message::Probed { room }, turn);
+    }
+
+    /// A probe of this node was answered. `false`: there was none.
+    pub(crate) fn on_probed<D: Device + ?Sized>(
+        &mut self,
+        at: usize,
+        room: Option<RemoteSlice>,
+        turn: &mut Turn<'_, D>,
+    ) -> bool {
+        let Some(measure) = self.measure.as_mut().filter(|m| m.link == at && m.awaited > 0) else {
+            return false;
+        };
+        if let Some(link) = self.peers.links.get_mut(at) {
+            measure.answered(room, link, turn);
+        }
+        true
+    }
+
+    /// Begins to measure if that was asked for.
+    pub(crate) fn begin_measuring<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
+        if let Some(measure) = self.measure.as_mut().filter(|m| m.awaited == 0 && m.taken == 0)
+            && let Some(link) = self.peers.links.get_mut(measure.link)
+        {
+            measure.began = turn.now;
+            measure.begin(Phase::RoundTrips, link, turn);
+        }
+    }
+}
+
+impl Engine {
+    /// Begins to measure the link to the next node of a communicator whose connections stand. Nothing with one node.
+    pub fn measure(&mut self, id: CommunicatorId) {
+        let now = self.now;
+        let Some(communicator) = self.get_mut(id).filter(|c| c.state == State::Running) else { return };
+        let next = (communicator.node + 1) % communicator.layout.nodes().max(1);
+        if let Some(link) = communicator.peers.link_to(next) {
+            communicator.measure.get_or_insert_with(|| Measure::new(link, now));
+            self.activate(id);
+        }
+    }
+
+    /// What was measured, once that is over; `None` before, and where nothing was to be measured. Then it is forgotten.
+    pub fn take_measured(&mut self, id: CommunicatorId) -> Option<Measured> {
+        let now = self.now;
+        let communicator = self.get_mut(id)?;
+        communicator.measure.take_if(|measure| measure.is_done(now)).map(|measure| measure.measured())
+    }
+
+    /// Whether a measurement is under way.
+    #[must_use]
+    pub fn is_measuring(&self, id: CommunicatorId) -> bool {
+        self.get(id).is_some_and(|communicator| communicator.measure.is_some())
+    }
+}
