@@ -6,7 +6,7 @@ use ringway_group::{
     Answer, Failure, FailureKind, GroupId, Key, Limits, MESSAGE_BYTES_MAX, NodeRef, PeerEndpoint, Request,
     Root, ToMember, ToRoot,
 };
-use ringway_plan::{Algorithm, PlanSettings, Preference, Rule, Tuning};
+use ringway_plan::{Algorithm, PlanSettings, Preference, Rule, Tuning, tuner::Constants};
 use ringway_types::Operation;
 use ringway_verbs::{Endpoint, Time};
 
@@ -71,17 +71,19 @@ pub fn message_samples() -> Vec<Vec<u8>> {
             timeout_ms: 1000,
             devices: names(&["roce", "tcp"]),
             preference: preference(1),
+            host: "10.0.0.1".to_owned(),
         },
         Request::Endpoints(endpoints()),
-        Request::Ready,
+        Request::Ready { measured: None },
+        Request::Ready { measured: Some(Constants::default()) },
         Request::Fail(failure()),
         Request::Leave,
     ];
     let answers = [
         Answer::Refuse { rank: 1, failure: failure() },
-        Answer::Roster { node: 1, node_of: vec![0, 0, 1, 1], device: "tcp".to_owned(), settings: settings() },
+        Answer::Roster { node: 1, node_of: vec![0, 0, 1, 1], device: "tcp".to_owned(), measure: true },
         Answer::Endpoints(endpoints()),
-        Answer::Go,
+        Answer::Go { settings: settings() },
         Answer::Fail(failure()),
     ];
     let group = GroupId(5);
@@ -128,6 +130,7 @@ pub fn root(bytes: &[u8]) {
                     timeout_ms: u32::from(timeout) * 100,
                     devices,
                     preference: preference(timeout),
+                    host: format!("host{device}"),
                 }
             }
             3 => {
@@ -138,7 +141,13 @@ pub fn root(bytes: &[u8]) {
                 list.truncate(usize::from(reader.u8() % 4));
                 Request::Endpoints(list)
             }
-            4 => Request::Ready,
+            4 => {
+                let measured = Constants {
+                    latency_ns: f64::from(node.0 as u32 + u32::from(step)),
+                    ..Constants::default()
+                };
+                Request::Ready { measured: (step > 100).then_some(measured) }
+            }
             5 => Request::Fail(Failure::new(FailureKind::Invalid, "because")),
             6 => Request::Leave,
             7 => {

@@ -9,8 +9,10 @@
 //! 2. *Opening.* When all ranks are there every node gets the roster ([`Answer::Roster`]), with what plans shall be
 //!    chosen by, opens one queue pair for each other node and sends the endpoints to the root.
 //! 3. *Connecting.* When all endpoints are there the root gives each node those meant for it
-//!    ([`Answer::Endpoints`]); each node connects and reports [`Request::Ready`].
-//! 4. When all are ready the root says [`Answer::Go`] and forgets the rendezvous: the communicator is formed.
+//!    ([`Answer::Endpoints`]); each node connects, measures a link if the root knows nothing of
+//!    them, and reports [`Request::Ready`].
+//! 4. When all are ready the root says [`Answer::Go`], with what plans are chosen by, and forgets the rendezvous: the
+//!    communicator is formed.
 //!
 //! Whatever fails on the way (a rank or node is lost, time is up, a device cannot connect) fails the communicator on
 //! every node with one reason. The one thing no protocol can give: when a node loses its connection to the root, or a
@@ -23,6 +25,7 @@ mod failure;
 mod member;
 mod message;
 mod names;
+mod planning;
 mod rendezvous;
 mod root;
 #[cfg(test)]
@@ -33,8 +36,9 @@ mod wire;
 pub use failure::{Failure, FailureKind};
 pub use member::{JoinRequest, Member, MemberConfig, MemberEvent};
 pub use message::{
-    Answer, DEVICES_MAX, ENDPOINTS_MAX, MESSAGE_BYTES_MAX, MalformedMessage, PeerEndpoint, Request, ToMember,
-    ToRoot,
+    Answer, DEVICES_MAX, ENDPOINTS_MAX, HOST_BYTES_MAX, MESSAGE_BYTES_MAX, MalformedMessage, PeerEndpoint,
+    Request, ToMember, ToRoot,
 };
 pub use names::{GroupId, Key, NodeRef, RootAt, Ticket};
+pub use planning::Planning;
 pub use root::{Limits, Root};

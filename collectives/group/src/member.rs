@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ringway_plan::{Layout, PlanSettings, Preference};
+use ringway_plan::{Layout, PlanSettings, Preference, tuner::Constants};
 use ringway_verbs::{Endpoint, Time};
 
 use crate::{
@@ -21,6 +21,8 @@ pub struct MemberConfig {
     /// The devices this node can use between nodes, the best first: one to [`DEVICES_MAX`](crate::DEVICES_MAX) names of at
     /// most 32 printable characters. A communicator uses one that all its nodes have.
     pub devices: Vec<String>,
+    /// What this node is known by, as long as it is the same one: its address. At most 64 printable characters.
+    pub host: String,
     /// How long after its own deadline a member still waits for the root to say who was missing.
     pub grace: Duration,
     /// As [`crate::Limits::setup`] at the root.
@@ -45,7 +47,7 @@ pub struct JoinRequest {
 }
 
 /// What a member asks for or reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum MemberEvent {
     /// Send this to the root.
     Send {
@@ -64,8 +66,8 @@ pub enum MemberEvent {
         node: u32,
         /// The device to use: one of [`MemberConfig::devices`].
         device: String,
-        /// What its plans are chosen by: the same on all nodes.
-        settings: Box<PlanSettings>,
+        /// Whether to measure the links before [`Member::ready`].
+        measure: bool,
         /// The local ranks, ascending, with their tickets.
         local: Vec<(u32, Ticket)>,
     },
@@ -80,6 +82,8 @@ pub enum MemberEvent {
     Formed {
         /// Which communicator.
         group: GroupId,
+        /// What its plans are chosen by: the same on all nodes.
+        settings: Box<PlanSettings>,
     },
     /// These ranks have not joined.
     Failed {
@@ -227,14 +231,15 @@ impl Member {
         self.fail_and_tell(id, failure);
     }
 
-    /// The queue pairs are connected as [`MemberEvent::Connect`] asked.
-    pub fn ready(&mut self, id: GroupId) {
+    /// The queue pairs are connected as [`MemberEvent::Connect`] asked, and the links measured if that was wanted and could be
+    /// done.
+    pub fn ready(&mut self, id: GroupId, measured: Option<Constants>) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         if group.phase != Phase::Connecting {
             return;
         }
         group.phase = Phase::Ready;
-        self.say(id, Request::Ready);
+        self.say(id, Request::Ready { measured });
     }
 
     /// A connection to a root is there.
@@ -283,11 +288,11 @@ impl Member {
                 }
                 Some(())
             }
-            Answer::Roster { node, node_of, device, settings } => {
-                self.roster(id, (node, &node_of), device, settings, now)
+            Answer::Roster { node, node_of, device, measure } => {
+                self.roster(id, (node, &node_of), (device, measure), now)
             }
             Answer::Endpoints(list) => self.endpoints(id, &list),
-            Answer::Go => self.go(id),
+            Answer::Go { settings } => self.go(id, settings),
             Answer::Fail(failure) => {
                 // A join that crossed this failure must not wait at the root for a rank that has given up.
                 self.say(id, Request::Leave);
@@ -391,6 +396,7 @@ impl Member {
                 timeout_ms: u32::try_from(left_ms).unwrap_or(u32::MAX),
                 devices: self.config.devices.clone(),
                 preference: seat.preference,
+                host: self.config.host.clone(),
             };
             let message = ToRoot { key: group.key, group: id, body };
             self.events.push_back(MemberEvent::Send { root, message });
@@ -410,8 +416,7 @@ impl Member {
         &mut self,
         id: GroupId,
         (node, node_of): (u32, &[u32]),
-        device: String,
-        settings: PlanSettings,
+        (device, measure): (String, bool),
         now: Time,
     ) -> Option<()> {
         let group = self.groups.get_mut(&id)?;
@@ -433,8 +438,7 @@ impl Member {
         group.setup_deadline = Some(after(now, self.config.setup)).max(first);
         group.phase = Phase::Opening;
         group.roster = Some(Roster { layout: layout.clone(), node });
-        let settings = Box::new(settings);
-        self.events.push_back(MemberEvent::Open { group: id, layout, node, device, settings, local });
+        self.events.push_back(MemberEvent::Open { group: id, layout, node, device, measure, local });
         Some(())
     }
 
@@ -456,7 +460,7 @@ impl Member {
         Some(())
     }
 
-    fn go(&mut self, id: GroupId) -> Option<()> {
+    fn go(&mut self, id: GroupId, settings: PlanSettings) -> Option<()> {
         let group = self.groups.get_mut(&id)?;
         let roster = group.roster.as_ref().filter(|_| group.phase == Phase::Ready)?;
         let size = roster.layout.ranks();
@@ -469,7 +473,7 @@ impl Member {
             self.events.push_back(MemberEvent::Failed { group: None, tickets: vec![ticket], failure });
         }
         self.forget(id);
-        self.events.push_back(MemberEvent::Formed { group: id });
+        self.events.push_back(MemberEvent::Formed { group: id, settings: Box::new(settings) });
         Some(())
     }
 

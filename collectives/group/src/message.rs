@@ -3,6 +3,7 @@
 
 use core::fmt;
 
+use ringway_plan::tuner::Constants;
 use ringway_plan::{PlanSettings, Preference};
 use ringway_verbs::Endpoint;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned, de::Error as _};
@@ -18,8 +19,11 @@ pub const ENDPOINTS_MAX: usize = 256;
 /// The most devices of one node.
 pub const DEVICES_MAX: usize = 4;
 
+/// The most bytes of a host's name.
+pub const HOST_BYTES_MAX: usize = 64;
+
 /// From a member to the root.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToRoot {
     /// Which communicator.
     pub key: Key,
@@ -30,7 +34,7 @@ pub struct ToRoot {
 }
 
 /// What a member says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Request {
     /// A rank of mine joins.
     Join {
@@ -45,11 +49,17 @@ pub enum Request {
         /// The algorithms it asks for.
         #[serde(with = "wire::preference")]
         preference: Preference,
+        /// What this node is known by, so that what is learnt of its links is found again.
+        host: String,
     },
     /// Some of my endpoints, one for each other node, named by the node they are for.
     Endpoints(Vec<PeerEndpoint>),
     /// My queue pairs are connected.
-    Ready,
+    Ready {
+        /// What was measured, if that was asked for.
+        #[serde(with = "wire::constants")]
+        measured: Option<Constants>,
+    },
     /// I cannot take part: fail it everywhere.
     Fail(Failure),
     /// Forget what I said under this name; sent when it failed already and a join may have crossed the failure.
@@ -83,14 +93,17 @@ pub enum Answer {
         node_of: Vec<u32>,
         /// The device that is used: all nodes have it.
         device: String,
-        /// What all nodes choose their plans by.
-        #[serde(with = "wire::settings")]
-        settings: PlanSettings,
+        /// Measure the links before you are ready.
+        measure: bool,
     },
     /// Some of the endpoints meant for you, named by the node they come from.
     Endpoints(Vec<PeerEndpoint>),
     /// Every node is ready: the communicator is formed.
-    Go,
+    Go {
+        /// What all nodes choose their plans by.
+        #[serde(with = "wire::settings")]
+        settings: PlanSettings,
+    },
     /// It failed.
     Fail(Failure),
 }
@@ -144,7 +157,9 @@ impl ToRoot {
         message.body = match message.body {
             Request::Fail(failure) => Request::Fail(failure.cleaned()),
             Request::Endpoints(list) if list.len() > ENDPOINTS_MAX => return Err(MalformedMessage),
-            Request::Join { ref devices, .. } if !are_devices(devices) => return Err(MalformedMessage),
+            Request::Join { ref devices, ref host, .. } if !are_devices(devices) || !is_host(host) => {
+                return Err(MalformedMessage);
+            }
             other => other,
         };
         Ok(message)
@@ -179,6 +194,10 @@ impl ToMember {
 
 fn are_devices(names: &[String]) -> bool {
     (1..=DEVICES_MAX).contains(&names.len()) && names.iter().all(|name| is_device_name(name))
+}
+
+fn is_host(name: &str) -> bool {
+    name.len() <= HOST_BYTES_MAX && name.bytes().all(|b| b.is_ascii_graphic())
 }
 
 fn is_device_name(name: &str) -> bool {

@@ -20,9 +20,11 @@ fn the_largest_messages_fit() {
     let group = GroupId(u64::MAX);
     let node_of: Vec<u32> = (0..8192).collect();
     let device = "x".repeat(32);
-    let body = Answer::Roster { node: 8191, node_of, device, settings: largest_settings() };
-    let roster = ToMember { group, body };
-    assert_eq!(ToMember::decode(&roster.encode().expect("fits")), Ok(roster));
+    let roster = Answer::Roster { node: 8191, node_of, device, measure: true };
+    for body in [roster, Answer::Go { settings: largest_settings() }] {
+        let message = ToMember { group, body };
+        assert_eq!(ToMember::decode(&message.encode().expect("fits")), Ok(message));
+    }
     let endpoint = Endpoint::new(&[0xff; Endpoint::CAPACITY]).expect("fits");
     let list: Vec<_> = (0..ENDPOINTS_MAX).map(|_| PeerEndpoint { node: u32::MAX, endpoint }).collect();
     let mut endpoints = ToRoot { key: KEY, group, body: Request::Endpoints(list.clone()) };
@@ -43,8 +45,8 @@ fn texts_of_peers_are_cleaned() {
     assert!(failure.text.starts_with("[31mxxx") && failure.text.len() == 1000);
     for names in [&["a\nb"][..], &["a", ""], &["a"; DEVICES_MAX + 1], &[]] {
         let devices = names.iter().map(|name| (*name).to_owned()).collect();
-        let body =
-            Request::Join { rank: 0, size: 1, timeout_ms: 1, devices, preference: Preference::default() };
+        let (preference, host) = (Preference::default(), String::new());
+        let body = Request::Join { rank: 0, size: 1, timeout_ms: 1, devices, preference, host };
         let message = ToRoot { key: KEY, group: GroupId(1), body };
         let decoded = ToRoot::decode(&message.encode().expect("fits"));
         assert_eq!(decoded, Err(MalformedMessage), "{names:?}");
@@ -81,6 +83,7 @@ proptest! {
     ) {
         let config = MemberConfig {
             devices: vec!["x".into()],
+            host: "h".into(),
             grace: Duration::ZERO,
             setup: Duration::ZERO,
         };
@@ -101,7 +104,7 @@ proptest! {
             if acts {
                 let endpoint = Endpoint::new(b"e").expect("fits");
                 member.opened(GroupId(group), vec![(1, endpoint)]);
-                member.ready(GroupId(group));
+                member.ready(GroupId(group), None);
             }
             drain(&mut member, &mut local, &mut waiting);
         }
@@ -120,7 +123,7 @@ fn drain(member: &mut Member, local: &mut BTreeMap<GroupId, Tickets>, waiting: &
             MemberEvent::Open { group, local: ranks, .. } => {
                 local.insert(group, ranks.into_iter().map(|(_, t)| t).collect());
             }
-            MemberEvent::Formed { group } => {
+            MemberEvent::Formed { group, .. } => {
                 let formed = local.remove(&group).expect("opened before");
                 assert!(formed.iter().all(|t| waiting.remove(t)));
             }
@@ -145,16 +148,18 @@ fn request() -> impl Strategy<Value = Request> {
             timeout_ms,
             devices: vec!["x".into()],
             preference: if timeout_ms > 6 { ring() } else { Preference::default() },
+            host: "h".into(),
         }),
         2 => endpoints().prop_map(Request::Endpoints),
-        2 => Just(Request::Ready),
+        1 => Just(Request::Ready { measured: None }),
+        1 => Just(Request::Ready { measured: Some(Constants::default()) }),
         1 => Just(Request::Fail(Failure::new(FailureKind::Invalid, "x"))),
         1 => Just(Request::Leave),
     ]
 }
 
 fn roster(node: u32, node_of: Vec<u32>) -> Answer {
-    Answer::Roster { node, node_of, device: "x".into(), settings: PlanSettings::default() }
+    Answer::Roster { node, node_of, device: "x".into(), measure: node == 1 }
 }
 
 fn ring() -> Preference {
@@ -184,7 +189,7 @@ fn answer() -> impl Strategy<Value = Answer> {
             .prop_map(|(node, node_of)| roster(node, node_of)),
         4 => Just(roster(0, vec![0, 0, 1])),
         4 => endpoints().prop_map(Answer::Endpoints),
-        2 => Just(Answer::Go),
+        2 => Just(Answer::Go { settings: PlanSettings::default() }),
         1 => Just(Answer::Fail(failure)),
         1 => (0_u32..3).prop_map(move |rank| Answer::Refuse { rank, failure: refused.clone() }),
     ]

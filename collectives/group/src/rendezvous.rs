@@ -5,12 +5,13 @@ use std::{
     time::Duration,
 };
 
-use ringway_plan::{Layout, PlanSettings, Preference};
+use ringway_plan::{Layout, Preference, tuner::Constants};
 use ringway_verbs::{Endpoint, Time};
 
 use crate::{
     Answer, ENDPOINTS_MAX, Failure, FailureKind, GroupId, NodeRef, PeerEndpoint, ToMember,
     names::{after, list_ranks},
+    planning::{Place, Planning},
 };
 
 /// Nodes whose devices are named when they have none in common.
@@ -27,6 +28,7 @@ pub(crate) struct JoinOffer {
     pub(crate) timeout: Duration,
     pub(crate) devices: Vec<String>,
     pub(crate) preference: Preference,
+    pub(crate) host: String,
 }
 
 /// What the root gives to every communicator.
@@ -34,7 +36,7 @@ pub(crate) struct JoinOffer {
 pub(crate) struct Terms<'a> {
     /// The time for opening and connecting.
     pub(crate) setup: Duration,
-    pub(crate) settings: &'a PlanSettings,
+    pub(crate) planning: &'a Planning,
 }
 
 /// What became of a rendezvous.
@@ -58,6 +60,8 @@ pub(crate) struct Rendezvous {
     ranks: BTreeMap<u32, Seat>,
     nodes: BTreeMap<NodeRef, Node>,
     phase: Phase,
+    /// Once all ranks are there.
+    place: Option<Place>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +92,9 @@ struct Node {
     /// All of them came.
     open: bool,
     ready: bool,
+    host: String,
+    /// What it found its links to be.
+    measured: Option<Constants>,
 }
 
 impl Rendezvous {
@@ -100,6 +107,7 @@ impl Rendezvous {
             ranks: BTreeMap::new(),
             nodes: BTreeMap::new(),
             phase: Phase::Gathering,
+            place: None,
         }
     }
 
@@ -127,7 +135,7 @@ impl Rendezvous {
         terms: &Terms<'_>,
         out: &mut Outbox,
     ) -> Verdict {
-        let JoinOffer { rank, size, timeout, devices, preference } = offer;
+        let JoinOffer { rank, size, timeout, devices, preference, host } = offer;
         let mut refuse = |kind, text: String| {
             let body = Answer::Refuse { rank, failure: Failure::new(kind, text) };
             out.push_back((from, ToMember { group, body }));
@@ -157,6 +165,8 @@ impl Rendezvous {
             endpoints: BTreeMap::new(),
             open: false,
             ready: false,
+            host,
+            measured: None,
         });
         if let Some(text) = size_mismatch {
             return Verdict::Failed(Failure::new(FailureKind::SizeMismatch, text));
@@ -171,7 +181,7 @@ impl Rendezvous {
         self.ranks.insert(rank, Seat { node: from, deadline, timeout, preference });
         if self.ranks.len() == self.size as usize {
             self.setup_deadline = Some(after(now, terms.setup));
-            return self.call_roster(terms.settings, out);
+            return self.call_roster(terms.planning, out);
         }
         Verdict::Waiting
     }
@@ -224,7 +234,7 @@ impl Rendezvous {
         devices.find(|device| self.nodes.values().all(|node| node.devices.contains(device))).cloned()
     }
 
-    fn call_roster(&mut self, settings: &PlanSettings, out: &mut Outbox) -> Verdict {
+    fn call_roster(&mut self, planning: &Planning, out: &mut Outbox) -> Verdict {
         let places: BTreeMap<NodeRef, u32> = self.nodes.keys().copied().zip(0..).collect();
         let labels: Vec<u32> = self.ranks.values().filter_map(|s| places.get(&s.node).copied()).collect();
         let (Some(layout), Some(device)) = (Layout::new(&labels), self.best_device()) else {
@@ -237,14 +247,12 @@ impl Rendezvous {
             }
         }
         self.phase = Phase::Opening;
-        let preference = self.preference().map(|(_, preference)| preference).unwrap_or_default();
-        let settings = settings.clone().preferring(preference);
-        let roster = |node| Answer::Roster {
-            node,
-            node_of: node_of.clone(),
-            device: device.clone(),
-            settings: settings.clone(),
-        };
+        let mut hosts: Vec<String> = self.nodes.values().map(|node| node.host.clone()).collect();
+        hosts.sort_unstable();
+        let place = self.place.insert(Place { layout, device, hosts });
+        let (measure, device) = (planning.wants_measured(place), place.device.clone());
+        let roster =
+            |node| Answer::Roster { node, node_of: node_of.clone(), device: device.clone(), measure };
         self.tell_all(roster, out);
         Verdict::Waiting
     }
@@ -287,19 +295,30 @@ impl Rendezvous {
     }
 
     /// A node is connected to all others.
-    pub(crate) fn ready(&mut self, from: NodeRef, out: &mut Outbox) -> Verdict {
+    pub(crate) fn ready(
+        &mut self,
+        from: NodeRef,
+        measured: Option<Constants>,
+        planning: &mut Planning,
+        out: &mut Outbox,
+    ) -> Verdict {
         if self.phase != Phase::Connecting {
             let text = format!("the daemon of {} was ready before it could be", self.ranks_on(from));
             return Verdict::Failed(Failure::new(FailureKind::Incompatible, text));
         }
         if let Some(node) = self.nodes.get_mut(&from) {
             node.ready = true;
+            node.measured = measured;
         }
-        if self.nodes.values().all(|n| n.ready) {
-            self.tell_all(|_| Answer::Go, out);
-            return Verdict::Over;
-        }
-        Verdict::Waiting
+        let Some(place) = self.place.as_ref().filter(|_| self.nodes.values().all(|n| n.ready)) else {
+            return Verdict::Waiting;
+        };
+        // A collective waits for the slowest. What one node could not find out is not known.
+        let measured = self.nodes.values().map(|node| node.measured).reduce(|a, b| Some(a?.slower(b?)));
+        let preference = self.preference().map(|(_, preference)| preference).unwrap_or_default();
+        let settings = planning.settings(place, preference, measured.flatten());
+        self.tell_all(|_| Answer::Go { settings: settings.clone() }, out);
+        Verdict::Over
     }
 
     /// A node takes back its joins. Only while ranks gather can the others go on without it.

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ringway_plan::PlanSettings;
+use ringway_plan::tuner::Saved;
 use ringway_verbs::Time;
 
 use crate::{
-    Answer, Failure, FailureKind, GroupId, Key, NodeRef, Request, ToMember, ToRoot,
+    Answer, Failure, FailureKind, GroupId, Key, NodeRef, Planning, Request, ToMember, ToRoot,
     rendezvous::{JoinOffer, Outbox, Rendezvous, Terms, Verdict},
 };
 
@@ -32,7 +32,7 @@ impl Default for Limits {
 #[derive(Debug, Default)]
 pub struct Root {
     limits: Limits,
-    settings: PlanSettings,
+    planning: Planning,
     forming: BTreeMap<Key, Rendezvous>,
     out: Outbox,
 }
@@ -44,17 +44,22 @@ impl Root {
         Self { limits, ..Self::default() }
     }
 
-    /// What the plans of communicators whose ranks all come from now on are chosen by; until then the usual.
-    pub fn set_settings(&mut self, settings: PlanSettings) {
-        self.settings = settings;
+    /// What the plans of communicators are chosen by that are formed from now on; until then the usual.
+    pub fn set_planning(&mut self, planning: Planning) {
+        self.planning = planning;
+    }
+
+    /// What was learnt of links, if that has changed since it was asked for last.
+    pub fn take_learned(&mut self) -> Option<&Saved> {
+        self.planning.take_learned()
     }
 
     /// A member said something.
     pub fn receive(&mut self, from: NodeRef, message: ToRoot, now: Time) {
         let ToRoot { key, group, body } = message;
-        if let Request::Join { rank, size, timeout_ms, devices, preference } = body {
+        if let Request::Join { rank, size, timeout_ms, devices, preference, host } = body {
             let timeout = Duration::from_millis(u64::from(timeout_ms));
-            let offer = JoinOffer { rank, size, timeout, devices, preference };
+            let offer = JoinOffer { rank, size, timeout, devices, preference, host };
             return self.join(from, key, group, offer, now);
         }
         // Anything else about a rendezvous that is over, or from a member that is not part of it, crossed its end.
@@ -63,7 +68,9 @@ impl Root {
         };
         let verdict = match body {
             Request::Endpoints(list) => rendezvous.endpoints(from, &list, &mut self.out),
-            Request::Ready => rendezvous.ready(from, &mut self.out),
+            Request::Ready { measured } => {
+                rendezvous.ready(from, measured, &mut self.planning, &mut self.out)
+            }
             Request::Fail(failure) => Verdict::Failed(failure),
             Request::Leave | Request::Join { .. } => rendezvous.leave(from),
         };
@@ -142,7 +149,7 @@ impl Root {
             let verdict = rendezvous.leave(from);
             self.settle(key, verdict);
         }
-        let terms = Terms { setup: self.limits.setup, settings: &self.settings };
+        let terms = Terms { setup: self.limits.setup, planning: &self.planning };
         let rendezvous = self.forming.entry(key).or_insert_with(|| Rendezvous::new(&offer));
         let verdict = rendezvous.join(from, group, offer, now, &terms, &mut self.out);
         self.settle(key, verdict);

@@ -77,6 +77,23 @@ pub(crate) mod settings {
 }
 
 /// For `#[serde(with)]`.
+pub(crate) mod constants {
+    use super::*;
+    use ringway_plan::tuner::Constants;
+
+    pub(crate) fn serialize<S: Serializer>(constants: &Option<Constants>, to: S) -> Result<S::Ok, S::Error> {
+        constants.map(|it| it.named().map(|(_, value)| value)).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Constants>, D::Error> {
+        let Some(values) = Option::<[f64; 6]>::deserialize(from)? else { return Ok(None) };
+        let [latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing] = values;
+        let constants = Constants { latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing };
+        constants.checked().map(Some).map_err(D::Error::custom)
+    }
+}
+
+/// For `#[serde(with)]`.
 pub(crate) mod preference {
     use super::*;
 

@@ -70,6 +70,18 @@ pub struct DaemonArgs {
     /// for all its nodes; programs can ask for others (RINGWAY_ALGORITHM)
     #[arg(long, value_name = "NAMES")]
     algorithm: Option<String>,
+    /// Which algorithms may be chosen: stable (the same bits in every run with the same layout and constants), strict (ranks
+    /// ascending within a node, then nodes ascending, whatever the size), any (as stable, with links measured anew for every
+    /// communicator)
+    #[arg(long, value_name = "ORDER")]
+    order: Option<String>,
+    /// File with constants of links, and rules of which algorithm is used up to how many bytes: what `ringway explain
+    /// --save` writes
+    #[arg(long, value_name = "FILE")]
+    tuning_file: Option<String>,
+    /// File in which what is measured of links is kept, or `off` [default: beside the socket]
+    #[arg(long, value_name = "FILE")]
+    link_cache: Option<String>,
     /// UDP port of RoCE packets, the same on all nodes (other RoCE devices know 4791 alone), so that daemons can share an
     /// address
     #[arg(long, value_name = "PORT", allow_negative_numbers = true)]
@@ -207,6 +219,9 @@ impl DaemonArgs {
             cluster_key_file: self.cluster_key_file,
             device: self.device,
             algorithm: self.algorithm,
+            order: self.order,
+            tuning_file: self.tuning_file,
+            link_cache: self.link_cache,
             roce_port: self.roce_port,
             roce_interface: self.roce_interface,
             verbs_timeout: self.verbs_timeout,

@@ -10,7 +10,7 @@ mod settings;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use ringway_ibverbs::IbverbsConfig;
-use ringway_plan::Preference;
+use ringway_plan::{Preference, tuner::Order};
 use ringway_tcp::{Congestion, ZeroCopy};
 use ringway_wrap::FaultSpec;
 use thiserror::Error;
@@ -241,6 +241,12 @@ pub struct Config {
     pub verbs: IbverbsConfig,
     /// The algorithms that are asked for, in communicators that are rooted here.
     pub algorithm: Preference,
+    /// Which algorithms may be chosen for them.
+    pub order: Order,
+    /// Constants of links, and rules, that go before what is measured.
+    pub tuning_file: Option<PathBuf>,
+    /// Where what is measured of links is kept; `None`: it is measured again by the next daemon.
+    pub link_cache: Option<PathBuf>,
     /// Microseconds for which reading a TCP socket polls the network card itself.
     pub tcp_busy_poll_us: u32,
     /// Whether the tcp device sends payload without a copy.

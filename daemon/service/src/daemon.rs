@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use ringway_plan::PlanSettings;
+use ringway_group::Planning;
+use ringway_plan::{PlanSettings, tuner::Saved};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
     membership::{Membership, PeersConfig},
     peers::Times,
     poller::Poller,
+    tuning_file::read_tuning,
 };
 
 /// Runs a daemon until it is told to stop, or has been idle for as long as configured.
@@ -26,7 +28,7 @@ pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
     let commands = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
     let events = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
     let poller = Poller::new().map_err(ServiceError::system("make an epoll instance"))?;
-    let peers = peers_config(&config, &open);
+    let peers = peers_config(&config, &open)?;
     let membership = Membership::new(peers, door, poller.clone())
         .map_err(|error| ServiceError::Network(error.to_string()))?;
     let engine = EngineThread::new(&config, devices, commands.clone(), events.clone())?;
@@ -71,18 +73,36 @@ fn allow_descriptors() {
     }
 }
 
-fn peers_config(config: &Config, open: &[Open]) -> PeersConfig {
+fn peers_config(config: &Config, open: &[Open]) -> Result<PeersConfig, ServiceError> {
     let network = config.network.as_ref();
     let mut times = Times::default();
     if let Some(network) = network {
         times.silence = times.silence.max(network.peer_timeout);
     }
-    PeersConfig {
+    Ok(PeersConfig {
         listen: network.map(|n| n.listen),
         advertised: network.map(|n| n.advertise),
         key: network.map(|n| n.cluster_key.clone()),
         devices: open.iter().map(|open| open.protocol.clone()).collect(),
-        settings: PlanSettings::default().preferring(config.algorithm),
+        planning: planning(config)?,
         times,
+    })
+}
+
+/// What the plans of communicators that are rooted here are chosen by.
+fn planning(config: &Config) -> Result<Planning, ServiceError> {
+    let settings = PlanSettings::default().preferring(config.algorithm);
+    let mut planning = Planning::new(settings, config.order);
+    if let Some(path) = &config.tuning_file {
+        planning = planning.with_given(read_tuning(path)?);
     }
+    let learned = match config.link_cache.as_deref().filter(|path| path.exists()).map(read_tuning) {
+        Some(Ok(learned)) => learned,
+        Some(Err(error)) => {
+            tracing::warn!(%error, "what was measured of links before is not used");
+            Saved::default()
+        }
+        None => Saved::default(),
+    };
+    Ok(planning.measuring(learned))
 }

@@ -125,6 +125,8 @@ struct Group {
     attached: u32,
     /// Its connections are being made.
     connecting: bool,
+    /// Its links are to be measured when they stand.
+    measure: bool,
     /// It is being closed.
     closing: bool,
     failure: Option<Failure>,
@@ -145,6 +147,8 @@ pub(crate) struct EngineThread {
     /// Keeps the devices' event descriptors registered.
     _device_events: Vec<OwnedFd>,
     memory: Memory,
+    /// Nanoseconds to combine a byte, and to copy one.
+    arithmetic: (f64, f64),
     regions: HandleTable<Region>,
     rings: Rings,
     cells: Cells,
@@ -207,6 +211,7 @@ impl EngineThread {
             device,
             _device_events: device_events,
             memory,
+            arithmetic: polling::arithmetic_cost(),
             regions: HandleTable::with_capacity(REGIONS_MAX),
             rings: Rings::default(),
             cells: Cells::new(polling::parallelism_with_clients()),

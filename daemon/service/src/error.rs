@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::config::ConfigError;
+use crate::{TuningFileError, config::ConfigError};
 
 /// Why a daemon did not start, or stopped.
 #[derive(Debug, Error)]
@@ -13,6 +13,9 @@ pub enum ServiceError {
     /// A setting makes no sense here.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The tuning file cannot be used.
+    #[error(transparent)]
+    Tuning(#[from] TuningFileError),
     /// Another daemon serves the socket.
     #[error(
         "another ringwayd (process {pid}) already serves `{}`; stop that one, or give this one a different \

@@ -20,6 +20,7 @@ mod polling;
 mod session;
 pub mod status;
 mod stop;
+mod tuning_file;
 
 pub use config::{
     ClusterKey, Config, ConfigError, DEVICE_NAMES, DeviceChoice, DeviceKind, Isolation, LogFormat,
@@ -29,3 +30,4 @@ pub use daemon::run;
 pub use devices::{place::place, udp_is_worth_it, verbs::verbs_is_worth_it};
 pub use error::ServiceError;
 pub use stop::{Stop, StopHandle, stop_pair};
+pub use tuning_file::{TuningFileError, read_tuning, write_tuning};

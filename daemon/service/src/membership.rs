@@ -9,10 +9,13 @@ use std::{
 
 use ringway_abi::{UniqueId, control::RefusalKind};
 use ringway_group::{
-    Failure, FailureKind, GroupId, JoinRequest, Key, Limits, Member, MemberConfig, MemberEvent, NodeRef,
-    Root, RootAt, Ticket,
+    Failure, FailureKind, GroupId, HOST_BYTES_MAX, JoinRequest, Key, Limits, Member, MemberConfig,
+    MemberEvent, NodeRef, Planning, Root, RootAt, Ticket,
 };
-use ringway_plan::{Layout, PlanSettings, Preference};
+use ringway_plan::{
+    Layout, PlanSettings, Preference,
+    tuner::{Constants, Saved},
+};
 use ringway_verbs::{Endpoint, Time};
 
 use crate::{
@@ -39,7 +42,7 @@ pub(crate) struct PeersConfig {
     /// What the devices between nodes speak, the best first. A communicator uses what all its nodes have.
     pub(crate) devices: Vec<String>,
     /// What the plans of communicators that are rooted here are chosen by.
-    pub(crate) settings: PlanSettings,
+    pub(crate) planning: Planning,
     /// How patient to be with others.
     pub(crate) times: Times,
 }
@@ -76,8 +79,8 @@ pub(crate) enum MembershipEvent {
         node: u32,
         /// What the device speaks that is used: one of [`PeersConfig::devices`].
         device: String,
-        /// What its plans are chosen by.
-        settings: Box<PlanSettings>,
+        /// Whether to measure the links before [`Membership::ready`].
+        measure: bool,
         /// The ranks on this node, ascending, with their tickets.
         local: Vec<(u32, JoinTicket)>,
     },
@@ -92,6 +95,8 @@ pub(crate) enum MembershipEvent {
     Joined {
         /// Which communicator.
         group: GroupKey,
+        /// What its plans are chosen by.
+        settings: Box<PlanSettings>,
     },
     /// These joins came to nothing.
     Failed {
@@ -129,13 +134,15 @@ impl Membership {
         door: Option<Box<dyn DataDoor>>,
         poller: Poller,
     ) -> Result<Self, PeersError> {
-        let PeersConfig { listen, advertised, key, devices, settings, times } = config;
+        let PeersConfig { listen, advertised, key, devices, planning, times } = config;
         let peers = Peers::new(listen, key.as_ref(), times, door, poller)?;
         let limits = Limits { ranks: ringway_abi::MAX_RANKS, ..Limits::default() };
-        let member =
-            Member::new(MemberConfig { devices, grace: Duration::from_secs(2), setup: limits.setup });
+        let mut host = advertised.or(listen).map_or_else(String::new, |at| at.ip().to_string());
+        host.truncate(HOST_BYTES_MAX);
+        let grace = Duration::from_secs(2);
+        let member = Member::new(MemberConfig { devices, host, grace, setup: limits.setup });
         let mut root = Root::new(limits);
-        root.set_settings(settings);
+        root.set_planning(planning);
         let now = Instant::now();
         Ok(Self {
             listen: peers.listening_on(),
@@ -197,10 +204,15 @@ impl Membership {
         self.pump();
     }
 
-    /// What [`MembershipEvent::Connect`] asked for is done.
-    pub(crate) fn ready(&mut self, group: GroupKey) {
-        self.member.ready(group);
+    /// What [`MembershipEvent::Connect`] asked for is done, with what was measured.
+    pub(crate) fn ready(&mut self, group: GroupKey, measured: Option<Constants>) {
+        self.member.ready(group, measured);
         self.pump();
+    }
+
+    /// What was learnt of links, if that has changed since it was asked for last.
+    pub(crate) fn take_learned(&mut self) -> Option<&Saved> {
+        self.root.take_learned()
     }
 
     /// The communicator was closed here. One that is still being formed fails on every node.
@@ -318,11 +330,11 @@ impl Membership {
             MemberEvent::Send { root: RootAt::There(root), message } => {
                 return self.peers.send_to_root(root, &message, self.now);
             }
-            MemberEvent::Open { group, layout, node, device, settings, local } => {
-                MembershipEvent::Open { group, layout, node, device, settings, local }
+            MemberEvent::Open { group, layout, node, device, measure, local } => {
+                MembershipEvent::Open { group, layout, node, device, measure, local }
             }
             MemberEvent::Connect { group, endpoints } => MembershipEvent::Connect { group, endpoints },
-            MemberEvent::Formed { group } => MembershipEvent::Joined { group },
+            MemberEvent::Formed { group, settings } => MembershipEvent::Joined { group, settings },
             MemberEvent::Failed { group, tickets, failure } => {
                 MembershipEvent::Failed { group, tickets, kind: refusal(failure.kind), message: failure.text }
             }

@@ -6,6 +6,7 @@
 //! likely near, so the budget is larger then. With more pollers than CPUs a spinning thread keeps the very thread it
 //! waits for from running: then every fruitless turn gives the CPU away.
 
+mod arithmetic;
 mod calibrate;
 mod company;
 mod cpus;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use company::Company;
 
+pub(crate) use arithmetic::arithmetic_cost;
 pub(crate) use calibrate::wake_up_cost;
 pub(crate) use cpus::{allowed_cpus, parallelism, parallelism_with_clients};
 

@@ -9,8 +9,9 @@ use std::{
 
 use crate::{
     Answer, Failure, FailureKind, GroupId, JoinRequest, Key, Limits, Member, MemberConfig, MemberEvent,
-    NodeRef, Root, RootAt, Ticket, ToMember, ToRoot,
+    NodeRef, Planning, Root, RootAt, Ticket, ToMember, ToRoot,
 };
+use ringway_plan::tuner::{Constants, Order, Saved};
 use ringway_plan::{Algorithm, PlanSettings, Preference, Tuning};
 use ringway_verbs::{Endpoint, Time};
 
@@ -82,7 +83,7 @@ struct Daemon {
 struct Instance {
     node_of: Vec<u32>,
     device: String,
-    settings: PlanSettings,
+    root: usize,
     members: Vec<(usize, GroupId)>,
 }
 
@@ -97,6 +98,8 @@ pub(crate) struct Network {
     tickets: Vec<(usize, Ticket, u32)>,
     outcomes: BTreeMap<(usize, Ticket), Outcome>,
     formed: BTreeMap<(usize, GroupId), (u32, Vec<u32>)>,
+    /// Members that were told to measure.
+    measures: BTreeSet<(usize, GroupId)>,
     /// What members were told to choose their plans by.
     settings: BTreeMap<(usize, GroupId), PlanSettings>,
     failed: BTreeSet<(usize, GroupId)>,
@@ -123,12 +126,13 @@ impl Network {
         };
         let config = |node| MemberConfig {
             devices: devices(node).iter().map(|name| (*name).to_owned()).collect(),
+            host: format!("host{node}"),
             grace: Duration::from_secs(2),
             setup: Limits::default().setup,
         };
         let daemon = |node| {
             let mut root = Root::new(Limits::default());
-            root.set_settings(settings(node));
+            root.set_planning(Planning::new(settings(node), Order::Stable).measuring(Saved::default()));
             let member = Member::new(config(node));
             Daemon { member, root, opened: BTreeMap::new(), closed: BTreeSet::new() }
         };
@@ -142,6 +146,7 @@ impl Network {
             tickets: Vec::new(),
             outcomes: BTreeMap::new(),
             formed: BTreeMap::new(),
+            measures: BTreeSet::new(),
             settings: BTreeMap::new(),
             failed: BTreeSet::new(),
             excused: BTreeSet::new(),
@@ -296,7 +301,10 @@ impl Network {
                 let others = (0..nodes).filter(|n| *n != number);
                 member.opened(group, others.map(|n| (n, endpoint(number, n))).collect());
             }
-            Work::Ready { .. } => member.ready(group),
+            Work::Ready { .. } => {
+                let measured = self.measures.contains(&(node, group));
+                member.ready(group, measured.then(Constants::default));
+            }
         }
         self.pump();
     }
@@ -343,7 +351,7 @@ impl Network {
 
     /// Rosters that a root calls in one go belong to one communicator.
     fn note_roster(&self, root: usize, to: NodeRef, message: &ToMember, roster: &mut Option<Instance>) {
-        let Answer::Roster { node_of, device, settings: given, .. } = &message.body else { return };
+        let Answer::Roster { node_of, device, .. } = &message.body else { return };
         let who = match self.connections.iter().find(|c| c.node == to) {
             Some(connection) => connection.from,
             None if to == NodeRef::HERE => root,
@@ -352,13 +360,10 @@ impl Network {
         let instance = roster.get_or_insert_with(|| Instance {
             node_of: node_of.clone(),
             device: device.clone(),
-            settings: given.clone(),
+            root,
             members: Vec::new(),
         });
         assert_eq!((&instance.node_of, &instance.device), (node_of, device));
-        let asked =
-            if node_of.len() > 1 { Preference::everywhere(Algorithm::Ring) } else { Preference::default() };
-        assert_eq!(*given, settings(root).preferring(asked));
         instance.members.push((who, message.group));
     }
 
@@ -374,8 +379,10 @@ impl Network {
                     c.up.push_back(bytes);
                 }
             }
-            MemberEvent::Open { group, layout, node: number, settings, local, .. } => {
-                self.settings.insert((node, group), *settings);
+            MemberEvent::Open { group, layout, node: number, measure, local, .. } => {
+                if measure {
+                    self.measures.insert((node, group));
+                }
                 let node_of: Vec<u32> = (0..layout.ranks()).map(|r| layout.node_of(r)).collect();
                 assert_eq!(local.iter().map(|(r, _)| *r).collect::<Vec<_>>(), layout.local(number));
                 let old = self.daemons[node].opened.insert(group, (number, node_of, local));
@@ -390,7 +397,8 @@ impl Network {
                 assert_eq!(endpoints, expected);
                 self.work.push(Work::Ready { node, group });
             }
-            MemberEvent::Formed { group } => {
+            MemberEvent::Formed { group, settings } => {
+                self.settings.insert((node, group), *settings);
                 let (number, node_of, local) = self.close(node, group);
                 for (_, ticket) in local {
                     self.answer(node, ticket, Outcome::Formed);
@@ -463,8 +471,16 @@ impl Network {
             let formed: Vec<_> = instance.members.iter().filter_map(|m| self.formed.get(m)).collect();
             instances_formed += formed.len();
             assert!(formed.iter().all(|(_, node_of)| *node_of == instance.node_of));
-            let told = instance.members.iter().filter_map(|m| self.settings.get(m));
-            assert!(told.into_iter().all(|settings| *settings == instance.settings), "all choose alike");
+            let told: Vec<_> = instance.members.iter().filter_map(|m| self.settings.get(m)).collect();
+            assert!(told.windows(2).all(|pair| pair[0] == pair[1]), "all choose alike");
+            let (several, ranks) = (instance.members.len() > 1, instance.node_of.len());
+            let asked =
+                if ranks > 1 { Preference::everywhere(Algorithm::Ring) } else { Preference::default() };
+            for settings in told {
+                let expected = self::settings(instance.root).preferring(asked);
+                assert_eq!((settings.tuning(), settings.preference()), (expected.tuning(), asked));
+                assert_eq!(settings.rules().is_empty(), !several, "rules come from what was measured");
+            }
             let numbers: BTreeSet<u32> = formed.iter().map(|(number, _)| *number).collect();
             assert_eq!(numbers.len(), formed.len(), "each node has its own number");
             if !formed.is_empty() {

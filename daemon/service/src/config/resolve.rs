@@ -9,7 +9,7 @@ use std::{
 
 use ringway_abi::{DEFAULT_PORT, paths};
 use ringway_ibverbs::{IbverbsConfig, Selector, SelectorError};
-use ringway_plan::{Preference, PreferenceError};
+use ringway_plan::{Preference, PreferenceError, tuner::Order};
 use ringway_tcp::{Congestion, MAX_CONNECTIONS, ZeroCopy};
 use ringway_wrap::{FaultSpec, FaultSpecError};
 
@@ -49,6 +49,9 @@ impl Settings {
             cluster_key_file: None,
             device: text("auto"),
             algorithm: text("auto"),
+            order: text("stable"),
+            tuning_file: None,
+            link_cache: None,
             roce_port: Some(i64::from(ROCE_PORT)),
             roce_interface: None,
             verbs_timeout: Some(VERBS_TIMEOUT),
@@ -110,6 +113,9 @@ impl Settings {
             device,
             verbs: verbs(&s, selector)?,
             algorithm: algorithm(s.algorithm.as_deref())?,
+            order: choice("order", s.order.as_deref(), &ORDERS)?,
+            tuning_file: s.tuning_file.as_deref().map(PathBuf::from),
+            link_cache: link_cache(&s),
             tcp_busy_poll_us: short_number(
                 "tcp_busy_poll_us",
                 s.tcp_busy_poll_us,
@@ -265,6 +271,18 @@ fn device(value: Option<&str>) -> Result<(DeviceChoice, Selector), ConfigError> 
         })?);
     }
     Ok((DeviceChoice::Listed(listed), selector))
+}
+
+const ORDERS: [(&str, Order); 3] =
+    [("stable", Order::Stable), ("strict", Order::Strict), ("any", Order::Any)];
+
+/// The file that was named, none for the word `off`, or else one beside the socket.
+fn link_cache(s: &Settings) -> Option<PathBuf> {
+    match s.link_cache.as_deref() {
+        Some("off") => None,
+        Some(path) => Some(PathBuf::from(path)),
+        None => Some(Path::new(s.socket.as_deref()?).with_extension("links.toml")),
+    }
 }
 
 fn algorithm(value: Option<&str>) -> Result<Preference, ConfigError> {

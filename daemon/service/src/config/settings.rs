@@ -44,6 +44,14 @@ pub struct Settings {
     /// (`allreduce=ring`), several of these with commas, or `auto`. That of the node where a communicator is rooted holds for
     /// all of its nodes, and programs can ask for others.
     pub algorithm: Option<String>,
+    /// Which algorithms may be chosen: `stable`, those that give the same bits in every run with the same layout and constants;
+    /// `strict`, those that combine ranks ascending within a node, then nodes ascending; `any`, as `stable`, with links measured
+    /// anew for every communicator. That of the node where a communicator is rooted holds.
+    pub order: Option<String>,
+    /// A file with constants of links, and rules of which algorithm is used up to how many bytes.
+    pub tuning_file: Option<String>,
+    /// The file in which what is measured of links is kept: beside the socket if absent; `off` for none.
+    pub link_cache: Option<String>,
     /// The UDP port of RoCE packets, the same on all nodes; other RoCE devices know 4791 alone.
     pub roce_port: Option<i64>,
     /// The interface that the `roce` devices use, which must have the node's address; absent for the one that has it.
@@ -124,7 +132,7 @@ impl Settings {
         merge!(
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
-            algorithm, roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, pcap,
+            algorithm, order, tuning_file, link_cache, roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, pcap,
             peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max,
             ring_argument_words
         )

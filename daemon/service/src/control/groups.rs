@@ -19,6 +19,7 @@ use crate::{
     engine_thread::{Attach, CellCommand, Command, Event, RegionRefusal},
     membership::{GroupKey, JoinTicket, MembershipEvent},
     session::SessionKey,
+    tuning_file::write_tuning,
 };
 
 /// A communicator with ranks on this node.
@@ -68,7 +69,7 @@ impl Shared {
 impl Control {
     pub(super) fn handle_membership(&mut self, event: MembershipEvent) {
         match event {
-            MembershipEvent::Open { group, layout, node, device: protocol, settings, local } => {
+            MembershipEvent::Open { group, layout, node, device: protocol, measure, local } => {
                 let joins = local.iter().filter_map(|(_, ticket)| self.joins.get(ticket));
                 // Where ranks differ the strictest limit holds for all of the node.
                 let timeouts = joins.clone().map(|p| p.join.operation_timeout_ms).filter(|ms| *ms > 0);
@@ -77,13 +78,17 @@ impl Control {
                 let name = joins.next().map_or(0, |p| name_of(&p.join.id.secret));
                 let device = if layout.nodes() > 1 { self.device_of(group, &protocol) } else { "" };
                 self.groups.insert(group, Group { layout: layout.clone(), device, local });
-                let open = Command::Open { group, layout, node, protocol, settings, timeout_ms, name };
+                let open = Command::Open { group, layout, node, protocol, measure, timeout_ms, name };
                 self.engine.send(open);
             }
             MembershipEvent::Connect { group, endpoints } => {
                 self.engine.send(Command::Connect { group, endpoints });
             }
-            MembershipEvent::Joined { group } => self.joined(group),
+            MembershipEvent::Joined { group, settings } => {
+                self.engine.send(Command::Plan { group, settings });
+                self.keep_learned();
+                self.joined(group);
+            }
             MembershipEvent::Failed { group, tickets, kind, message } => {
                 for ticket in tickets {
                     self.join_failed(ticket, kind, message.clone());
@@ -128,7 +133,7 @@ impl Control {
             Event::Opened { group, result: Err(text) } | Event::Connected { group, result: Err(text) } => {
                 self.membership.open_failed(group, text);
             }
-            Event::Connected { group, result: Ok(()) } => self.membership.ready(group),
+            Event::Connected { group, result: Ok(measured) } => self.membership.ready(group, measured),
             Event::Left { session, number, communicator } => self.left(session, number, communicator),
             Event::GroupClosed { group } => {
                 self.groups.remove(&group);
@@ -145,6 +150,16 @@ impl Control {
             Event::Inspected { session, number } => self.answer(session, number, Ok(Reply::Done)),
             Event::Explained { session, number, reason } => self.failure_explained(session, number, reason),
             Event::Status { session, number, status } => self.report(session, number, *status, now),
+        }
+    }
+
+    /// Keeps what was measured for the next time, so that the same plans are chosen then.
+    fn keep_learned(&mut self) {
+        let Some(learned) = self.membership.take_learned() else { return };
+        if let Some(path) = &self.config.link_cache
+            && let Err(error) = write_tuning(path, learned)
+        {
+            tracing::warn!(%error, "what was measured of links is not kept: it will be measured again");
         }
     }
 

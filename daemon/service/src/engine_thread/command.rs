@@ -8,7 +8,7 @@ use std::{
 use crossbeam_queue::ArrayQueue;
 use ringway_engine::{Failure, RankFailure};
 use ringway_mem::{Mapping, calls};
-use ringway_plan::{Layout, PlanSettings};
+use ringway_plan::{Layout, PlanSettings, tuner::Constants};
 use ringway_ring::DaemonRings;
 use ringway_verbs::Endpoint;
 use rustix::event::{EventfdFlags, eventfd};
@@ -43,10 +43,13 @@ pub(crate) enum Command {
         layout: Layout,
         node: u32,
         protocol: String,
-        settings: Box<PlanSettings>,
+        /// Measure the links once they stand.
+        measure: bool,
         timeout_ms: u32,
         name: u64,
     },
+    /// Choose the communicator's plans by these, before its ranks get their rings.
+    Plan { group: GroupKey, settings: Box<PlanSettings> },
     /// Connect them. Answered by [`Event::Connected`].
     Connect { group: GroupKey, endpoints: Vec<(u32, Endpoint)> },
     /// A rank's rings.
@@ -138,7 +141,7 @@ pub(crate) enum Event {
     /// Queue pairs, one for each peer node, or why there are none.
     Opened { group: GroupKey, result: Result<Vec<(u32, Endpoint)>, String> },
     /// Every queue pair is connected, or why one cannot be.
-    Connected { group: GroupKey, result: Result<(), String> },
+    Connected { group: GroupKey, result: Result<Option<Constants>, String> },
     /// The rank has left.
     Left { session: SessionKey, number: u32, communicator: u32 },
     /// The communicator is gone on this node.

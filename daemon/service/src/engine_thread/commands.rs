@@ -49,11 +49,16 @@ impl EngineThread {
                 let result = self.remove_region(session, region);
                 self.tell(Event::RegionRemoved { session, number, result });
             }
-            Command::Open { group, layout, node, protocol, settings, timeout_ms, name } => {
-                let result = self.open(group, (layout, node), (&protocol, *settings), (timeout_ms, name));
+            Command::Open { group, layout, node, protocol, measure, timeout_ms, name } => {
+                let result = self.open(group, (layout, node), (&protocol, measure), (timeout_ms, name));
                 self.tell(Event::Opened { group, result });
             }
             Command::Connect { group, endpoints } => self.connect(group, &endpoints),
+            Command::Plan { group, settings } => {
+                if let Some(group) = self.groups.get(&group) {
+                    self.engine.set_settings(group.id, *settings);
+                }
+            }
             Command::Attach(attach) => self.attach(*attach),
             Command::FailRank { group, rank, how } => self.fail_rank(group, rank, how),
             Command::Leave { session, number, communicator } => {
@@ -148,7 +153,7 @@ impl EngineThread {
         &mut self,
         key: GroupKey,
         (layout, node): (Layout, u32),
-        (protocol, settings): (&str, PlanSettings),
+        (protocol, measure): (&str, bool),
         (timeout_ms, name): (u32, u64),
     ) -> Result<Vec<(u32, Endpoint)>, String> {
         let device =
@@ -158,7 +163,7 @@ impl EngineThread {
             node,
             name,
             timeout_ms: (timeout_ms > 0).then_some(u64::from(timeout_ms)),
-            settings,
+            settings: PlanSettings::default(),
             tenant: name,
         };
         let (id, endpoints) = self.engine.open(spec, &mut self.device).map_err(|e| e.to_string())?;
@@ -174,6 +179,7 @@ impl EngineThread {
             expected,
             attached: 0,
             connecting: false,
+            measure,
             closing: false,
             failure: None,
         };

@@ -1,6 +1,7 @@
 //! How ranks, sessions and communicators end: step by step, while the loop goes on.
 
-use ringway_engine::{Failure, RankFailure, Readiness};
+use ringway_engine::{Failure, Measured, RankFailure, Readiness};
+use ringway_plan::tuner::Constants;
 use ringway_verbs::Time;
 
 use super::{EngineThread, Event, Reason, SHUTDOWN_BOUND_NS, inspection::late_text, ring::Life};
@@ -167,7 +168,14 @@ impl EngineThread {
             if group.connecting {
                 let result = match self.engine.readiness(group.id, &self.device) {
                     Readiness::Connecting => None,
-                    Readiness::Ready => Some(Ok(())),
+                    Readiness::Ready if core::mem::take(&mut group.measure) => {
+                        self.engine.measure(group.id);
+                        None
+                    }
+                    Readiness::Ready => match self.engine.take_measured(group.id) {
+                        None if self.engine.is_measuring(group.id) => None,
+                        measured => Some(Ok(measured.map(|links| constants(&links, self.arithmetic)))),
+                    },
                     Readiness::Failed(failure) => Some(Err(failure.to_string())),
                 };
                 if let Some(result) = result {
@@ -207,4 +215,13 @@ impl EngineThread {
         let late = now.0.saturating_sub(since.0) >= SHUTDOWN_BOUND_NS;
         late || (idle && self.rings.untold.is_empty())
     }
+}
+
+/// What plans are priced by: what was measured of links, and what arithmetic costs here. All nodes measure at once, so that
+/// what they share is in it already.
+fn constants(links: &Measured, (reduce_ns, copy_ns): (f64, f64)) -> Constants {
+    let usual = Constants::default();
+    let byte_ns = links.byte_ns.unwrap_or(usual.byte_ns);
+    let Measured { latency_ns, message_ns, .. } = *links;
+    Constants { latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing: 1.0 }
 }

@@ -8,7 +8,8 @@ use std::{
 };
 
 use ringway_abi::{UniqueId, control::RefusalKind};
-use ringway_plan::{PlanSettings, Preference};
+use ringway_group::Planning;
+use ringway_plan::{PlanSettings, Preference, tuner::Order};
 use ringway_verbs::Endpoint;
 
 use super::super::{GroupKey, JoinTicket, LocalJoin, Membership, MembershipEvent, PeersConfig};
@@ -91,7 +92,7 @@ impl Daemon {
             advertised: None,
             key: listen.map(|_| ClusterKey::new([key; 32])),
             devices: device.split(',').map(str::to_owned).collect(),
-            settings: PlanSettings::default(),
+            planning: Planning::default(),
             times,
         };
         Self::configured(config, door)
@@ -129,9 +130,8 @@ impl Daemon {
     pub(crate) fn act(&mut self) {
         while let Some(event) = self.membership.next_event() {
             match event {
-                MembershipEvent::Open { group, layout, node, device, settings, local } => {
+                MembershipEvent::Open { group, layout, node, device, local, .. } => {
                     self.devices.push(device);
-                    self.settings.push(*settings);
                     let node_of = (0..layout.ranks()).map(|r| layout.node_of(r)).collect();
                     self.forming.insert(group, Forming { node, node_of, local });
                     if self.hold == Hold::Open {
@@ -151,10 +151,11 @@ impl Daemon {
                     if self.hold == Hold::Connect {
                         self.held.push(group);
                     } else {
-                        self.membership.ready(group);
+                        self.membership.ready(group, None);
                     }
                 }
-                MembershipEvent::Joined { group } => {
+                MembershipEvent::Joined { group, settings } => {
+                    self.settings.push(*settings);
                     let Forming { node, node_of, local } = self.forming.remove(&group).expect("opened");
                     for (rank, ticket) in local {
                         self.settle(ticket, Outcome::Joined { rank, node, node_of: node_of.clone() });
@@ -211,7 +212,7 @@ impl Cluster {
                 advertised: None,
                 key: Some(ClusterKey::new([5; 32])),
                 devices: vec!["test".to_owned()],
-                settings,
+                planning: Planning::new(settings, Order::Stable),
                 times: Times::default(),
             };
             Some(Daemon::configured(config, None))

@@ -1,0 +1,81 @@
+//! What a root chooses the plans of its communicators by.
+
+use ringway_plan::tuner::{Constants, Order, Saved, tune};
+use ringway_plan::{Layout, PlanSettings, Preference};
+
+/// What is the same for all communicators of a root, and what it knows of links. For every communicator it makes settings
+/// that hold on all its nodes.
+#[derive(Debug, Clone, Default)]
+pub struct Planning {
+    settings: PlanSettings,
+    order: Order,
+    /// Whether links are measured of which nothing is known.
+    measures: bool,
+    given: Saved,
+    learned: Saved,
+    changed: bool,
+}
+
+/// Between which nodes a communicator is.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) layout: Layout,
+    pub(crate) device: String,
+    /// The nodes' hosts, sorted.
+    pub(crate) hosts: Vec<String>,
+}
+
+impl Planning {
+    /// With constants and algorithms for everybody, and what is allowed to be chosen.
+    #[must_use]
+    pub fn new(settings: PlanSettings, order: Order) -> Self {
+        Self { settings, order, ..Self::default() }
+    }
+
+    /// With what somebody has saved, which goes before what is measured.
+    #[must_use]
+    pub fn with_given(self, given: Saved) -> Self {
+        Self { given, ..self }
+    }
+
+    /// Measures links of which nothing is known: neither from what was given nor from this, what was learnt before.
+    #[must_use]
+    pub fn measuring(self, learned: Saved) -> Self {
+        Self { learned, measures: true, ..self }
+    }
+
+    /// What was learnt, if that has changed since it was taken last.
+    pub fn take_learned(&mut self) -> Option<&Saved> {
+        core::mem::take(&mut self.changed).then_some(&self.learned)
+    }
+
+    fn known(&self, place: &Place) -> Option<&Constants> {
+        let given = self.given.constants(&place.device, &place.hosts);
+        given.or_else(|| self.learned.constants(&place.device, &place.hosts))
+    }
+
+    /// Whether the links of a communicator shall be measured.
+    pub(crate) fn wants_measured(&self, place: &Place) -> bool {
+        let known = self.order != Order::Any && self.known(place).is_some();
+        self.measures && !known && place.layout.nodes() > 1
+    }
+
+    /// The settings of a communicator, and what was measured for it, the slowest of all nodes.
+    pub(crate) fn settings(
+        &mut self,
+        place: &Place,
+        preference: Preference,
+        measured: Option<Constants>,
+    ) -> PlanSettings {
+        if let Some(constants) = measured {
+            self.learned.learn(&place.device, place.hosts.clone(), constants);
+            self.changed = true;
+        }
+        let constants = measured.or_else(|| self.known(place).copied());
+        let made = constants.map(|it| tune(&place.layout, self.order, &it, self.settings.tuning()));
+        let rules = self.given.over(place.layout.nodes(), made.unwrap_or_default());
+        let settings = self.settings.clone().preferring(preference);
+        // Rules are made in order and within bounds, and those given were read so.
+        PlanSettings::new(*settings.tuning(), settings.preference(), rules).unwrap_or(settings)
+    }
+}
