@@ -5,6 +5,7 @@ pub mod bench;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;
+pub mod explain;
 pub mod local;
 mod output;
 pub mod perf;

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use ringway::{bench, daemon, demo, doctor, local::process, perf, perftest, run, status};
+use ringway::{bench, daemon, demo, doctor, explain, local::process, perf, perftest, run, status};
 
 /// Collectives between processes, through one daemon per node.
 #[derive(Debug, Parser)]
@@ -18,6 +18,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Run(run::RunArgs),
     Perf(Box<perf::PerfArgs>),
+    Explain(Box<explain::ExplainArgs>),
     Bench(Box<bench::BenchArgs>),
     Perftest(Box<perftest::PerftestArgs>),
     Status(status::StatusArgs),
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(args),
         Command::Run(args) => run::run(args),
         Command::Perf(args) => perf::perf(&args),
+        Command::Explain(args) => explain::explain(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Perftest(args) => perftest::perftest(&args),
         Command::Status(args) => status::status(&args),

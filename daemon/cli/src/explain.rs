@@ -1,0 +1,183 @@
+//! `ringway explain`: which algorithm would be used, what the others would take, and why.
+
+mod measure;
+mod table;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use ringway_plan::{
+    Layout, Tuning,
+    tuner::{Candidate, Constants, Order, Saved, candidates},
+};
+use ringway_service::{read_tuning, write_tuning};
+use serde::Serialize;
+
+use crate::{
+    local::{cluster::Network, parse_device},
+    output,
+    perf::{Measured, parse_bytes},
+};
+
+/// Say which algorithm an operation would use between nodes, and how long each would take.
+///
+/// Every algorithm that does the operation is priced by the model that daemons choose by: messages one behind the other, bytes,
+/// and what is combined, times the constants of the links. With --measure daemons are started on this machine, their links are
+/// measured as at every first communicator, and each algorithm is timed beside its prediction.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  ringway explain allreduce -b 64M --nodes 8\n  ringway explain all_gather -b 4K,1M --nodes 4 --measure\n  \
+    ringway explain allreduce --nodes 16 --tuning cluster.toml --order strict\n  \
+    ringway explain allreduce --nodes 2 --measure --save tuning.toml   keep what was measured\n\n\
+    The size is one rank's vector; for all_gather, reduce_scatter, all_to_all, gather and scatter it is the total over\n\
+    all ranks, as in `ringway perf`."
+)]
+pub struct ExplainArgs {
+    /// The operation.
+    #[arg(value_enum, value_name = "OPERATION")]
+    operation: Measured,
+    /// Sizes: bytes, or with K, M, G; several with commas.
+    #[arg(short = 'b', long = "bytes", default_value = "64,4K,64K,1M,16M", value_parser = parse_bytes, value_delimiter = ',')]
+    bytes: Vec<u64>,
+    /// Nodes.
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    nodes: u32,
+    /// Ranks on each node.
+    #[arg(long, default_value_t = 1, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ranks_per_node: u32,
+    /// Which algorithms may be chosen: stable, strict or any.
+    #[arg(long, default_value = "stable", value_parser = parse_order, value_name = "ORDER")]
+    order: Order,
+    /// A tuning file with the constants of the links, and rules. Without one the usual constants are used, or with --measure
+    /// what is measured.
+    #[arg(long, value_name = "FILE")]
+    tuning: Option<PathBuf>,
+    /// Time every algorithm between daemons on this machine.
+    #[arg(long)]
+    measure: bool,
+    /// Times every algorithm is timed; the median counts.
+    #[arg(long, default_value_t = 3, value_name = "N", requires = "measure", value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// Device between the nodes; in --tuning, whose constants count.
+    #[arg(long, default_value = "tcp", value_name = "D", value_parser = parse_device)]
+    device: String,
+    /// How the nodes reach each other when they are measured.
+    #[arg(long, value_enum, default_value_t = Network::Auto, requires = "measure")]
+    network: Network,
+    /// Microseconds that everything between nodes takes longer when it is measured.
+    #[arg(long, value_name = "US", requires = "measure")]
+    delay_us: Option<u64>,
+    /// Save the constants that were measured as a tuning file.
+    #[arg(long, value_name = "FILE", requires = "measure")]
+    save: Option<PathBuf>,
+    /// Print one JSON object for each size.
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_order(text: &str) -> Result<Order, String> {
+    Order::from_name(text)
+        .ok_or_else(|| format!("`{text}` is not an order; there are stable, strict and any"))
+}
+
+/// What is said of one size.
+#[derive(Debug, Serialize)]
+struct Explained {
+    operation: &'static str,
+    bytes: u64,
+    nodes: u32,
+    ranks_per_node: u32,
+    order: &'static str,
+    /// The fastest by prediction first, which is the one that would be used.
+    candidates: Vec<Explanation>,
+    /// The algorithm that is used when none is asked for.
+    chosen: Option<String>,
+    /// How long it took without being asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chosen_us: Option<f64>,
+    /// The same, over what the fastest took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chosen_over_best: Option<f64>,
+}
+
+/// One algorithm.
+#[derive(Debug, Serialize)]
+struct Explanation {
+    algorithm: String,
+    chunk_bytes: u64,
+    chunks: u64,
+    predicted_us: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_us: Option<f64>,
+}
+
+/// Explains as the arguments say.
+///
+/// # Errors
+/// When a file cannot be read or written, or daemons cannot be started or fail, as a sentence.
+pub fn explain(args: &ExplainArgs) -> Result<ExitCode, String> {
+    let operation = args.operation.operation();
+    if !operation.is_collective() {
+        return Err(format!("{} has no algorithms to choose from: it is one message", args.operation.name()));
+    }
+    let node_of: Vec<u32> = (0..args.nodes).flat_map(|n| (0..args.ranks_per_node).map(move |_| n)).collect();
+    let layout = Layout::new(&node_of).ok_or("there are too many ranks")?;
+    let saved = match &args.tuning {
+        Some(path) => read_tuning(path).map_err(|e| e.to_string())?,
+        None => Saved::default(),
+    };
+    let mut bench = if args.measure { Some(measure::Bench::start(args)?) } else { None };
+    let known = saved.constants(&args.device, &[]).copied();
+    let (constants, origin) = match (known, &bench) {
+        (Some(constants), _) => (constants, "from the tuning file"),
+        (None, Some(bench)) => (bench.constants()?, "measured between the daemons"),
+        (None, None) => (Constants::default(), "the usual: nothing was measured, and no tuning file given"),
+    };
+    if let (Some(path), Some(bench)) = (&args.save, &bench) {
+        write_tuning(path, &bench.saved()?).map_err(|e| e.to_string())?;
+    }
+    if !args.json {
+        output::line(&table::head(args, &constants, origin));
+    }
+    for &bytes in &args.bytes {
+        let found = candidates((&layout, operation, bytes), args.order, &constants, &Tuning::default());
+        let explained = explain_size(args, bytes, &found, bench.as_mut())?;
+        output::line(&if args.json {
+            serde_json::to_string(&explained).unwrap_or_default()
+        } else {
+            table::rows(&explained)
+        });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn explain_size(
+    args: &ExplainArgs,
+    bytes: u64,
+    found: &[Candidate],
+    bench: Option<&mut measure::Bench>,
+) -> Result<Explained, String> {
+    let times = match bench {
+        Some(bench) => bench.time(args, bytes, found)?,
+        None => measure::Times::none(found),
+    };
+    let candidates = found.iter().zip(&times.candidates_us).map(|(candidate, measured_us)| Explanation {
+        algorithm: candidate.algorithm.to_string(),
+        chunk_bytes: candidate.chunk_bytes,
+        chunks: candidate.prediction.chunks,
+        predicted_us: candidate.prediction.time_ns / 1e3,
+        measured_us: *measured_us,
+    });
+    let best = times.candidates_us.iter().copied().chain([times.chosen_us]).flatten().reduce(f64::min);
+    Ok(Explained {
+        operation: args.operation.name(),
+        bytes,
+        nodes: args.nodes,
+        ranks_per_node: args.ranks_per_node,
+        order: args.order.name(),
+        candidates: candidates.collect(),
+        chosen: times.chosen,
+        chosen_us: times.chosen_us,
+        chosen_over_best: times.chosen_us.zip(best).map(|(chosen, best)| chosen / best.max(1e-9)),
+    })
+}
