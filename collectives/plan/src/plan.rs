@@ -239,7 +239,8 @@ impl Plan {
     ///
     /// Scratch memory of a chunk is at most twice [`Tuning::chunk_bytes`] for each node, but for many small blocks
     /// that are packed: twice 4 KiB for each pair of a local rank and a rank elsewhere (any node counted as having as many
-    /// as the fullest). An all_to_all in place has eight times `chunk_bytes` besides.
+    /// as the fullest). An all_to_all in place has eight times `chunk_bytes` besides. A piece of a block is one element at
+    /// least, however many of them are in one message.
     #[must_use]
     pub fn shape(&self, view: &View<'_>) -> Shape {
         let Some(method) = algorithm::method(self.algorithm, view.call.operation) else {
