@@ -3,7 +3,7 @@
 use ringway_types::Operation;
 use thiserror::Error;
 
-use crate::algorithm::{self, Frame};
+use crate::algorithm::{self, Frame, grouped_all_to_all};
 use crate::tuner::Problem;
 use crate::{Blocks, Call, Cost, Layout, Shape, Step, Terms, View};
 
@@ -17,11 +17,37 @@ pub enum Algorithm {
     /// Each node sends to the next one only: least traffic, for large sizes on more than two nodes. Of an allreduce and
     /// a reduce_scatter each node finishes a part, which between two nodes is no less traffic but less work.
     Ring,
+    /// Along a binomial tree of nodes: few messages one behind the other, for short vectors of a root.
+    Binomial,
+    /// Along a binary tree of nodes, chunk behind chunk.
+    Tree,
+    /// Half of each chunk along either of two binary trees, of which a node is a leaf in one at least: as much traffic as
+    /// a ring has, nearly, in far fewer messages one behind the other.
+    DoubleTree,
+    /// A broadcast that scatters blocks along a binomial tree and passes them around a ring.
+    ScatterAllGather,
+    /// An all_to_all with one other node at a time.
+    Pairwise,
+    /// By way of other nodes, everything that goes the same distance together: few messages, for short blocks.
+    Bruck,
+    /// An all_to_all within groups of nodes, then between them: fewer messages, for short blocks and many nodes.
+    GroupedAllToAll,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: &'static [Self] = &[Self::Local, Self::Direct, Self::Ring];
+    pub const ALL: &'static [Self] = &[
+        Self::Local,
+        Self::Direct,
+        Self::Ring,
+        Self::Binomial,
+        Self::Tree,
+        Self::DoubleTree,
+        Self::ScatterAllGather,
+        Self::Pairwise,
+        Self::Bruck,
+        Self::GroupedAllToAll,
+    ];
 
     /// The name used in configuration and messages.
     #[must_use]
@@ -30,6 +56,13 @@ impl Algorithm {
             Self::Local => "local",
             Self::Direct => "direct",
             Self::Ring => "ring",
+            Self::Binomial => "binomial",
+            Self::Tree => "tree",
+            Self::DoubleTree => "double-tree",
+            Self::ScatterAllGather => "scatter-all-gather",
+            Self::Pairwise => "pairwise",
+            Self::Bruck => "bruck",
+            Self::GroupedAllToAll => "grouped",
         }
     }
 
@@ -71,11 +104,20 @@ pub struct Tuning {
     /// Blocks up to this many bytes are copied together so that a pair of nodes exchanges one message: those beyond 4 KiB
     /// only of an all_gather or all_to_all between two nodes, and where that message has no more than half of `chunk_bytes`.
     pub pack_max_bytes: u64,
+    /// Consecutive nodes that are a group where an algorithm has groups; 0 for the divisor of the number of nodes next to
+    /// its root, which makes fewest messages.
+    pub group_nodes: u32,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { chunk_bytes: 512 << 10, direct_max_bytes: 128 << 10, depth: 4, pack_max_bytes: 32 << 10 }
+        Self {
+            chunk_bytes: 512 << 10,
+            direct_max_bytes: 128 << 10,
+            depth: 4,
+            pack_max_bytes: 32 << 10,
+            group_nodes: 0,
+        }
     }
 }
 
@@ -102,6 +144,18 @@ pub enum Ineligible {
         /// What can be used.
         instead: Algorithm,
     },
+    /// The nodes do not fall into groups.
+    #[error(
+        "algorithm {algorithm} needs at least two equal groups of at least two nodes, but {nodes} nodes cannot be in groups of {group}; use direct"
+    )]
+    Groups {
+        /// What was asked for.
+        algorithm: Algorithm,
+        /// The nodes there are.
+        nodes: u32,
+        /// The nodes of a group: what was asked for, or 1 where no number divides them.
+        group: u32,
+    },
     /// It does not exist for this operation.
     #[error("algorithm {algorithm} does not do {operation}; use direct")]
     NotOffered {
@@ -127,6 +181,8 @@ pub struct Plan {
     /// Blocks up to this many bytes travel packed.
     pack: u64,
     depth: u32,
+    /// Nodes of a group.
+    group: u32,
 }
 
 impl Plan {
@@ -162,6 +218,10 @@ impl Plan {
             let instead = if nodes < 2 { Algorithm::Local } else { Algorithm::Direct };
             return Err(Ineligible::TooFewNodes { algorithm, needed: method.nodes, nodes, instead });
         }
+        let group = grouped_all_to_all::group(nodes, tuning.group_nodes);
+        if algorithm == Algorithm::GroupedAllToAll && !grouped_all_to_all::fits(nodes, group) {
+            return Err(Ineligible::Groups { algorithm, nodes, group });
+        }
         Ok(Self::new(algorithm, view, tuning))
     }
 
@@ -172,7 +232,9 @@ impl Plan {
         // A cache line or more where possible, so that chunks of aligned buffers stay aligned.
         let unit = if unit >= 64 * element { unit - unit % (64 * element) } else { unit - unit % element };
         let unit = unit.max(element);
-        Self { algorithm, unit, pack: pack_max(view, tuning).min(unit), depth: tuning.depth.max(1) }
+        let pack = pack_max(view, tuning).min(unit);
+        let group = grouped_all_to_all::group(view.layout.nodes(), tuning.group_nodes);
+        Self { algorithm, unit, pack, depth: tuning.depth.max(1), group }
     }
 
     /// The algorithm used.
@@ -185,7 +247,8 @@ impl Plan {
     ///
     /// Scratch memory of a chunk is at most twice [`Tuning::chunk_bytes`] for each node, but for many small blocks
     /// that are packed: twice 4 KiB for each pair of a local rank and a rank elsewhere (any node counted as having as many
-    /// as the fullest). An all_to_all in place has eight times `chunk_bytes` besides.
+    /// as the fullest). An all_to_all in place has eight times `chunk_bytes` besides. A piece of a block is one element at
+    /// least, however many of them are in one message.
     #[must_use]
     pub fn shape(&self, view: &View<'_>) -> Shape {
         let Some(method) = algorithm::method(self.algorithm, view.call.operation) else {
@@ -208,7 +271,7 @@ impl Plan {
     }
 
     const fn frame<'a>(&self, view: &'a View<'a>, chunk: u64) -> Frame<'a> {
-        Frame { view, unit: self.unit, pack: self.pack, chunk }
+        Frame { view, unit: self.unit, pack: self.pack, chunk, group: self.group }
     }
 }
 

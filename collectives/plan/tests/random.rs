@@ -42,6 +42,7 @@ fn tunings() -> impl Strategy<Value = Tuning> {
             direct_max_bytes,
             depth,
             pack_max_bytes,
+            group_nodes: 0,
         },
     )
 }

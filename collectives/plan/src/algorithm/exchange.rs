@@ -115,6 +115,15 @@ pub(super) fn step(frame: &Frame<'_>, index: u32) -> Step {
     }
 }
 
+/// The messages of the two rounds before that of a message: in one of them this node may have met nobody.
+pub(super) fn rounds_before(frame: &Frame<'_>, index: u32) -> core::ops::Range<u32> {
+    let parts = parts(frame);
+    let each = message_steps(parts.packed, parts.single, parts.width).max(1);
+    let round = index.saturating_sub(parts.messages) / each;
+    let start = |round| parts.messages.saturating_add(times(round, each));
+    start(round.saturating_sub(2))..start(round)
+}
+
 /// The bytes of the small blocks before a slot in the packed message to or from a node.
 fn packed_before(
     frame: &Frame<'_>,

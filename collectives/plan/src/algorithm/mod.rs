@@ -5,14 +5,23 @@ mod allreduce_direct;
 mod allreduce_ring;
 mod barrier;
 mod broadcast;
+mod bruck_all_to_all;
+mod bundle;
 mod exchange;
+pub(crate) mod grouped_all_to_all;
 mod local;
+mod pairwise;
 mod pattern;
 mod reduce_direct;
 mod reduce_ring;
 mod reduce_scatter_direct;
 mod reduce_scatter_ring;
 mod scan_direct;
+mod scatter_all_gather;
+mod tree;
+mod tree_allreduce;
+mod tree_broadcast;
+mod tree_reduce;
 
 use core::ops::Range;
 
@@ -31,6 +40,8 @@ pub(crate) struct Frame<'a> {
     /// Blocks up to this many bytes travel packed.
     pub(crate) pack: u64,
     pub(crate) chunk: u64,
+    /// Nodes of a group, where nodes are in groups.
+    pub(crate) group: u32,
 }
 
 /// What an algorithm needs on one node.
@@ -98,6 +109,13 @@ pub(crate) fn method(algorithm: Algorithm, operation: Operation) -> Option<Metho
         Algorithm::Local => Some(Method::new(1, local::size, local::step, |_| Cost::default()).strict()),
         Algorithm::Direct => Some(direct(operation)),
         Algorithm::Ring => ring(operation),
+        Algorithm::Binomial => binomial(operation),
+        Algorithm::Tree => tree(operation),
+        Algorithm::DoubleTree => double_tree(operation),
+        Algorithm::ScatterAllGather => scatter_all_gather(operation),
+        Algorithm::Pairwise => pairwise(operation),
+        Algorithm::Bruck => bruck_all_to_all(operation),
+        Algorithm::GroupedAllToAll => grouped_all_to_all(operation),
     }
 }
 
@@ -146,6 +164,103 @@ fn ring(operation: Operation) -> Option<Method> {
         }
         _ => return None,
     })
+}
+
+/// A chunk waits for a whole one on every level, which is for short vectors.
+fn binomial(operation: Operation) -> Option<Method> {
+    use tree::Kind::Binomial as KIND;
+    Some(match operation {
+        Operation::Broadcast => Method::new(
+            2,
+            |frame| tree_broadcast::size(frame, KIND),
+            |frame, index| tree_broadcast::step(frame, KIND, index),
+            tree_broadcast::binomial_cost,
+        ),
+        Operation::Reduce => Method::new(
+            2,
+            |frame| tree_reduce::size(frame, KIND),
+            |frame, index| tree_reduce::step(frame, KIND, index),
+            tree_reduce::binomial_cost,
+        ),
+        _ => return None,
+    })
+}
+
+fn tree(operation: Operation) -> Option<Method> {
+    use tree::Kind::Binary as KIND;
+    Some(match operation {
+        Operation::Broadcast => Method::new(
+            2,
+            |frame| tree_broadcast::size(frame, KIND),
+            |frame, index| tree_broadcast::step(frame, KIND, index),
+            tree_broadcast::binary_cost,
+        ),
+        Operation::Reduce => Method::new(
+            2,
+            |frame| tree_reduce::size(frame, KIND),
+            |frame, index| tree_reduce::step(frame, KIND, index),
+            tree_reduce::binary_cost,
+        ),
+        Operation::Allreduce => Method::new(
+            2,
+            |frame| tree_allreduce::size(frame, KIND),
+            |frame, index| tree_allreduce::step(frame, KIND, index),
+            tree_allreduce::binary_cost,
+        ),
+        _ => return None,
+    })
+}
+
+/// Between two nodes the two trees would be the same.
+fn double_tree(operation: Operation) -> Option<Method> {
+    use tree::Kind::Double as KIND;
+    Some(match operation {
+        Operation::Broadcast => Method::new(
+            3,
+            |frame| tree_broadcast::size(frame, KIND),
+            |frame, index| tree_broadcast::step(frame, KIND, index),
+            tree_broadcast::double_cost,
+        ),
+        Operation::Reduce => Method::new(
+            3,
+            |frame| tree_reduce::size(frame, KIND),
+            |frame, index| tree_reduce::step(frame, KIND, index),
+            tree_reduce::double_cost,
+        ),
+        Operation::Allreduce => Method::new(
+            3,
+            |frame| tree_allreduce::size(frame, KIND),
+            |frame, index| tree_allreduce::step(frame, KIND, index),
+            tree_allreduce::double_cost,
+        ),
+        _ => return None,
+    })
+}
+
+/// Between two nodes it is a broadcast in two messages.
+fn scatter_all_gather(operation: Operation) -> Option<Method> {
+    use scatter_all_gather as it;
+    (operation == Operation::Broadcast)
+        .then(|| Method::new(3, it::size, it::step, it::cost).with_unit(it::unit))
+}
+
+fn pairwise(operation: Operation) -> Option<Method> {
+    matches!(operation, Operation::AllToAll | Operation::AllToAllV)
+        .then(|| Method::new(2, pairwise::size, pairwise::step, pairwise::cost))
+}
+
+/// Blocks go by way of nodes that know only how long all of them are.
+fn bruck_all_to_all(operation: Operation) -> Option<Method> {
+    use bruck_all_to_all as it;
+    (operation == Operation::AllToAll)
+        .then(|| Method::new(2, it::size, it::step, it::cost).with_unit(it::unit))
+}
+
+/// As with Bruck's. Four nodes are the fewest that fall into groups.
+fn grouped_all_to_all(operation: Operation) -> Option<Method> {
+    use grouped_all_to_all as it;
+    (operation == Operation::AllToAll)
+        .then(|| Method::new(4, it::size, it::step, it::cost).with_unit(it::unit))
 }
 
 impl<'a> Frame<'a> {
@@ -221,6 +336,33 @@ impl<'a> Frame<'a> {
     /// The part of the vector that is in this chunk.
     pub(crate) fn range(&self) -> (u64, u64) {
         self.cut(self.vector())
+    }
+
+    /// One of `of` nearly equal shares of this chunk of the vector: its first byte and its length.
+    pub(crate) fn share(&self, number: u32, of: u32) -> (u64, u64) {
+        let (offset, length) = self.range();
+        let each = self.share_bytes(length, of);
+        let start = each.saturating_mul(u64::from(number)).min(length);
+        (offset.saturating_add(start), (length - start).min(each))
+    }
+
+    /// Bytes of each share, but perhaps the last ones', of a chunk of `length` bytes.
+    pub(crate) fn share_bytes(&self, length: u64, of: u32) -> u64 {
+        if of <= 1 {
+            return length;
+        }
+        let element = u64::from(self.view.call.element.max(1));
+        let elements = (length / element).div_ceil(u64::from(of));
+        // Shares of aligned buffers stay aligned to cache lines.
+        let elements = if elements >= 64 { elements.next_multiple_of(64) } else { elements };
+        elements.saturating_mul(element)
+    }
+
+    /// How many places this node is after another one.
+    pub(crate) fn distance_from(&self, node: u32) -> u32 {
+        let nodes = u64::from(self.nodes());
+        let places = (u64::from(self.me()) + nodes - u64::from(node) % nodes) % nodes;
+        u32::try_from(places).unwrap_or(0)
     }
 
     /// The node `distance` places on.

@@ -40,13 +40,28 @@ pub(super) fn partner(frame: &Frame<'_>, round: u32) -> Option<u32> {
     let node = match frame.view.call.operation {
         O::Gather | O::GatherV | O::Scatter | O::ScatterV if !frame.is_root_node() => frame.root_node(),
         O::Gather | O::GatherV | O::Scatter | O::ScatterV => frame.node_after(round),
-        _ => {
-            let nodes = u64::from(frame.nodes());
-            let place = (u64::from(round) + nodes - u64::from(frame.me()) % nodes) % nodes;
-            u32::try_from(place).unwrap_or(0)
-        }
+        _ => return met(frame.nodes(), frame.me(), round),
     };
     (node != frame.me() && round < rounds(frame)).then_some(node)
+}
+
+/// Who meets whom in a round of a tournament of all nodes: of an odd number of them those whose numbers add up to the
+/// round, so that one is left out; of an even number the last one meets who would be left out among the others, and
+/// there is nobody left for the last round.
+fn met(nodes: u32, me: u32, round: u32) -> Option<u32> {
+    let odd = u64::from(if nodes.is_multiple_of(2) { nodes - 1 } else { nodes });
+    let (me, round) = (u64::from(me), u64::from(round));
+    if round >= odd || me >= u64::from(nodes) {
+        return None;
+    }
+    // Twice this is the round's number, or as much more as goes once around.
+    let left_out = round * odd.div_ceil(2) % odd;
+    let node = match (me == left_out, me == odd) {
+        (true, _) => odd,
+        (_, true) => left_out,
+        _ => (round + odd - me) % odd,
+    };
+    u32::try_from(node).ok().filter(|node| *node < nodes)
 }
 
 /// Slots of each round.
