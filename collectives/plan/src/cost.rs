@@ -12,6 +12,8 @@ pub struct Terms {
     /// Bytes: of the whole vector for allreduce, reduce, broadcast, scan and exscan; of all blocks together for all_gather,
     /// reduce_scatter, gather and scatter; of all that one node's ranks give away in all_to_all, their own blocks included.
     pub bytes: f64,
+    /// Nodes of each group of a hierarchical algorithm, as in [`crate::Tuning::group`].
+    pub group: u32,
 }
 
 /// What is counted of one chunk. Where nodes differ it is the most any of them has.

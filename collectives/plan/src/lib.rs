@@ -18,6 +18,7 @@ mod algorithm;
 mod call;
 mod cost;
 mod layout;
+mod pair;
 mod plan;
 mod step;
 pub mod verify;
@@ -25,6 +26,7 @@ pub mod verify;
 pub use call::{Blocks, Call, View};
 pub use cost::{Cost, Terms};
 pub use layout::{Layout, Run};
+pub use pair::{Pair, Stage};
 pub use plan::{Algorithm, Ineligible, Plan, Tuning};
 pub use step::{
     Action, LOOKAHEAD, LocalRange, OutputSet, Partials, Place, Shape, Sources, Span, Step, Targets,

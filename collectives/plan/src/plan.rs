@@ -3,8 +3,8 @@
 use ringway_types::Operation;
 use thiserror::Error;
 
-use crate::algorithm::{self, Frame};
-use crate::{Blocks, Cost, Shape, Step, Terms, View};
+use crate::algorithm::{self, Frame, hierarchical};
+use crate::{Blocks, Cost, Pair, Shape, Step, Terms, View};
 
 /// A way to do an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,11 +16,51 @@ pub enum Algorithm {
     /// Each node sends to the next one only: least traffic, for large sizes on more than two nodes. Of an allreduce and
     /// a reduce_scatter each node finishes a part, which between two nodes is no less traffic but less work.
     Ring,
+    /// Every node sends every other one its block, combines its own and sends it to all: two messages behind one another,
+    /// with as little traffic as a ring.
+    TwoShot,
+    /// A ring in both directions at once, half of the data each way.
+    BidirectionalRing,
+    /// Every node exchanges all with nodes at distances 1, 2, 4, ...: fewest messages, for small sizes.
+    RecursiveDoubling,
+    /// Rabenseifner's algorithm: recursive halving, then recursive doubling.
+    HalvingDoubling,
+    /// Non-uniform hierarchical ring: as few rounds as recursive doubling with as little traffic as a ring, for any number
+    /// of nodes.
+    Nhr,
+    /// Bruck's concatenation, and backwards in time its reduce-scatter: fewest rounds for any number of nodes.
+    Bruck,
+    /// One algorithm within groups of nodes, another one among them.
+    Hierarchical(Pair),
 }
 
+/// The algorithms that are not made of others.
+const SIMPLE: &[Algorithm] = &[
+    Algorithm::Local,
+    Algorithm::Direct,
+    Algorithm::Ring,
+    Algorithm::TwoShot,
+    Algorithm::BidirectionalRing,
+    Algorithm::RecursiveDoubling,
+    Algorithm::HalvingDoubling,
+    Algorithm::Nhr,
+    Algorithm::Bruck,
+];
+
+const ALL: [Algorithm; SIMPLE.len() + Pair::ALL.len()] = {
+    let mut all = [Algorithm::Local; SIMPLE.len() + Pair::ALL.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] =
+            if i < SIMPLE.len() { SIMPLE[i] } else { Algorithm::Hierarchical(Pair::ALL[i - SIMPLE.len()]) };
+        i += 1;
+    }
+    all
+};
+
 impl Algorithm {
-    /// Every algorithm.
-    pub const ALL: &'static [Self] = &[Self::Local, Self::Direct, Self::Ring];
+    /// Every algorithm, with every pair of a hierarchical one.
+    pub const ALL: &'static [Self] = &ALL;
 
     /// The name used in configuration and messages.
     #[must_use]
@@ -29,6 +69,13 @@ impl Algorithm {
             Self::Local => "local",
             Self::Direct => "direct",
             Self::Ring => "ring",
+            Self::TwoShot => "two-shot",
+            Self::BidirectionalRing => "bidirectional-ring",
+            Self::RecursiveDoubling => "recursive-doubling",
+            Self::HalvingDoubling => "halving-doubling",
+            Self::Nhr => "nhr",
+            Self::Bruck => "bruck",
+            Self::Hierarchical(pair) => pair.algorithm_name(),
         }
     }
 
@@ -38,10 +85,10 @@ impl Algorithm {
         Self::ALL.iter().copied().find(|algorithm| algorithm.name() == name)
     }
 
-    /// What one chunk of an operation costs; `None` where the algorithm does not do it.
+    /// What one chunk of an operation costs; `None` where the algorithm does not do it between so many nodes.
     #[must_use]
     pub fn cost(self, operation: Operation, terms: &Terms) -> Option<Cost> {
-        algorithm::method(self, operation).map(|method| (method.cost)(terms))
+        algorithm::cost(self, operation, terms)
     }
 }
 
@@ -63,11 +110,20 @@ pub struct Tuning {
     /// Blocks up to this many bytes are copied together so that a pair of nodes exchanges one message: those beyond 4 KiB
     /// only of an all_gather or all_to_all between two nodes, and where that message has no more than half of `chunk_bytes`.
     pub pack_max_bytes: u64,
+    /// Nodes of each group of a hierarchical algorithm, consecutive ones; 0 for the divisor of the number of nodes that is
+    /// nearest to its square root.
+    pub group: u32,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { chunk_bytes: 512 << 10, direct_max_bytes: 128 << 10, depth: 4, pack_max_bytes: 32 << 10 }
+        Self {
+            chunk_bytes: 512 << 10,
+            direct_max_bytes: 128 << 10,
+            depth: 4,
+            pack_max_bytes: 32 << 10,
+            group: 0,
+        }
     }
 }
 
@@ -94,6 +150,32 @@ pub enum Ineligible {
         /// What can be used.
         instead: Algorithm,
     },
+    /// It needs a power of two.
+    #[error(
+        "algorithm {algorithm} does {operation} only between 2, 4, 8, ... nodes, but the ranks are on {nodes}; use nhr"
+    )]
+    NotPowerOfTwo {
+        /// What was asked for.
+        algorithm: Algorithm,
+        /// The operation.
+        operation: Operation,
+        /// The nodes there are.
+        nodes: u32,
+    },
+    /// The nodes cannot be cut into groups of equal size.
+    #[error(
+        "algorithm {algorithm} needs two or more groups of equally many nodes, two or more each, but {nodes} nodes cannot \
+         be cut into groups of {}; use nhr",
+        if *.group == 0 { "any size".to_owned() } else { .group.to_string() }
+    )]
+    NoGroups {
+        /// What was asked for.
+        algorithm: Algorithm,
+        /// The nodes there are.
+        nodes: u32,
+        /// Nodes of a group that [`Tuning::group`] asks for.
+        group: u32,
+    },
     /// It does not exist for this operation.
     #[error("algorithm {algorithm} does not do {operation}; use direct")]
     NotOffered {
@@ -119,6 +201,8 @@ pub struct Plan {
     /// Blocks up to this many bytes travel packed.
     pack: u64,
     depth: u32,
+    /// As [`Tuning::group`].
+    group: u32,
 }
 
 impl Plan {
@@ -154,6 +238,13 @@ impl Plan {
             let instead = if nodes < 2 { Algorithm::Local } else { Algorithm::Direct };
             return Err(Ineligible::TooFewNodes { algorithm, needed: method.nodes, nodes, instead });
         }
+        if method.power_of_two && !nodes.is_power_of_two() {
+            return Err(Ineligible::NotPowerOfTwo { algorithm, operation, nodes });
+        }
+        let group = tuning.group;
+        if matches!(algorithm, Algorithm::Hierarchical(_)) && hierarchical::group(nodes, group).is_none() {
+            return Err(Ineligible::NoGroups { algorithm, nodes, group });
+        }
         Ok(Self::new(algorithm, view, tuning))
     }
 
@@ -164,7 +255,8 @@ impl Plan {
         // A cache line or more where possible, so that chunks of aligned buffers stay aligned.
         let unit = if unit >= 64 * element { unit - unit % (64 * element) } else { unit - unit % element };
         let unit = unit.max(element);
-        Self { algorithm, unit, pack: pack_max(view, tuning).min(unit), depth: tuning.depth.max(1) }
+        let (pack, depth) = (pack_max(view, tuning).min(unit), tuning.depth.max(1));
+        Self { algorithm, unit, pack, depth, group: tuning.group }
     }
 
     /// The algorithm used.
@@ -200,7 +292,8 @@ impl Plan {
     }
 
     const fn frame<'a>(&self, view: &'a View<'a>, chunk: u64) -> Frame<'a> {
-        Frame { view, unit: self.unit, pack: self.pack, chunk }
+        let Self { algorithm, unit, pack, group, .. } = *self;
+        Frame { view, unit, pack, chunk, algorithm, group }
     }
 }
 

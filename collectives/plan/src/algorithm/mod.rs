@@ -2,16 +2,24 @@
 
 mod all_gather_ring;
 mod allreduce_direct;
+mod allreduce_recursive_doubling;
 mod allreduce_ring;
+mod allreduce_two_shot;
 mod barrier;
+mod bidirectional_ring;
 mod broadcast;
+mod bruck;
 mod exchange;
+mod halving_doubling;
+pub(crate) mod hierarchical;
 mod local;
+mod nhr;
 mod pattern;
 mod reduce_direct;
 mod reduce_ring;
 mod reduce_scatter_direct;
 mod reduce_scatter_ring;
+mod rounds;
 mod scan_direct;
 
 use core::ops::Range;
@@ -31,6 +39,9 @@ pub(crate) struct Frame<'a> {
     /// Blocks up to this many bytes travel packed.
     pub(crate) pack: u64,
     pub(crate) chunk: u64,
+    pub(crate) algorithm: Algorithm,
+    /// Nodes of each group of a hierarchical algorithm that are asked for.
+    pub(crate) group: u32,
 }
 
 /// What an algorithm needs on one node.
@@ -47,6 +58,8 @@ pub(crate) struct Size {
 pub(crate) struct Method {
     /// The fewest nodes it is for.
     pub(crate) nodes: u32,
+    /// Whether it is for powers of two only.
+    pub(crate) power_of_two: bool,
     /// Bytes that one chunk has of each stream, of so many that a message shall have, before rounding to elements. The same
     /// on every node.
     pub(crate) unit: fn(&View<'_>, u64) -> u64,
@@ -65,11 +78,15 @@ impl Method {
         step: fn(&Frame<'_>, u32) -> Step,
         cost: fn(&Terms) -> Cost,
     ) -> Self {
-        Self { nodes, unit: whole, size, step, cost }
+        Self { nodes, power_of_two: false, unit: whole, size, step, cost }
     }
 
     const fn with_unit(self, unit: fn(&View<'_>, u64) -> u64) -> Self {
         Self { unit, ..self }
+    }
+
+    const fn for_powers_of_two(self) -> Self {
+        Self { power_of_two: true, ..self }
     }
 }
 
@@ -92,7 +109,37 @@ pub(crate) fn method(algorithm: Algorithm, operation: Operation) -> Option<Metho
         Algorithm::Local => Some(Method::new(1, local::size, local::step, |_| Cost::default())),
         Algorithm::Direct => Some(direct(operation)),
         Algorithm::Ring => ring(operation),
+        Algorithm::TwoShot => two_shot(operation),
+        Algorithm::BidirectionalRing => bidirectional_ring(operation),
+        Algorithm::RecursiveDoubling => recursive_doubling(operation),
+        Algorithm::HalvingDoubling => halving_doubling(operation),
+        Algorithm::Nhr => nhr(operation),
+        Algorithm::Bruck => bruck(operation),
+        Algorithm::Hierarchical(_) => hierarchical(operation),
     }
+}
+
+/// What one chunk of an operation costs; `None` where the algorithm does not do it between so many nodes.
+pub(crate) fn cost(algorithm: Algorithm, operation: Operation, terms: &Terms) -> Option<Cost> {
+    let method = method(algorithm, operation)?;
+    if terms.nodes < method.nodes || (method.power_of_two && !terms.nodes.is_power_of_two()) {
+        return None;
+    }
+    match algorithm {
+        Algorithm::Hierarchical(pair) => hierarchical::cost(pair, terms),
+        _ => Some((method.cost)(terms)),
+    }
+}
+
+/// The rule of an algorithm that is made of rounds.
+fn algorithm_rule(algorithm: Algorithm) -> Option<&'static dyn rounds::Rule> {
+    Some(match algorithm {
+        Algorithm::BidirectionalRing => &bidirectional_ring::BidirectionalRing,
+        Algorithm::RecursiveDoubling | Algorithm::HalvingDoubling => &halving_doubling::HalvingDoubling,
+        Algorithm::Nhr => &nhr::Nhr,
+        Algorithm::Bruck => &bruck::Bruck,
+        _ => return None,
+    })
 }
 
 fn direct(operation: Operation) -> Method {
@@ -139,6 +186,95 @@ fn ring(operation: Operation) -> Option<Method> {
         }
         _ => return None,
     })
+}
+
+fn two_shot(operation: Operation) -> Option<Method> {
+    let method =
+        || Method::new(2, allreduce_two_shot::size, allreduce_two_shot::step, allreduce_two_shot::cost);
+    (operation == Operation::Allreduce).then(|| method().with_unit(allreduce_ring::unit))
+}
+
+/// Between two nodes both ways are one.
+fn bidirectional_ring(operation: Operation) -> Option<Method> {
+    use Operation as O;
+    use bidirectional_ring::{BidirectionalRing as Rule, unit};
+    let method = |cost| Method::new(3, rounds::size, rounds::step, cost);
+    Some(match operation {
+        O::Allreduce => method(|terms| rounds::allreduce(&Rule, terms)).with_unit(unit),
+        O::ReduceScatter | O::ReduceScatterV => {
+            method(|terms| rounds::reduce_scatter(&Rule, terms)).with_unit(shared_by_ranks)
+        }
+        O::AllGather | O::AllGatherV => {
+            method(|terms| rounds::all_gather(&Rule, terms)).with_unit(shared_by_ranks)
+        }
+        _ => return None,
+    })
+}
+
+fn recursive_doubling(operation: Operation) -> Option<Method> {
+    use Operation as O;
+    use allreduce_recursive_doubling::{cost, size, step};
+    use halving_doubling::HalvingDoubling as Rule;
+    Some(match operation {
+        O::Allreduce => Method::new(2, size, step, cost),
+        O::AllGather | O::AllGatherV => {
+            Method::new(2, rounds::size, rounds::step, |terms| rounds::all_gather(&Rule, terms))
+                .with_unit(rounds::half_the_blocks)
+                .for_powers_of_two()
+        }
+        _ => return None,
+    })
+}
+
+fn halving_doubling(operation: Operation) -> Option<Method> {
+    use Operation as O;
+    use halving_doubling::HalvingDoubling as Rule;
+    let method = |cost| Method::new(2, rounds::size, rounds::step, cost);
+    Some(match operation {
+        // Folding sends a whole chunk in one message.
+        O::Allreduce => method(|terms| rounds::allreduce(&Rule, terms)),
+        O::ReduceScatter | O::ReduceScatterV => method(|terms| rounds::reduce_scatter(&Rule, terms))
+            .with_unit(rounds::half_the_blocks)
+            .for_powers_of_two(),
+        _ => return None,
+    })
+}
+
+fn nhr(operation: Operation) -> Option<Method> {
+    use Operation as O;
+    use nhr::Nhr as Rule;
+    let method = |cost| Method::new(2, rounds::size, rounds::step, cost);
+    Some(match operation {
+        O::Allreduce => method(|terms| rounds::allreduce(&Rule, terms)).with_unit(rounds::half_a_chunk),
+        O::ReduceScatter | O::ReduceScatterV => {
+            method(|terms| rounds::reduce_scatter(&Rule, terms)).with_unit(rounds::half_the_blocks)
+        }
+        O::AllGather | O::AllGatherV => {
+            method(|terms| rounds::all_gather(&Rule, terms)).with_unit(rounds::half_the_blocks)
+        }
+        _ => return None,
+    })
+}
+
+fn bruck(operation: Operation) -> Option<Method> {
+    use Operation as O;
+    use bruck::Bruck as Rule;
+    let method = |cost| Method::new(2, rounds::size, rounds::step, cost);
+    Some(match operation {
+        O::ReduceScatter | O::ReduceScatterV => {
+            method(|terms| rounds::reduce_scatter(&Rule, terms)).with_unit(rounds::half_the_blocks)
+        }
+        O::AllGather | O::AllGatherV => {
+            method(|terms| rounds::all_gather(&Rule, terms)).with_unit(rounds::half_the_blocks)
+        }
+        _ => return None,
+    })
+}
+
+/// Two groups of two nodes are the least. What it costs depends on the pair: see [`cost`].
+fn hierarchical(operation: Operation) -> Option<Method> {
+    let method = || Method::new(4, rounds::size, rounds::step, |_| Cost::default());
+    (operation == Operation::Allreduce).then(|| method().with_unit(rounds::half_a_chunk))
 }
 
 impl<'a> Frame<'a> {
@@ -214,6 +350,23 @@ impl<'a> Frame<'a> {
     /// The part of the vector that is in this chunk.
     pub(crate) fn range(&self) -> (u64, u64) {
         self.cut(self.vector())
+    }
+
+    /// The bytes of a node's block in this chunk of the vector, which has one for each node.
+    pub(crate) fn node_block(&self, node: u32) -> (u64, u64) {
+        let (offset, length) = self.range();
+        let each = self.block_bytes(length);
+        let start = each.saturating_mul(u64::from(node)).min(length);
+        (offset.saturating_add(start), (length - start).min(each))
+    }
+
+    /// Bytes of each node's block, but perhaps the last ones', in a chunk of `length` bytes.
+    pub(crate) fn block_bytes(&self, length: u64) -> u64 {
+        let element = u64::from(self.view.call.element.max(1));
+        let elements = (length / element).div_ceil(u64::from(self.nodes()));
+        // Blocks of aligned buffers stay aligned to cache lines.
+        let elements = if elements >= 64 { elements.next_multiple_of(64) } else { elements };
+        elements.saturating_mul(element)
     }
 
     /// The node `distance` places on.
