@@ -3,9 +3,9 @@
 use ringway_types::Operation;
 use thiserror::Error;
 
-use crate::algorithm::{self, Frame, grouped_all_to_all};
+use crate::algorithm::{self, Frame};
 use crate::tuner::Problem;
-use crate::{Blocks, Call, Cost, Layout, Shape, Step, Terms, View};
+use crate::{Blocks, Call, Cost, Layout, Pair, Shape, Step, Terms, View};
 
 /// A way to do an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,26 +28,60 @@ pub enum Algorithm {
     ScatterAllGather,
     /// An all_to_all with one other node at a time.
     Pairwise,
-    /// By way of other nodes, everything that goes the same distance together: few messages, for short blocks.
-    Bruck,
     /// An all_to_all within groups of nodes, then between them: fewer messages, for short blocks and many nodes.
     GroupedAllToAll,
+    /// Every node sends every other one its block, combines its own and sends it to all: two messages behind one another,
+    /// with as little traffic as a ring.
+    TwoShot,
+    /// A ring in both directions at once, half of the data each way.
+    BidirectionalRing,
+    /// Every node exchanges all with nodes at distances 1, 2, 4, ...: fewest messages, for small sizes.
+    RecursiveDoubling,
+    /// Rabenseifner's algorithm: recursive halving, then recursive doubling.
+    HalvingDoubling,
+    /// Non-uniform hierarchical ring: as few rounds as recursive doubling with as little traffic as a ring, for any number
+    /// of nodes.
+    Nhr,
+    /// Bruck's concatenation, backwards in time its reduce-scatter, and his all_to_all by way of other nodes: fewest rounds
+    /// for any number of nodes.
+    Bruck,
+    /// One algorithm within groups of nodes, another one among them.
+    Hierarchical(Pair),
 }
 
+/// The algorithms that are not made of others.
+const SIMPLE: &[Algorithm] = &[
+    Algorithm::Local,
+    Algorithm::Direct,
+    Algorithm::Ring,
+    Algorithm::Binomial,
+    Algorithm::Tree,
+    Algorithm::DoubleTree,
+    Algorithm::ScatterAllGather,
+    Algorithm::Pairwise,
+    Algorithm::GroupedAllToAll,
+    Algorithm::TwoShot,
+    Algorithm::BidirectionalRing,
+    Algorithm::RecursiveDoubling,
+    Algorithm::HalvingDoubling,
+    Algorithm::Nhr,
+    Algorithm::Bruck,
+];
+
+const ALL: [Algorithm; SIMPLE.len() + Pair::ALL.len()] = {
+    let mut all = [Algorithm::Local; SIMPLE.len() + Pair::ALL.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] =
+            if i < SIMPLE.len() { SIMPLE[i] } else { Algorithm::Hierarchical(Pair::ALL[i - SIMPLE.len()]) };
+        i += 1;
+    }
+    all
+};
+
 impl Algorithm {
-    /// Every algorithm.
-    pub const ALL: &'static [Self] = &[
-        Self::Local,
-        Self::Direct,
-        Self::Ring,
-        Self::Binomial,
-        Self::Tree,
-        Self::DoubleTree,
-        Self::ScatterAllGather,
-        Self::Pairwise,
-        Self::Bruck,
-        Self::GroupedAllToAll,
-    ];
+    /// Every algorithm, with every pair of a hierarchical one.
+    pub const ALL: &'static [Self] = &ALL;
 
     /// The name used in configuration and messages.
     #[must_use]
@@ -61,8 +95,14 @@ impl Algorithm {
             Self::DoubleTree => "double-tree",
             Self::ScatterAllGather => "scatter-all-gather",
             Self::Pairwise => "pairwise",
-            Self::Bruck => "bruck",
             Self::GroupedAllToAll => "grouped",
+            Self::TwoShot => "two-shot",
+            Self::BidirectionalRing => "bidirectional-ring",
+            Self::RecursiveDoubling => "recursive-doubling",
+            Self::HalvingDoubling => "halving-doubling",
+            Self::Nhr => "nhr",
+            Self::Bruck => "bruck",
+            Self::Hierarchical(pair) => pair.algorithm_name(),
         }
     }
 
@@ -79,10 +119,10 @@ impl Algorithm {
         algorithm::method(self, operation).is_some_and(|method| method.strict)
     }
 
-    /// What one chunk of an operation costs; `None` where the algorithm does not do it.
+    /// What one chunk of an operation costs; `None` where the algorithm does not do it between so many nodes.
     #[must_use]
     pub fn cost(self, operation: Operation, terms: &Terms) -> Option<Cost> {
-        algorithm::method(self, operation).map(|method| (method.cost)(terms))
+        algorithm::cost(self, operation, terms)
     }
 }
 
@@ -104,8 +144,8 @@ pub struct Tuning {
     /// Blocks up to this many bytes are copied together so that a pair of nodes exchanges one message: those beyond 4 KiB
     /// only of an all_gather or all_to_all between two nodes, and where that message has no more than half of `chunk_bytes`.
     pub pack_max_bytes: u64,
-    /// Consecutive nodes that are a group where an algorithm has groups; 0 for the divisor of the number of nodes next to
-    /// its root, which makes fewest messages.
+    /// Consecutive nodes that are a group where an algorithm has groups; 0 for the divisor of the number of nodes that is
+    /// nearest to its square root, which makes fewest messages.
     pub group_nodes: u32,
 }
 
@@ -144,16 +184,30 @@ pub enum Ineligible {
         /// What can be used.
         instead: Algorithm,
     },
-    /// The nodes do not fall into groups.
+    /// It needs a power of two.
     #[error(
-        "algorithm {algorithm} needs at least two equal groups of at least two nodes, but {nodes} nodes cannot be in groups of {group}; use direct"
+        "algorithm {algorithm} does {operation} only between 2, 4, 8, ... nodes, but the ranks are on {nodes}; use nhr"
     )]
-    Groups {
+    NotPowerOfTwo {
+        /// What was asked for.
+        algorithm: Algorithm,
+        /// The operation.
+        operation: Operation,
+        /// The nodes there are.
+        nodes: u32,
+    },
+    /// The nodes cannot be cut into groups of equal size.
+    #[error(
+        "algorithm {algorithm} needs two or more groups of equally many nodes, two or more each, but {nodes} nodes cannot \
+         be cut into groups of {}; use nhr",
+        if *.group == 0 { "any size".to_owned() } else { .group.to_string() }
+    )]
+    NoGroups {
         /// What was asked for.
         algorithm: Algorithm,
         /// The nodes there are.
         nodes: u32,
-        /// The nodes of a group: what was asked for, or 1 where no number divides them.
+        /// Nodes of a group that [`Tuning::group_nodes`] asks for.
         group: u32,
     },
     /// It does not exist for this operation.
@@ -218,9 +272,12 @@ impl Plan {
             let instead = if nodes < 2 { Algorithm::Local } else { Algorithm::Direct };
             return Err(Ineligible::TooFewNodes { algorithm, needed: method.nodes, nodes, instead });
         }
-        let group = grouped_all_to_all::group(nodes, tuning.group_nodes);
-        if algorithm == Algorithm::GroupedAllToAll && !grouped_all_to_all::fits(nodes, group) {
-            return Err(Ineligible::Groups { algorithm, nodes, group });
+        if method.power_of_two && !nodes.is_power_of_two() {
+            return Err(Ineligible::NotPowerOfTwo { algorithm, operation, nodes });
+        }
+        let group = tuning.group_nodes;
+        if method.in_groups && algorithm::group(nodes, group).is_none() {
+            return Err(Ineligible::NoGroups { algorithm, nodes, group });
         }
         Ok(Self::new(algorithm, view, tuning))
     }
@@ -232,9 +289,9 @@ impl Plan {
         // A cache line or more where possible, so that chunks of aligned buffers stay aligned.
         let unit = if unit >= 64 * element { unit - unit % (64 * element) } else { unit - unit % element };
         let unit = unit.max(element);
-        let pack = pack_max(view, tuning).min(unit);
-        let group = grouped_all_to_all::group(view.layout.nodes(), tuning.group_nodes);
-        Self { algorithm, unit, pack, depth: tuning.depth.max(1), group }
+        let (pack, depth) = (pack_max(view, tuning).min(unit), tuning.depth.max(1));
+        let group = algorithm::group(view.layout.nodes(), tuning.group_nodes).unwrap_or(0);
+        Self { algorithm, unit, pack, depth, group }
     }
 
     /// The algorithm used.
@@ -271,7 +328,8 @@ impl Plan {
     }
 
     const fn frame<'a>(&self, view: &'a View<'a>, chunk: u64) -> Frame<'a> {
-        Frame { view, unit: self.unit, pack: self.pack, chunk, group: self.group }
+        let Self { algorithm, unit, pack, group, .. } = *self;
+        Frame { view, unit, pack, chunk, algorithm, group }
     }
 }
 
@@ -304,7 +362,7 @@ fn is_offered(algorithm: Algorithm, view: &View<'_>) -> bool {
 pub(crate) fn chunk_bytes(algorithm: Algorithm, problem: &Problem<'_>) -> Option<u64> {
     let layout = problem.layout;
     let method = algorithm::method(algorithm, problem.operation)?;
-    let fits = layout.nodes() >= method.nodes && (algorithm != Algorithm::Local || layout.nodes() == 1);
+    let fits = algorithm != Algorithm::Local || layout.nodes() == 1;
     let call = Call { operation: problem.operation, element: 1, count: problem.bytes, root: 0 };
     let view = View { layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
     let unit = (method.unit)(&view, problem.chunk_bytes).max(1);

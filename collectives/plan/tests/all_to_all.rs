@@ -88,12 +88,12 @@ fn all_to_all_costs_what_it_says() {
 
 #[test]
 fn nodes_that_fall_into_no_groups_are_refused() {
-    for (nodes, group_nodes, group) in [(7, 0, 1), (8, 3, 3), (8, 8, 8), (8, 1, 1)] {
+    for (nodes, group) in [(7, 0), (8, 3), (8, 8), (8, 1)] {
         let layout: Vec<u32> = (0..nodes).collect();
         let scenario = scenario(Operation::AllToAll, &layout, 1, 1, 0, |_| false);
-        let tuning = Tuning { group_nodes, ..Tuning::default() };
+        let tuning = Tuning { group_nodes: group, ..Tuning::default() };
         let refused = verify(&scenario, Some(Algorithm::GroupedAllToAll), &tuning).unwrap_err();
-        let reason = Ineligible::Groups { algorithm: Algorithm::GroupedAllToAll, nodes, group };
+        let reason = Ineligible::NoGroups { algorithm: Algorithm::GroupedAllToAll, nodes, group };
         assert_eq!(refused, reason.into());
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::operations;
 use proptest::prelude::*;
-use ringway_plan::{Action, Algorithm, Blocks, Call, Ineligible, Layout, Plan, Tuning, View};
+use ringway_plan::{Action, Algorithm, Blocks, Call, Ineligible, Layout, Pair, Plan, Stage, Tuning, View};
 use ringway_types::Operation;
 
 fn chosen(layout: &[u32], operation: Operation, count: u64) -> Algorithm {
@@ -53,6 +53,40 @@ fn what_cannot_be_is_refused_with_a_reason() {
     }
 }
 
+#[test]
+fn pairs_have_names_and_need_groups() {
+    let name = "hierarchical:two-shot+halving-doubling";
+    let algorithm = Algorithm::from_name(name).unwrap();
+    assert_eq!(
+        algorithm,
+        Algorithm::Hierarchical(Pair { inner: Stage::TwoShot, outer: Stage::HalvingDoubling })
+    );
+    assert_eq!(algorithm.to_string(), name);
+    assert_eq!(Algorithm::ALL.iter().filter(|it| it.name().starts_with("hierarchical:")).count(), 25);
+    assert_eq!(Algorithm::from_name("hierarchical:nhr"), None);
+    let refused = |nodes: u32, operation, algorithm, group| {
+        let layout = Layout::new(&(0..nodes).collect::<Vec<_>>()).unwrap();
+        let call = Call { operation, element: 4, count: 8, root: 0 };
+        let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
+        let tuning = Tuning { group_nodes: group, ..Tuning::default() };
+        Plan::with(algorithm, &view, &tuning).err().map(|it| it.to_string())
+    };
+    let allreduce = |nodes, group| refused(nodes, Operation::Allreduce, algorithm, group);
+    assert_eq!(allreduce(12, 0), None);
+    assert_eq!(allreduce(12, 6), None);
+    assert_eq!(
+        allreduce(7, 0).unwrap(),
+        "algorithm hierarchical:two-shot+halving-doubling needs two or more groups of equally many nodes, two or more \
+         each, but 7 nodes cannot be cut into groups of any size; use nhr"
+    );
+    assert!(allreduce(12, 5).unwrap().ends_with("12 nodes cannot be cut into groups of 5; use nhr"));
+    assert!(allreduce(12, 12).is_some() && allreduce(12, 1).is_some());
+    assert_eq!(
+        refused(6, Operation::ReduceScatter, Algorithm::HalvingDoubling, 0).unwrap(),
+        "algorithm halving-doubling does reduce_scatter only between 2, 4, 8, ... nodes, but the ranks are on 6; use nhr"
+    );
+}
+
 proptest! {
     /// Counts, roots, nodes and positions that make no sense give steps that make no sense, not a panic.
     #[test]
@@ -63,6 +97,7 @@ proptest! {
         starts in prop::collection::vec(any::<u64>(), 0..12),
         (kind, chunk, index) in (0..3, any::<u64>(), prop_oneof![0_u32..300, any::<u32>()]),
         (chunk_bytes, pack_max_bytes, depth) in (any::<u64>(), any::<u64>(), any::<u32>()),
+        group in 0_u32..5,
     ) {
         let layout = Layout::new(&ranks).unwrap();
         let blocks = match kind {
@@ -72,7 +107,7 @@ proptest! {
         };
         let call = Call { operation, element, count, root };
         let view = View { layout: &layout, node, call, blocks, in_place: &[true, false] };
-        let tuning = Tuning { chunk_bytes, pack_max_bytes, depth, direct_max_bytes: 1, group_nodes: 0 };
+        let tuning = Tuning { chunk_bytes, pack_max_bytes, depth, direct_max_bytes: 1, group_nodes: group };
         let plans = Algorithm::ALL.iter().filter_map(|it| Plan::with(*it, &view, &tuning).ok());
         for plan in plans.chain([Plan::choose(&view, &tuning)]) {
             let shape = plan.shape(&view);

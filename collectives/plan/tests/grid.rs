@@ -5,7 +5,7 @@ mod common;
 
 use common::{algorithms, layouts, operations, scenario, small};
 use ringway_plan::verify::{Scenario, verify};
-use ringway_plan::{Algorithm, Tuning};
+use ringway_plan::{Algorithm, Pair, Tuning};
 use ringway_types::Operation;
 
 const IN_PLACE: [fn(u32) -> bool; 3] = [|_| false, |_| true, |rank| rank % 2 == 1];
@@ -67,6 +67,68 @@ fn plans_for_seven_nodes_are_right() {
 #[test]
 fn plans_for_eight_nodes_are_right() {
     grid(8);
+}
+
+/// One rank on each of so many nodes: sizes of a vector around the number of nodes, and of blocks that may be empty.
+fn any_number(nodes: core::ops::RangeInclusive<u32>) {
+    use Operation as O;
+    for nodes in nodes {
+        let n = u64::from(nodes);
+        let layout: Vec<u32> = (0..nodes).collect();
+        for operation in [O::Allreduce, O::ReduceScatter, O::ReduceScatterV, O::AllGather, O::AllGatherV] {
+            let sizes =
+                if operation == O::Allreduce { vec![0, 1, n / 2, n + 1, 2 * n + 3] } else { vec![0, 1, 3] };
+            for (i, size) in sizes.iter().enumerate() {
+                let scenario = scenario(operation, &layout, *size, 1, 0, IN_PLACE[(i + nodes as usize) % 3]);
+                let tuning = small(n.max(8) / 2 * if i % 2 == 0 { 1 } else { 8 }, 0);
+                for (j, algorithm) in algorithms(&scenario).into_iter().enumerate() {
+                    // Pairs take turns with the sizes.
+                    let is_pair = matches!(algorithm, Some(Algorithm::Hierarchical(_)));
+                    if is_pair && (j + nodes as usize) % sizes.len() != i {
+                        continue;
+                    }
+                    if let Err(violation) = verify(&scenario, algorithm, &tuning) {
+                        panic!("{algorithm:?} {tuning:?}: {violation}\n{scenario:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn any_number_of_nodes_to_32_is_right() {
+    any_number(1..=32);
+}
+
+#[test]
+fn any_number_of_nodes_to_48_is_right() {
+    any_number(33..=48);
+}
+
+#[test]
+fn any_number_of_nodes_to_56_is_right() {
+    any_number(49..=56);
+}
+
+#[test]
+fn any_number_of_nodes_to_64_is_right() {
+    any_number(57..=64);
+}
+
+/// Groups of other sizes than the usual one, of nodes with several ranks.
+#[test]
+fn groups_of_any_size_are_right() {
+    for (nodes, group) in [(8, 2), (8, 4), (10, 5), (12, 2), (12, 3), (12, 4), (12, 6)] {
+        for (i, pair) in Pair::ALL.into_iter().enumerate() {
+            let layout = &layouts(nodes)[(i + group as usize) % 4];
+            let scenario = scenario(Operation::Allreduce, layout, 31, 2, 0, IN_PLACE[i % 3]);
+            let tuning = Tuning { group_nodes: group, ..small(18, 0) };
+            if let Err(violation) = verify(&scenario, Some(Algorithm::Hierarchical(pair)), &tuning) {
+                panic!("{pair:?} {tuning:?}: {violation}\n{scenario:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{algorithms, operations};
+use common::{algorithms, operations, scenario, small};
 use proptest::prelude::*;
 use ringway_plan::verify::{Counts, Scenario, verify};
 use ringway_plan::{Call, Layout, Tuning};
@@ -55,5 +55,31 @@ proptest! {
             let proof = verify(&scenario, algorithm, &tuning);
             prop_assert!(proof.is_ok(), "{algorithm:?}: {}", proof.unwrap_err());
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+    /// More nodes than the grid has, one algorithm at a time.
+    #[test]
+    fn plans_for_many_nodes_are_right(
+        nodes in 65_u32..=140,
+        operation in prop::sample::select(vec![
+            Operation::Allreduce,
+            Operation::ReduceScatter,
+            Operation::ReduceScatterV,
+            Operation::AllGather,
+            Operation::AllGatherV,
+        ]),
+        (size, chunk_bytes, which) in (0_u64..4, 1_u64..400, any::<prop::sample::Index>()),
+    ) {
+        let layout: Vec<u32> = (0..nodes).collect();
+        let size = if operation == Operation::Allreduce { size * u64::from(nodes) / 2 } else { size };
+        let scenario = scenario(operation, &layout, size, 1, 0, |rank| rank % 2 == 0);
+        let algorithms = algorithms(&scenario);
+        let algorithm = algorithms[which.index(algorithms.len())];
+        let tuning = small(chunk_bytes.max(u64::from(nodes)), 0);
+        let proof = verify(&scenario, algorithm, &tuning);
+        prop_assert!(proof.is_ok(), "{algorithm:?}: {}", proof.unwrap_err());
     }
 }

@@ -173,9 +173,9 @@ fn read_rule(form: &RuleForm) -> Result<SavedRule, String> {
     let known = || Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect::<Vec<_>>().join(", ");
     let algorithm = Algorithm::from_name(&form.algorithm)
         .ok_or_else(|| format!("`{}` is not an algorithm; there are {}", form.algorithm, known()))?;
-    let terms = ringway_plan::Terms { nodes: form.nodes, most_local: 1, bytes: 0.0 };
+    let terms = ringway_plan::Terms { nodes: form.nodes, most_local: 1, bytes: 0.0, group_nodes: 0 };
     if algorithm.cost(operation, &terms).is_none() {
-        return Err(format!("{algorithm} does not do {}", operation.name()));
+        return Err(format!("{algorithm} does not do {} between {} nodes", operation.name(), form.nodes));
     }
     let bytes_max = form.up_to_bytes.unwrap_or(u64::MAX);
     let chunk_bytes = form.chunk_bytes.unwrap_or(0);

@@ -29,7 +29,7 @@ pub(super) fn cost(terms: &Terms) -> Cost {
 }
 
 pub(super) fn size(frame: &Frame<'_>) -> Size {
-    let block = block_bytes(frame, frame.vector().min(frame.unit));
+    let block = frame.block_bytes(frame.vector().min(frame.unit));
     Size {
         extent: frame.vector(),
         steps: times(frame.nodes() - 1, 6).saturating_add(1),
@@ -43,7 +43,7 @@ pub(super) fn size(frame: &Frame<'_>) -> Size {
 pub(super) fn step(frame: &Frame<'_>, index: u32) -> Step {
     let rounds = frame.nodes() - 1;
     if index == 0 {
-        let (offset, length) = block(frame, frame.me());
+        let (offset, length) = frame.node_block(frame.me());
         return if length == 0 {
             nothing()
         } else {
@@ -61,10 +61,10 @@ pub(super) fn step(frame: &Frame<'_>, index: u32) -> Step {
 }
 
 fn first_half(frame: &Frame<'_>, round: u32, phase: u32, index: u32) -> Step {
-    let stride = super::align(block_bytes(frame, frame.vector().min(frame.unit)));
+    let stride = super::align(frame.block_bytes(frame.vector().min(frame.unit)));
     let slot = |round: u32| stride.saturating_mul(u64::from(round));
     let distance = if phase == 0 { round } else { round + 1 };
-    let (offset, length) = block(frame, frame.node_before(distance));
+    let (offset, length) = frame.node_block(frame.node_before(distance));
     if length == 0 {
         return nothing();
     }
@@ -94,7 +94,7 @@ fn first_half(frame: &Frame<'_>, round: u32, phase: u32, index: u32) -> Step {
 fn second_half(frame: &Frame<'_>, round: u32, phase: u32, index: u32) -> Step {
     let node =
         if phase == 0 { frame.node_before((round + frame.nodes()) - 1) } else { frame.node_before(round) };
-    let (offset, length) = block(frame, node);
+    let (offset, length) = frame.node_block(node);
     if length == 0 {
         return nothing();
     }
@@ -114,21 +114,4 @@ fn second_half(frame: &Frame<'_>, round: u32, phase: u32, index: u32) -> Step {
         }
         _ => nothing(),
     }
-}
-
-/// The bytes of a node's block in this chunk of the vector.
-fn block(frame: &Frame<'_>, node: u32) -> (u64, u64) {
-    let (offset, length) = frame.range();
-    let each = block_bytes(frame, length);
-    let start = each.saturating_mul(u64::from(node)).min(length);
-    (offset.saturating_add(start), (length - start).min(each))
-}
-
-/// Bytes of each node's block, but perhaps the last ones', in a chunk of `length` bytes.
-fn block_bytes(frame: &Frame<'_>, length: u64) -> u64 {
-    let element = u64::from(frame.view.call.element.max(1));
-    let elements = (length / element).div_ceil(u64::from(frame.nodes()));
-    // Blocks of aligned buffers stay aligned to cache lines.
-    let elements = if elements >= 64 { elements.next_multiple_of(64) } else { elements };
-    elements.saturating_mul(element)
 }

@@ -8,20 +8,6 @@ use core::ops::Range;
 use super::{Frame, Size, align, bundle, into_scratch, local, nothing, one, scratch, times};
 use crate::{Action, Cost, Step, Terms, View};
 
-/// The group size that is used where one is asked for, 0 for the best: the one that makes least messages is the
-/// divisor next to the root of the number of nodes.
-pub(crate) fn group(nodes: u32, asked: u32) -> u32 {
-    if asked > 0 {
-        return asked;
-    }
-    (1..=nodes.isqrt()).rev().find(|group| nodes.is_multiple_of(*group)).unwrap_or(1)
-}
-
-/// Whether nodes fall into at least two groups of at least two nodes.
-pub(crate) const fn fits(nodes: u32, group: u32) -> bool {
-    group >= 2 && group < nodes && nodes.is_multiple_of(group)
-}
-
 /// A message has a piece of a block for each pair of ranks of this node or group and as many nodes as there are groups, or
 /// as a group has. Counted with the best group, as the unit must be the same for everyone.
 pub(super) fn unit(view: &View<'_>, chunk_bytes: u64) -> u64 {
@@ -32,7 +18,7 @@ pub(super) fn unit(view: &View<'_>, chunk_bytes: u64) -> u64 {
 
 /// What a chunk costs.
 pub(super) fn cost(terms: &Terms) -> Cost {
-    let group = f64::from(group(terms.nodes, terms.group_nodes).max(1));
+    let group = f64::from(super::group(terms.nodes, terms.group_nodes).unwrap_or(1));
     let (groups, part) = (terms.n() / group, terms.bytes / terms.n());
     let bundles = (group - 1.0) * groups + (groups - 1.0) * group;
     Cost {

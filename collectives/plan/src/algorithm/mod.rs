@@ -2,20 +2,28 @@
 
 mod all_gather_ring;
 mod allreduce_direct;
+mod allreduce_recursive_doubling;
 mod allreduce_ring;
+mod allreduce_two_shot;
 mod barrier;
+mod bidirectional_ring;
 mod broadcast;
+mod bruck;
 mod bruck_all_to_all;
 mod bundle;
 mod exchange;
-pub(crate) mod grouped_all_to_all;
+mod grouped_all_to_all;
+mod halving_doubling;
+mod hierarchical;
 mod local;
+mod nhr;
 mod pairwise;
 mod pattern;
 mod reduce_direct;
 mod reduce_ring;
 mod reduce_scatter_direct;
 mod reduce_scatter_ring;
+mod rounds;
 mod scan_direct;
 mod scatter_all_gather;
 mod tree;
@@ -40,6 +48,7 @@ pub(crate) struct Frame<'a> {
     /// Blocks up to this many bytes travel packed.
     pub(crate) pack: u64,
     pub(crate) chunk: u64,
+    pub(crate) algorithm: Algorithm,
     /// Nodes of a group, where nodes are in groups.
     pub(crate) group: u32,
 }
@@ -58,6 +67,10 @@ pub(crate) struct Size {
 pub(crate) struct Method {
     /// The fewest nodes it is for.
     pub(crate) nodes: u32,
+    /// Whether it is for powers of two only.
+    pub(crate) power_of_two: bool,
+    /// Only where nodes fall into equal groups.
+    pub(crate) in_groups: bool,
     /// Bytes that one chunk has of each stream, of so many that a message shall have, before rounding to elements. The same
     /// on every node.
     pub(crate) unit: fn(&View<'_>, u64) -> u64,
@@ -78,7 +91,7 @@ impl Method {
         step: fn(&Frame<'_>, u32) -> Step,
         cost: fn(&Terms) -> Cost,
     ) -> Self {
-        Self { nodes, unit: whole, size, step, cost, strict: false }
+        Self { nodes, power_of_two: false, in_groups: false, unit: whole, size, step, cost, strict: false }
     }
 
     const fn with_unit(self, unit: fn(&View<'_>, u64) -> u64) -> Self {
@@ -87,6 +100,14 @@ impl Method {
 
     const fn strict(self) -> Self {
         Self { strict: true, ..self }
+    }
+
+    const fn for_powers_of_two(self) -> Self {
+        Self { power_of_two: true, ..self }
+    }
+
+    const fn in_groups(self) -> Self {
+        Self { in_groups: true, ..self }
     }
 }
 
@@ -114,9 +135,48 @@ pub(crate) fn method(algorithm: Algorithm, operation: Operation) -> Option<Metho
         Algorithm::DoubleTree => double_tree(operation),
         Algorithm::ScatterAllGather => scatter_all_gather(operation),
         Algorithm::Pairwise => pairwise(operation),
-        Algorithm::Bruck => bruck_all_to_all(operation),
         Algorithm::GroupedAllToAll => grouped_all_to_all(operation),
+        Algorithm::TwoShot => two_shot(operation),
+        Algorithm::BidirectionalRing => bidirectional_ring(operation),
+        Algorithm::RecursiveDoubling => recursive_doubling(operation),
+        Algorithm::HalvingDoubling => halving_doubling(operation),
+        Algorithm::Nhr => nhr(operation),
+        Algorithm::Bruck => bruck(operation).or_else(|| bruck_all_to_all(operation)),
+        Algorithm::Hierarchical(_) => hierarchical(operation),
     }
+}
+
+/// Nodes of a group, of so many that are asked for or, for 0, as many as divide them next to their root: `None` where that
+/// does not make at least two groups of at least two nodes.
+pub(crate) fn group(nodes: u32, asked: u32) -> Option<u32> {
+    let divides = |group: &u32| *group >= 2 && nodes.is_multiple_of(*group) && nodes / *group >= 2;
+    if asked == 0 { (2..=nodes.isqrt()).rev().find(divides) } else { Some(asked).filter(divides) }
+}
+
+/// What one chunk of an operation costs; `None` where the algorithm does not do it between so many nodes.
+pub(crate) fn cost(algorithm: Algorithm, operation: Operation, terms: &Terms) -> Option<Cost> {
+    let method = method(algorithm, operation)?;
+    if terms.nodes < method.nodes || (method.power_of_two && !terms.nodes.is_power_of_two()) {
+        return None;
+    }
+    if method.in_groups && group(terms.nodes, terms.group_nodes).is_none() {
+        return None;
+    }
+    match algorithm {
+        Algorithm::Hierarchical(pair) => hierarchical::cost(pair, terms),
+        _ => Some((method.cost)(terms)),
+    }
+}
+
+/// The rule of an algorithm that is made of rounds.
+fn algorithm_rule(algorithm: Algorithm) -> Option<&'static dyn rounds::Rule> {
+    Some(match algorithm {
+        Algorithm::BidirectionalRing => &bidirectional_ring::BidirectionalRing,
+        Algorithm::RecursiveDoubling | Algorithm::HalvingDoubling => &halving_doubling::HalvingDoubling,
+        Algorithm::Nhr => &nhr::Nhr,
+        Algorithm::Bruck => &bruck::Bruck,
+        _ => return None,
+    })
 }
 
 fn direct(operation: Operation) -> Method {
@@ -260,7 +320,96 @@ fn bruck_all_to_all(operation: Operation) -> Option<Method> {
 fn grouped_all_to_all(operation: Operation) -> Option<Method> {
     use grouped_all_to_all as it;
     (operation == Operation::AllToAll)
-        .then(|| Method::new(4, it::size, it::step, it::cost).with_unit(it::unit))
+        .then(|| Method::new(4, it::size, it::step, it::cost).with_unit(it::unit).in_groups())
+}
+
+fn two_shot(operation: Operation) -> Option<Method> {
+    let method =
+        || Method::new(2, allreduce_two_shot::size, allreduce_two_shot::step, allreduce_two_shot::cost);
+    (operation == Operation::Allreduce).then(|| method().with_unit(allreduce_ring::unit))
+}
+
+/// Between two nodes both ways are one.
+fn bidirectional_ring(operation: Operation) -> Option<Method> {
+    use Operation as O;
+    use bidirectional_ring::{BidirectionalRing as Rule, unit};
+    let method = |cost| Method::new(3, rounds::size, rounds::step, cost);
+    Some(match operation {
+        O::Allreduce => method(|terms| rounds::allreduce(&Rule, terms)).with_unit(unit),
+        O::ReduceScatter | O::ReduceScatterV => {
+            method(|terms| rounds::reduce_scatter(&Rule, terms)).with_unit(shared_by_ranks)
+        }
+        O::AllGather | O::AllGatherV => {
+            method(|terms| rounds::all_gather(&Rule, terms)).with_unit(shared_by_ranks)
+        }
+        _ => return None,
+    })
+}
+
+fn recursive_doubling(operation: Operation) -> Option<Method> {
+    use Operation as O;
+    use allreduce_recursive_doubling::{cost, size, step};
+    use halving_doubling::HalvingDoubling as Rule;
+    Some(match operation {
+        O::Allreduce => Method::new(2, size, step, cost),
+        O::AllGather | O::AllGatherV => {
+            Method::new(2, rounds::size, rounds::step, |terms| rounds::all_gather(&Rule, terms))
+                .with_unit(rounds::half_the_blocks)
+                .for_powers_of_two()
+        }
+        _ => return None,
+    })
+}
+
+fn halving_doubling(operation: Operation) -> Option<Method> {
+    use Operation as O;
+    use halving_doubling::HalvingDoubling as Rule;
+    let method = |cost| Method::new(2, rounds::size, rounds::step, cost);
+    Some(match operation {
+        // Folding sends a whole chunk in one message.
+        O::Allreduce => method(|terms| rounds::allreduce(&Rule, terms)),
+        O::ReduceScatter | O::ReduceScatterV => method(|terms| rounds::reduce_scatter(&Rule, terms))
+            .with_unit(rounds::half_the_blocks)
+            .for_powers_of_two(),
+        _ => return None,
+    })
+}
+
+fn nhr(operation: Operation) -> Option<Method> {
+    use Operation as O;
+    use nhr::Nhr as Rule;
+    let method = |cost| Method::new(2, rounds::size, rounds::step, cost);
+    Some(match operation {
+        O::Allreduce => method(|terms| rounds::allreduce(&Rule, terms)).with_unit(rounds::half_a_chunk),
+        O::ReduceScatter | O::ReduceScatterV => {
+            method(|terms| rounds::reduce_scatter(&Rule, terms)).with_unit(rounds::half_the_blocks)
+        }
+        O::AllGather | O::AllGatherV => {
+            method(|terms| rounds::all_gather(&Rule, terms)).with_unit(rounds::half_the_blocks)
+        }
+        _ => return None,
+    })
+}
+
+fn bruck(operation: Operation) -> Option<Method> {
+    use Operation as O;
+    use bruck::Bruck as Rule;
+    let method = |cost| Method::new(2, rounds::size, rounds::step, cost);
+    Some(match operation {
+        O::ReduceScatter | O::ReduceScatterV => {
+            method(|terms| rounds::reduce_scatter(&Rule, terms)).with_unit(rounds::half_the_blocks)
+        }
+        O::AllGather | O::AllGatherV => {
+            method(|terms| rounds::all_gather(&Rule, terms)).with_unit(rounds::half_the_blocks)
+        }
+        _ => return None,
+    })
+}
+
+/// Two groups of two nodes are the least. What it costs depends on the pair: see [`cost`].
+fn hierarchical(operation: Operation) -> Option<Method> {
+    let method = || Method::new(4, rounds::size, rounds::step, |_| Cost::default());
+    (operation == Operation::Allreduce).then(|| method().with_unit(rounds::half_a_chunk).in_groups())
 }
 
 impl<'a> Frame<'a> {
@@ -363,6 +512,16 @@ impl<'a> Frame<'a> {
         let nodes = u64::from(self.nodes());
         let places = (u64::from(self.me()) + nodes - u64::from(node) % nodes) % nodes;
         u32::try_from(places).unwrap_or(0)
+    }
+
+    /// The bytes of a node's block in this chunk of the vector, which has one for each node.
+    pub(crate) fn node_block(&self, node: u32) -> (u64, u64) {
+        self.share(node, self.nodes())
+    }
+
+    /// Bytes of each node's block, but perhaps the last ones', in a chunk of `length` bytes.
+    pub(crate) fn block_bytes(&self, length: u64) -> u64 {
+        self.share_bytes(length, self.nodes())
     }
 
     /// The node `distance` places on.

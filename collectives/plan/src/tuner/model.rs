@@ -43,7 +43,7 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
         _ => 1.0,
     };
     let bytes = given * problem.bytes as f64 / chunks as f64;
-    let terms = Terms { nodes: problem.layout.nodes(), most_local, bytes };
+    let terms = Terms { nodes: problem.layout.nodes(), most_local, bytes, group_nodes: 0 };
     let cost = algorithm.cost(problem.operation, &terms)?;
     let local = local_ns(problem.operation, &terms, constants);
     let first_ns = cost.rounds * constants.latency_ns

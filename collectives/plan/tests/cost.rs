@@ -1,0 +1,150 @@
+//! What algorithms are said to cost is what their steps cost.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::scenario;
+use ringway_plan::verify::{Program, Scenario, enumerate};
+use ringway_plan::{Action, Algorithm, Cost, Step, Terms, Tuning};
+use ringway_types::Operation;
+
+const OPERATIONS: [Operation; 3] = [Operation::Allreduce, Operation::ReduceScatter, Operation::AllGather];
+
+/// Operands that a step combines, but the first; what local ranks give is one.
+fn operands(step: &Step) -> f64 {
+    match step.action {
+        Action::Reduce { sources, .. } => {
+            f64::from((sources.partials.count + u32::from(sources.inputs.is_some())).saturating_sub(1))
+        }
+        _ => 0.0,
+    }
+}
+
+/// When the last step of a chunk ends, if only a message, a byte of a message and a byte combined take time. Every pair of
+/// nodes has a link of its own, and messages on it do not wait for one another.
+fn path(programs: &[Program], message: f64, byte: f64, combined: f64) -> f64 {
+    let mut ends: Vec<Vec<f64>> = programs.iter().map(|it| vec![0.0; it.chunks[0].len()]).collect();
+    let mut sent: BTreeMap<(u32, u32, u32), f64> = BTreeMap::new();
+    loop {
+        let mut changed = false;
+        for (node, program) in (0u32..).zip(programs) {
+            for (index, step) in program.chunks[0].iter().enumerate() {
+                let ends = &mut ends[node as usize];
+                let needed = step.after.iter().flat_map(Clone::clone).map(|i| ends[i as usize]);
+                let ready = needed.fold(0.0, f64::max);
+                let end = match step.action {
+                    Action::Send { peer, tag, .. } => {
+                        sent.insert((node, peer, tag), ready);
+                        ready
+                    }
+                    Action::Receive { peer, tag, into } => {
+                        let sent = sent.get(&(peer, node, tag)).copied().unwrap_or(0.0);
+                        ready.max(sent + message + byte * into.length as f64)
+                    }
+                    Action::Reduce { length, .. } => ready + combined * length as f64 * operands(step),
+                    _ => ready,
+                };
+                changed |= end > ends[index];
+                ends[index] = end;
+            }
+        }
+        if !changed {
+            return ends.into_iter().flatten().fold(0.0, f64::max);
+        }
+    }
+}
+
+/// What the busiest node does: messages, bytes sent, bytes combined.
+fn busiest(programs: &[Program]) -> (f64, f64, f64) {
+    let mut most = (0.0_f64, 0.0_f64, 0.0_f64);
+    for program in programs {
+        let (mut messages, mut sent, mut reduced) = (0.0, 0.0, 0.0);
+        for step in &program.chunks[0] {
+            match step.action {
+                Action::Send { from, .. } => {
+                    messages += 1.0;
+                    sent += from.length as f64;
+                }
+                Action::Receive { .. } => messages += 1.0,
+                Action::Reduce { length, .. } => reduced += length as f64 * operands(step),
+                _ => {}
+            }
+        }
+        most = (most.0.max(messages), most.1.max(sent), most.2.max(reduced));
+    }
+    most
+}
+
+/// A call of one chunk in which all blocks of all algorithms are equally long.
+fn even(operation: Operation, nodes: u32) -> Scenario {
+    let layout: Vec<u32> = (0..nodes).collect();
+    let size = 128 * if operation == Operation::Allreduce { u64::from(nodes) } else { 1 };
+    scenario(operation, &layout, size, 1, 0, |_| false)
+}
+
+fn compare(algorithm: Algorithm, operation: Operation, nodes: u32, group: u32) -> Option<Cost> {
+    let tuning = Tuning { chunk_bytes: 1 << 20, group_nodes: group, ..Tuning::default() };
+    let programs = enumerate(&even(operation, nodes), Some(algorithm), &tuning).ok()?;
+    assert_eq!(programs[0].chunks.len(), 1);
+    let terms = Terms { nodes, most_local: 1, bytes: 128.0 * f64::from(nodes), group_nodes: group };
+    let cost = algorithm.cost(operation, &terms).unwrap();
+    let (messages, sent, reduced) = busiest(&programs);
+    let mut counted = vec![
+        ("messages", cost.messages, messages),
+        ("sent", cost.sent, sent),
+        ("reduced", cost.reduced, reduced),
+    ];
+    if nodes <= 20 {
+        counted.push(("rounds", cost.rounds, path(&programs, 1.0, 0.0, 0.0)));
+        counted.push(("link_bytes", cost.link_bytes, path(&programs, 0.0, 1.0, 0.0)));
+        counted.push(("path_reduced", cost.path_reduced, path(&programs, 0.0, 0.0, 1.0)));
+    }
+    for (what, said, found) in counted {
+        assert!(
+            (said - found).abs() <= 1e-9 * found,
+            "{what} of {operation} by {algorithm} between {nodes} nodes in groups of {group}: {said} is said, {found} found"
+        );
+    }
+    assert!(cost.port_bytes >= cost.link_bytes && cost.port_bytes >= cost.sent);
+    Some(cost)
+}
+
+#[test]
+fn costs_are_those_of_the_steps() {
+    for algorithm in Algorithm::ALL {
+        for operation in OPERATIONS {
+            for nodes in 2..=64 {
+                compare(*algorithm, operation, nodes, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn costs_of_groups_are_those_of_the_steps() {
+    let pairs = Algorithm::ALL.iter().filter(|it| matches!(it, Algorithm::Hierarchical(_)));
+    for algorithm in pairs {
+        for (nodes, group) in [(12, 2), (12, 3), (12, 4), (12, 6), (20, 10), (15, 5), (64, 16)] {
+            assert!(compare(*algorithm, Operation::Allreduce, nodes, group).is_some());
+        }
+    }
+}
+
+/// The formulas of Thakur, Rabenseifner and Gropp, and of HCCL, for some numbers of nodes.
+#[test]
+fn costs_are_the_published_ones() {
+    let of = |name: &str, nodes: u32| {
+        let terms = Terms { nodes, most_local: 1, bytes: 1.0, group_nodes: 0 };
+        let cost = Algorithm::from_name(name).unwrap().cost(Operation::Allreduce, &terms).unwrap();
+        (cost.rounds, cost.link_bytes, cost.path_reduced)
+    };
+    assert_eq!(of("ring", 8), (14.0, 1.75, 0.875));
+    assert_eq!(of("two-shot", 8), (2.0, 0.25, 0.875));
+    assert_eq!(of("recursive-doubling", 8), (3.0, 3.0, 3.0));
+    assert_eq!(of("halving-doubling", 8), (6.0, 1.75, 0.875));
+    assert_eq!(of("nhr", 8), (6.0, 1.75, 0.875));
+    assert_eq!(of("halving-doubling", 5), (6.0, 3.5, 1.75));
+    assert_eq!(of("nhr", 5), (6.0, 1.6, 0.8));
+}
