@@ -135,7 +135,7 @@ impl TcpDevice {
             now: Time(0),
             next_deadline: None,
         };
-        let device = Self { shared, slots: Slots::default(), depth: 0, acceptor: acceptor.clone() };
+        let device = Self { shared, slots: Slots::new(), depth: 0, acceptor: acceptor.clone() };
         Ok((device, acceptor))
     }
 
