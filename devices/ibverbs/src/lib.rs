@@ -45,8 +45,6 @@ mod pair;
 mod regions;
 #[cfg(feature = "verbs")]
 mod shared;
-#[cfg(feature = "verbs")]
-mod table;
 
 pub use choice::{Choice, ChoiceError};
 pub use config::IbverbsConfig;
