@@ -9,6 +9,7 @@ use std::{
 
 use ringway_abi::{DEFAULT_PORT, paths};
 use ringway_ibverbs::{IbverbsConfig, Selector, SelectorError};
+use ringway_roce::ROCE_PORT;
 use ringway_tcp::{Congestion, MAX_CONNECTIONS, ZeroCopy};
 use ringway_wrap::{FaultSpec, FaultSpecError};
 
@@ -20,8 +21,6 @@ use super::{
 const MIB: u64 = 1 << 20;
 const LOG_LEVELS: [(&str, &str); 5] =
     [("error", "error"), ("warn", "warn"), ("info", "info"), ("debug", "debug"), ("trace", "trace")];
-/// Where RoCE packets go everywhere else.
-const ROCE_PORT: u16 = 4791;
 
 /// What is not answered within 67 ms is repeated six times: once less than Linux's software RoCE takes for ever.
 const VERBS_TIMEOUT: i64 = 14;
