@@ -62,9 +62,7 @@ pub fn verbs_is_worth_it(choice: &ringway_ibverbs::Choice, own: IpAddr) -> Resul
 
 #[cfg(not(feature = "verbs"))]
 fn open(_: &NetworkConfig, _: &Config) -> Result<One, String> {
-    Err("this binary was built without it: build with `--features verbs` (needs libibverbs-dev, librdmacm-dev and \
-         libclang-dev)"
-        .to_owned())
+    Err(ringway_ibverbs::NOT_BUILT_IN.to_owned())
 }
 
 /// What queue pairs at this port speak, and which of those that speak it they reach. On InfiniBand these are in the subnet, by the
