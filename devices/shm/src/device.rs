@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ringway_mem::{Mapping, NumberTable, RegionTable};
 use ringway_verbs::{
-    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
+    Access, Capabilities, Completion, Completions, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
 };
@@ -57,8 +57,6 @@ pub struct ShmDevice {
     ready: Vec<u16>,
     /// How many are connecting.
     connecting: usize,
-    /// Completions that all queue pairs together can have untaken.
-    depth: usize,
     name: Name,
     listener: OwnedFd,
     /// Connections that have not said whose they are.
@@ -99,7 +97,7 @@ impl ShmDevice {
             config,
             memory: RegionTable::new(config.max_regions),
             exports: Exports::default(),
-            completions: VecDeque::new(),
+            completions: Completions::default(),
             counters: Counters::default(),
             changed: false,
             now: Time(0),
@@ -109,7 +107,6 @@ impl ShmDevice {
             table: NumberTable::new(config.max_queue_pairs, QueuePairNumber::BITS),
             ready: Vec::new(),
             connecting: 0,
-            depth: 0,
             name,
             listener,
             arrivals: VecDeque::with_capacity(ARRIVALS_MAX + 1),
@@ -146,22 +143,13 @@ impl ShmDevice {
         }
     }
 
-    fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
-        let mut taken = 0;
-        for place in completions {
-            let Some(completion) = self.shared.completions.pop_front() else { break };
-            if let Some((pair, _)) = self.split(completion.queue_pair.0) {
-                match completion.kind {
-                    CompletionKind::Send => pair.untaken_sends = pair.untaken_sends.saturating_sub(1),
-                    CompletionKind::Receive | CompletionKind::ReceiveWrite => {
-                        pair.untaken_receives = pair.untaken_receives.saturating_sub(1);
-                    }
-                }
+    fn take_completions(&mut self, places: &mut [Completion]) -> usize {
+        let Self { table, shared, .. } = self;
+        shared.completions.take(places, |taken| {
+            if let Some(pair) = table.get_mut(taken.queue_pair.0) {
+                pair.untaken.take(taken.kind);
             }
-            *place = completion;
-            taken += 1;
-        }
-        taken
+        })
     }
 }
 
@@ -253,8 +241,7 @@ impl Device for ShmDevice {
         let number = QueuePairNumber(self.table.allot().ok_or(full)?);
         self.table.insert(number.0, QueuePair::new(number, config, token));
         // Room for everything is made here, so that the data path never allocates.
-        self.depth += config.send_depth as usize + config.receive_depth as usize;
-        self.shared.completions.reserve(self.depth.saturating_sub(self.shared.completions.len()));
+        self.shared.completions.make_room(config);
         self.ready.reserve(self.table.slots());
         Ok(number)
     }
@@ -309,8 +296,7 @@ impl Device for ShmDevice {
     fn destroy_queue_pair(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
         let (pair, shared) = self.split(queue_pair.0).ok_or(QueuePairError::Unknown)?;
         pair.fail(shared, ShmFailure::Local, Status::Flushed);
-        self.depth -= pair.config.send_depth as usize + pair.config.receive_depth as usize;
-        self.shared.completions.retain(|completion| completion.queue_pair != queue_pair);
+        shared.completions.forget(queue_pair, pair.config);
         let slot = self.table.slot(queue_pair.0);
         self.ready.retain(|ready| *ready != slot);
         self.table.remove(queue_pair.0);
@@ -327,7 +313,7 @@ impl Device for ShmDevice {
         if pair.phase == Phase::Init {
             return Err(PostError::WrongState);
         }
-        if pair.sends.len() + pair.untaken_sends >= pair.config.send_depth as usize {
+        if pair.sends.len() + pair.untaken.sends >= pair.config.send_depth as usize {
             return Err(PostError::Full);
         }
         for slice in &request.local {
@@ -352,7 +338,7 @@ impl Device for ShmDevice {
     ) -> Result<(), PostError> {
         let (pair, shared) = self.split(queue_pair.0).ok_or(PostError::Unknown)?;
         shared.memory.check_local(&request.local, true)?;
-        if pair.receives.len() + pair.untaken_receives >= pair.config.receive_depth as usize {
+        if pair.receives.len() + pair.untaken.receives >= pair.config.receive_depth as usize {
             return Err(PostError::Full);
         }
         shared.memory.hold(&request.local);
