@@ -5,9 +5,9 @@ use std::{boxed::Box, collections::VecDeque, sync::Arc};
 use ringway_mem::Mapping;
 use ringway_rc::Acknowledge;
 use ringway_verbs::{
-    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
-    PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
-    RegisterError, RemoteKey, Role, Time, WorkRequest,
+    Access, Capabilities, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, PostError,
+    QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest, RegisterError,
+    RemoteKey, Role, Time, WorkRequest,
 };
 use ringway_wire::{Bth, Ecn, Header, Packet, ParseError, PathMtu, Psn, QueuePair as Number};
 
@@ -53,8 +53,6 @@ pub struct RoceDevice<L: Link = Box<dyn Link>> {
     ended: ringway_rc::Counters,
     /// This end's largest path MTU.
     mtu: PathMtu,
-    /// Completions that all queue pairs together can have untaken.
-    depth: usize,
     /// The link has packets that the network does not take.
     blocked: bool,
     /// The last poll had something for its caller, and left sending to what comes next.
@@ -179,7 +177,6 @@ impl<L: Link> RoceDevice<L> {
             table: Table::new(config.max_queue_pairs),
             receiving: Receiving::default(),
             ended: ringway_rc::Counters::default(),
-            depth: 0,
             blocked: false,
             postponed: false,
             seeking: VecDeque::new(),
@@ -291,22 +288,13 @@ impl<L: Link> RoceDevice<L> {
         self.shared.now = now;
     }
 
-    fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
-        let mut taken = 0;
-        for place in completions {
-            let Some(completion) = self.shared.completions.pop_front() else { break };
-            if let Some(pair) = self.table.pairs.get_mut(completion.queue_pair.0) {
-                match completion.kind {
-                    CompletionKind::Send => pair.untaken_sends = pair.untaken_sends.saturating_sub(1),
-                    CompletionKind::Receive | CompletionKind::ReceiveWrite => {
-                        pair.untaken_receives = pair.untaken_receives.saturating_sub(1);
-                    }
-                }
+    fn take_completions(&mut self, places: &mut [Completion]) -> usize {
+        let Self { table, shared, .. } = self;
+        shared.completions.take(places, |taken| {
+            if let Some(pair) = table.pairs.get_mut(taken.queue_pair.0) {
+                pair.untaken.take(taken.kind);
             }
-            *place = completion;
-            taken += 1;
-        }
-        taken
+        })
     }
 
     /// A queue pair together with what all share.
@@ -362,9 +350,8 @@ impl<L: Link> Device for RoceDevice<L> {
         let pair = Pair::new(number, index, first_psn, depths, config, self.mtu).ok_or(invalid)?;
         self.table.pairs.insert(number.0, pair);
         // Room for everything is made here, so that the data path never allocates.
-        self.depth += depths.send_depth as usize + depths.receive_depth as usize;
         let shared = &mut self.shared;
-        shared.completions.reserve(self.depth.saturating_sub(shared.completions.len()));
+        shared.completions.make_room(depths);
         shared.active.reserve(self.table.pairs.slots().saturating_sub(shared.active.len()));
         shared.timers.reserve(self.table.pairs.slots());
         Ok(number)
@@ -429,8 +416,7 @@ impl<L: Link> Device for RoceDevice<L> {
         link.flush();
         let pair = table.remove(queue_pair).ok_or(QueuePairError::Unknown)?;
         self.ended.add(&pair.transport.counters());
-        self.depth -= pair.config.send_depth as usize + pair.config.receive_depth as usize;
-        shared.completions.retain(|completion| completion.queue_pair != queue_pair);
+        shared.completions.forget(queue_pair, pair.config);
         shared.active.retain(|index| *index != pair.index);
         shared.timers.remove(pair.index);
         Ok(())
