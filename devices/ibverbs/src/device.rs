@@ -8,7 +8,7 @@ use std::{
 
 use ringway_mem::{Mapping, NumberTable};
 use ringway_verbs::{
-    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
+    Access, Capabilities, Completion, Completions, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, RemoteKey, Role, Time, WorkRequest,
 };
@@ -50,7 +50,7 @@ pub struct IbverbsDevice {
     events: OwnedFd,
     /// Queue pairs with something to hand over.
     active: VecDeque<QueuePairNumber>,
-    /// Completions that all queue pairs together can have untaken.
+    /// Places in the completion queue that all queue pairs together can need.
     depth: u32,
     /// Bytes that requests carry in themselves.
     inline: u32,
@@ -93,7 +93,7 @@ impl IbverbsDevice {
             max_message: u64::from(port.max_message),
             connector,
             regions: Regions::new(max_regions, Arc::clone(&domain), config.relaxed_ordering, limits.atomics),
-            completions: VecDeque::new(),
+            completions: Completions::default(),
             counters: Counters::default(),
             changed: false,
             now: Time(0),
@@ -177,8 +177,6 @@ impl IbverbsDevice {
                 return Err(QueuePairError::System(Errno::NOSPC.raw_os_error()));
             }
         }
-        let completions = &mut self.shared.completions;
-        completions.reserve((needed as usize).saturating_sub(completions.len()));
         Ok(())
     }
 
@@ -312,22 +310,13 @@ impl IbverbsDevice {
         }
     }
 
-    fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
-        let mut taken = 0;
-        for place in completions {
-            let Some(completion) = self.shared.completions.pop_front() else { break };
-            if let Some(pair) = self.table.get_mut(completion.queue_pair.0) {
-                match completion.kind {
-                    CompletionKind::Send => pair.untaken_sends = pair.untaken_sends.saturating_sub(1),
-                    CompletionKind::Receive | CompletionKind::ReceiveWrite => {
-                        pair.untaken_receives = pair.untaken_receives.saturating_sub(1);
-                    }
-                }
+    fn take_completions(&mut self, places: &mut [Completion]) -> usize {
+        let Self { table, shared, .. } = self;
+        shared.completions.take(places, |taken| {
+            if let Some(pair) = table.get_mut(taken.queue_pair.0) {
+                pair.untaken.take(taken.kind);
             }
-            *place = completion;
-            taken += 1;
-        }
-        taken
+        })
     }
 }
 
@@ -396,6 +385,7 @@ impl Device for IbverbsDevice {
         let hardware = self.make(config).map_err(refused)?;
         self.table.insert(number.0, Pair::new(number, config, random_psn()?, hardware));
         self.depth += depth;
+        self.shared.completions.make_room(config);
         self.active.reserve(1);
         Ok(number)
     }
@@ -450,8 +440,8 @@ impl Device for IbverbsDevice {
         }
         let pair = self.table.remove(queue_pair.0).ok_or(QueuePairError::Unknown)?;
         self.depth -= pair.config.send_depth + 1 + pair.config.receive_depth;
+        self.shared.completions.forget(queue_pair, pair.config);
         pair.destroy(&mut self.shared);
-        self.shared.completions.retain(|completion| completion.queue_pair != queue_pair);
         self.active.retain(|active| *active != queue_pair);
         Ok(())
     }

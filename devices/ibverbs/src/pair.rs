@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ringway_verbs::{
     Completion, CompletionKind, LocalSlice, Operation, PostError, QueuePairConfig, QueuePairNumber,
-    QueuePairState, ReceiveRequest, Status, Time, WorkRequest,
+    QueuePairState, ReceiveRequest, Status, Time, Untaken, WorkRequest,
 };
 use ringway_wire::Psn;
 
@@ -75,8 +75,7 @@ pub(crate) struct Pair {
     hardware: Arc<QueuePair>,
     sends: Queue<Entry>,
     receives: Queue<ReceiveRequest>,
-    pub(crate) untaken_sends: usize,
-    pub(crate) untaken_receives: usize,
+    pub(crate) untaken: Untaken,
     /// How the oldest request of those that are flushed ends, when it was none of them that failed.
     first_status: Status,
     /// When connecting began.
@@ -117,8 +116,7 @@ impl Pair {
             // A probe has a place of its own.
             sends: Queue::with_capacity(config.send_depth as usize + 1),
             receives: Queue::with_capacity(config.receive_depth as usize),
-            untaken_sends: 0,
-            untaken_receives: 0,
+            untaken: Untaken::default(),
             first_status: Status::Flushed,
             began: Time(0),
             heard: Time(0),
@@ -156,7 +154,7 @@ impl Pair {
             return Err(PostError::WrongState);
         }
         let probes = usize::from(self.probing);
-        if self.sends.len() - probes + self.untaken_sends >= self.config.send_depth as usize {
+        if self.sends.len() - probes + self.untaken.sends >= self.config.send_depth as usize {
             return Err(PostError::Full);
         }
         request.local.iter().for_each(|slice| shared.regions.table.hold(slice));
@@ -175,7 +173,7 @@ impl Pair {
         shared: &mut Shared,
     ) -> Result<(), PostError> {
         shared.regions.table.check_local(&request.local, true)?;
-        if self.receives.len() + self.untaken_receives >= self.config.receive_depth as usize {
+        if self.receives.len() + self.untaken.receives >= self.config.receive_depth as usize {
             return Err(PostError::Full);
         }
         shared.regions.table.hold(&request.local);
@@ -331,15 +329,15 @@ impl Pair {
                 return;
             }
         }
-        self.untaken_sends += 1;
-        shared.completions.push_back(Completion {
+        let completion = Completion {
             id: request.id,
             queue_pair: self.number,
             status,
             kind: CompletionKind::Send,
             length,
             immediate: None,
-        });
+        };
+        shared.completions.push(completion, &mut self.untaken);
     }
 
     fn complete_receive(&mut self, place: u32, done: &Done, shared: &mut Shared) {
@@ -376,9 +374,9 @@ impl Pair {
     ) {
         let Some(request) = self.receives.pop() else { return };
         shared.regions.table.release(&request.local);
-        self.untaken_receives += 1;
         let (id, queue_pair) = (request.id, self.number);
-        shared.completions.push_back(Completion { id, queue_pair, status, kind, length, immediate });
+        let completion = Completion { id, queue_pair, status, kind, length, immediate };
+        shared.completions.push(completion, &mut self.untaken);
     }
 
     /// Moves to the error state. What the device has is flushed by it.
