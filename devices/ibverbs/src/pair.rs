@@ -148,8 +148,7 @@ impl Pair {
         if request.operation.is_atomic() && !shared.limits.atomics {
             return Err(PostError::Unsupported);
         }
-        let answered = request.operation.is_answered();
-        request.local.iter().try_for_each(|slice| shared.regions.table.check_local(slice, answered))?;
+        shared.regions.table.check_request(request)?;
         if self.phase == Phase::Init {
             return Err(PostError::WrongState);
         }

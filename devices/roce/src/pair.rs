@@ -202,8 +202,7 @@ impl Pair {
     /// Adds a request to the send queue.
     pub(crate) fn post_send(&mut self, request: &WorkRequest, shared: &mut Shared) -> Result<(), PostError> {
         request.check_lengths(ringway_rc::MAX_MESSAGE)?;
-        let answered = request.operation.is_answered();
-        request.local.iter().try_for_each(|slice| shared.memory.regions.check_local(slice, answered))?;
+        shared.memory.regions.check_request(request)?;
         if self.phase == Phase::Init {
             return Err(PostError::WrongState);
         }

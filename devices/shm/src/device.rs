@@ -308,8 +308,7 @@ impl Device for ShmDevice {
     fn post_send(&mut self, queue_pair: QueuePairNumber, request: &WorkRequest) -> Result<(), PostError> {
         let (pair, shared) = self.split(queue_pair.0).ok_or(PostError::Unknown)?;
         request.check_lengths(MAX_MESSAGE)?;
-        let answered = request.operation.is_answered();
-        request.local.iter().try_for_each(|slice| shared.memory.check_local(slice, answered))?;
+        shared.memory.check_request(request)?;
         if pair.phase == Phase::Init {
             return Err(PostError::WrongState);
         }

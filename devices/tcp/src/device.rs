@@ -247,13 +247,6 @@ impl TcpDevice {
     }
 }
 
-/// Checks a send-queue request against what is registered.
-fn check_send(memory: &RegionTable, request: &WorkRequest) -> Result<(), PostError> {
-    request.check_lengths(MAX_MESSAGE)?;
-    let answered = request.operation.is_answered();
-    request.local.iter().try_for_each(|slice| memory.check_local(slice, answered))
-}
-
 impl Device for TcpDevice {
     type Region = Arc<Mapping>;
 
@@ -366,7 +359,8 @@ impl Device for TcpDevice {
 
     fn post_send(&mut self, queue_pair: QueuePairNumber, request: &WorkRequest) -> Result<(), PostError> {
         let (pair, shared) = self.split(queue_pair.0).ok_or(PostError::Unknown)?;
-        check_send(&shared.memory, request)?;
+        request.check_lengths(MAX_MESSAGE)?;
+        shared.memory.check_request(request)?;
         if pair.phase == Phase::Init {
             return Err(PostError::WrongState);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringway_verbs::{
-    Access, LocalKey, LocalSlice, MemoryKeys, PostError, RegisterError, RemoteKey, RemoteSlice,
+    Access, LocalKey, LocalSlice, MemoryKeys, PostError, RegisterError, RemoteKey, RemoteSlice, WorkRequest,
 };
 
 use crate::{Mapping, NumberTable, Protection, Window};
@@ -157,6 +157,16 @@ impl RegionTable {
             return Err(PostError::Memory);
         }
         Ok(())
+    }
+
+    /// Checks the segments of a send-queue request to be posted, which its answer writes if it has one.
+    ///
+    /// # Errors
+    /// As [`RegionTable::check_local`].
+    #[inline]
+    pub fn check_request(&self, request: &WorkRequest) -> Result<(), PostError> {
+        let answered = request.operation.is_answered();
+        request.local.iter().try_for_each(|slice| self.check_local(slice, answered))
     }
 
     /// Counts one more use of a segment's region.
