@@ -67,16 +67,12 @@ impl Pair {
         match result {
             _ if self.phase != Phase::Connecting => {}
             Ok(()) => self.probe(shared),
+            // Nobody has the peer's address at the moment.
+            Err((_, Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH)) => {
+                self.fail(IbverbsFailure::NoAnswer, shared);
+            }
             Err((what, errno)) => {
-                self.first_status = Status::TransportLost;
-                self.fail(
-                    match errno {
-                        // Nobody has the peer's address at the moment.
-                        Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => IbverbsFailure::NoAnswer,
-                        errno => IbverbsFailure::System { what, errno: errno.raw_os_error() },
-                    },
-                    shared,
-                );
+                self.fail(IbverbsFailure::System { what, errno: errno.raw_os_error() }, shared);
             }
         }
     }
@@ -110,10 +106,7 @@ impl Pair {
             }
             (Status::Success, _) => {}
             (Status::TransportLost, Phase::Connecting) => self.try_again(shared),
-            (_, Phase::Connecting) => {
-                self.first_status = Status::TransportLost;
-                self.fail(IbverbsFailure::RefusedPeer, shared);
-            }
+            (_, Phase::Connecting) => self.fail(IbverbsFailure::RefusedPeer, shared),
             (Status::Flushed, _) => {}
             (status, _) => self.first_status = status,
         }
