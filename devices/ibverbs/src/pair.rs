@@ -16,6 +16,7 @@ use crate::{
     IbverbsFailure,
     endpoint::End,
     hardware::{Done, Outgoing, POST_BATCH, QueuePair, Receive, Unposted, Verb},
+    regions::Regions,
     shared::Shared,
 };
 
@@ -57,6 +58,22 @@ impl Entry {
                 ..
             }) => !remote.offset.is_multiple_of(8),
             _ => false,
+        }
+    }
+
+    /// What the device is told of it, which somebody is to hear of in any case if it is `reported`.
+    fn outgoing<'a>(&self, id: u64, reported: bool, regions: &'a Regions) -> Outgoing<'a> {
+        match self {
+            Self::Probe => {
+                Outgoing { id, verb: Verb::Probe, segments: [None; 2], signalled: true, fence: false }
+            }
+            Self::Request(request) => Outgoing {
+                id,
+                verb: Verb::Operation(request.operation),
+                segments: request.local.each_ref().map(|slice| regions.segment(slice)),
+                signalled: request.signalled || reported,
+                fence: request.fence,
+            },
         }
     }
 }
@@ -125,6 +142,11 @@ impl Pair {
             probing: false,
             flush_by: Time(0),
         })
+    }
+
+    /// By what the device names the request in this place of the send queue.
+    const fn id(&self, place: u32) -> u64 {
+        (place as u64) << 32 | self.number.0 as u64
     }
 
     /// The number that the device gave it.
@@ -213,9 +235,8 @@ impl Pair {
         if !self.receives.has_more() {
             return Ok(());
         }
-        let number = u64::from(self.number.0);
         let waiting = self.receives.waiting().map(|(place, request)| Receive {
-            id: u64::from(place) << 32 | RECEIVE | number,
+            id: self.id(place) | RECEIVE,
             segment: shared.regions.segment(&request.local),
         });
         let posted = self.hardware.post_receives(waiting);
@@ -232,23 +253,10 @@ impl Pair {
             self.refuse_next(shared);
             return Ok(());
         }
-        let (number, last) = (u64::from(self.number.0), fit - 1);
-        let regions = &shared.regions;
+        let (regions, last) = (&shared.regions, fit - 1);
         let waiting = self.sends.waiting().take(fit).enumerate().map(|(at, (place, entry))| {
-            let id = u64::from(place) << 32 | number;
             let regular = at == last || place % SIGNAL_EVERY == 0;
-            match entry {
-                Entry::Probe => {
-                    Outgoing { id, verb: Verb::Probe, segments: [None; 2], signalled: true, fence: false }
-                }
-                Entry::Request(request) => Outgoing {
-                    id,
-                    verb: Verb::Operation(request.operation),
-                    segments: request.local.each_ref().map(|slice| regions.segment(slice)),
-                    signalled: request.signalled || regular,
-                    fence: request.fence,
-                },
-            }
+            entry.outgoing(self.id(place), regular, regions)
         });
         let posted = self.hardware.post_sends(waiting);
         let count = posted.unwrap_or_else(|unposted| unposted.taken);
