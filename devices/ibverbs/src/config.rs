@@ -54,6 +54,7 @@ impl IbverbsConfig {
             connect_timeout_ns: 5_000_000_000,
             keep_alive_ns: 1_000_000_000,
             timeout: 14,
+            // Once less than what rxe takes for ever.
             retries: 6,
             min_rnr_timer: 8,
             rd_atomic: 16,

@@ -6,9 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use ringway_mem::Mapping;
+use ringway_mem::{Mapping, NumberTable};
 use ringway_verbs::{
-    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
+    Access, Capabilities, Completion, Completions, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, RemoteKey, Role, Time, WorkRequest,
 };
@@ -29,7 +29,6 @@ use crate::{
     ports,
     regions::Regions,
     shared::Shared,
-    table::Table,
 };
 
 /// Completions that there is room for from the start.
@@ -43,7 +42,7 @@ const LOOK_NS: u64 = 10_000_000;
 #[derive(Debug)]
 pub struct IbverbsDevice {
     // These end in this order: queue pairs before the completion queue and the memory that they use.
-    table: Table,
+    table: NumberTable<Box<Pair>>,
     queue: CompletionQueue,
     shared: Shared,
     domain: Arc<Domain>,
@@ -51,7 +50,7 @@ pub struct IbverbsDevice {
     events: OwnedFd,
     /// Queue pairs with something to hand over.
     active: VecDeque<QueuePairNumber>,
-    /// Completions that all queue pairs together can have untaken.
+    /// Places in the completion queue that all queue pairs together can need.
     depth: u32,
     /// Bytes that requests carry in themselves.
     inline: u32,
@@ -94,7 +93,7 @@ impl IbverbsDevice {
             max_message: u64::from(port.max_message),
             connector,
             regions: Regions::new(max_regions, Arc::clone(&domain), config.relaxed_ordering, limits.atomics),
-            completions: VecDeque::new(),
+            completions: Completions::default(),
             counters: Counters::default(),
             changed: false,
             now: Time(0),
@@ -104,7 +103,7 @@ impl IbverbsDevice {
             port,
         };
         Ok(Self {
-            table: Table::new(max_queue_pairs),
+            table: NumberTable::new(max_queue_pairs, QueuePairNumber::BITS),
             queue,
             shared,
             domain,
@@ -160,7 +159,7 @@ impl IbverbsDevice {
     /// Why a queue pair failed; `None` while it has not, or when there is none of this number.
     #[must_use]
     pub fn last_error(&self, queue_pair: QueuePairNumber) -> Option<IbverbsFailure> {
-        self.table.get(queue_pair)?.failure
+        self.table.get(queue_pair.0)?.failure
     }
 
     /// Room in the completion queue for queue pairs with so many requests more.
@@ -178,8 +177,6 @@ impl IbverbsDevice {
                 return Err(QueuePairError::System(Errno::NOSPC.raw_os_error()));
             }
         }
-        let completions = &mut self.shared.completions;
-        completions.reserve((needed as usize).saturating_sub(completions.len()));
         Ok(())
     }
 
@@ -215,7 +212,7 @@ impl IbverbsDevice {
     fn hand_over(&mut self, sends: bool) {
         for _ in 0..self.active.len() {
             let Some(number) = self.active.pop_front() else { break };
-            let Some(pair) = self.table.get_mut(number) else { continue };
+            let Some(pair) = self.table.get_mut(number.0) else { continue };
             pair.hand_over(sends, &mut self.shared);
             pair.active = pair.has_more();
             if pair.active {
@@ -231,7 +228,7 @@ impl IbverbsDevice {
         let polled = queue.poll(most, |done| {
             let (number, place, receive) = split(done.id);
             // Of one that was destroyed nothing is said.
-            if let Some(pair) = table.get_mut(number) {
+            if let Some(pair) = table.get_mut(number.0) {
                 pair.complete(place, receive, &done, shared);
                 if pair.has_more() {
                     Self::activate(active, pair);
@@ -277,7 +274,7 @@ impl IbverbsDevice {
             match event {
                 Event::QueuePair(number) => {
                     // While connecting it may be of an earlier try, and what becomes of this one is told by its end.
-                    let named = |pair: &&mut Pair| {
+                    let named = |pair: &&mut Box<Pair>| {
                         pair.hardware_number() == number && pair.phase != Phase::Connecting
                     };
                     if let Some(pair) = table.iter_mut().find(named) {
@@ -298,7 +295,7 @@ impl IbverbsDevice {
     /// Takes what has become of queue pairs on their way to RTS.
     fn take_connected(&mut self) {
         while let Some((number, result)) = self.shared.connector.next() {
-            if let Some(pair) = self.table.get_mut(number) {
+            if let Some(pair) = self.table.get_mut(number.0) {
                 pair.is_set_up(result, &mut self.shared);
             }
         }
@@ -313,22 +310,13 @@ impl IbverbsDevice {
         }
     }
 
-    fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
-        let mut taken = 0;
-        for place in completions {
-            let Some(completion) = self.shared.completions.pop_front() else { break };
-            if let Some(pair) = self.table.get_mut(completion.queue_pair) {
-                match completion.kind {
-                    CompletionKind::Send => pair.untaken_sends = pair.untaken_sends.saturating_sub(1),
-                    CompletionKind::Receive | CompletionKind::ReceiveWrite => {
-                        pair.untaken_receives = pair.untaken_receives.saturating_sub(1);
-                    }
-                }
+    fn take_completions(&mut self, places: &mut [Completion]) -> usize {
+        let Self { table, shared, .. } = self;
+        shared.completions.take(places, |taken| {
+            if let Some(pair) = table.get_mut(taken.queue_pair.0) {
+                pair.untaken.take(taken.kind);
             }
-            *place = completion;
-            taken += 1;
-        }
-        taken
+        })
     }
 }
 
@@ -354,7 +342,7 @@ impl Device for IbverbsDevice {
         let mut capabilities = Capabilities::new("verbs");
         capabilities.atomics = self.shared.limits.atomics;
         capabilities.max_message = self.shared.max_message;
-        capabilities.max_queue_pairs = self.shared.config.max_queue_pairs.min(self.shared.limits.queue_pairs);
+        capabilities.max_queue_pairs = self.table.limit();
         capabilities
     }
 
@@ -371,7 +359,7 @@ impl Device for IbverbsDevice {
     }
 
     fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
-        self.table.get(queue_pair)?;
+        self.table.get(queue_pair.0)?;
         self.shared.regions.remote_key(key)
     }
 
@@ -390,18 +378,20 @@ impl Device for IbverbsDevice {
         if config.send_depth >= self.shared.limits.depth || config.receive_depth > self.shared.limits.depth {
             return Err(refused(Errno::INVAL));
         }
-        let number = self.table.allot()?;
+        let full = QueuePairError::TableFull { limit: self.table.limit() };
+        let number = QueuePairNumber(self.table.allot().ok_or(full)?);
         let depth = config.send_depth + 1 + config.receive_depth;
         self.reserve(depth)?;
         let hardware = self.make(config).map_err(refused)?;
-        self.table.insert(Pair::new(number, config, random_psn()?, hardware));
+        self.table.insert(number.0, Pair::new(number, config, random_psn()?, hardware));
         self.depth += depth;
+        self.shared.completions.make_room(config);
         self.active.reserve(1);
         Ok(number)
     }
 
     fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError> {
-        let pair = self.table.get(queue_pair).ok_or(QueuePairError::Unknown)?;
+        let pair = self.table.get(queue_pair.0).ok_or(QueuePairError::Unknown)?;
         let Choice { port, gid } = &self.shared.choice;
         let number = WireNumber::new(pair.hardware_number());
         let end = End {
@@ -422,7 +412,7 @@ impl Device for IbverbsDevice {
     ) -> Result<(), ConnectError> {
         let end =
             End::decode(peer, self.shared.choice.port.link_layer).ok_or(ConnectError::ForeignEndpoint)?;
-        let pair = self.table.get_mut(queue_pair).ok_or(ConnectError::Unknown)?;
+        let pair = self.table.get_mut(queue_pair.0).ok_or(ConnectError::Unknown)?;
         if pair.phase != Phase::Init {
             return Err(ConnectError::WrongState);
         }
@@ -431,7 +421,7 @@ impl Device for IbverbsDevice {
     }
 
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {
-        Some(self.table.get(queue_pair)?.state())
+        Some(self.table.get(queue_pair.0)?.state())
     }
 
     fn failure(&self, queue_pair: QueuePairNumber) -> Option<&'static str> {
@@ -439,26 +429,26 @@ impl Device for IbverbsDevice {
     }
 
     fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {
-        if let Some(pair) = self.table.get_mut(queue_pair) {
+        if let Some(pair) = self.table.get_mut(queue_pair.0) {
             pair.fail(IbverbsFailure::Local, &mut self.shared);
         }
     }
 
     fn destroy_queue_pair(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
-        if self.table.get(queue_pair).is_some_and(|pair| pair.setting_up) {
+        if self.table.get(queue_pair.0).is_some_and(|pair| pair.setting_up) {
             return Err(QueuePairError::Busy);
         }
-        let pair = self.table.remove(queue_pair).ok_or(QueuePairError::Unknown)?;
+        let pair = self.table.remove(queue_pair.0).ok_or(QueuePairError::Unknown)?;
         self.depth -= pair.config.send_depth + 1 + pair.config.receive_depth;
+        self.shared.completions.forget(queue_pair, pair.config);
         pair.destroy(&mut self.shared);
-        self.shared.completions.retain(|completion| completion.queue_pair != queue_pair);
         self.active.retain(|active| *active != queue_pair);
         Ok(())
     }
 
     #[inline]
     fn post_send(&mut self, queue_pair: QueuePairNumber, request: &WorkRequest) -> Result<(), PostError> {
-        let pair = self.table.get_mut(queue_pair).ok_or(PostError::Unknown)?;
+        let pair = self.table.get_mut(queue_pair.0).ok_or(PostError::Unknown)?;
         pair.post_send(request, &mut self.shared)?;
         Self::activate(&mut self.active, pair);
         Ok(())
@@ -470,7 +460,7 @@ impl Device for IbverbsDevice {
         queue_pair: QueuePairNumber,
         request: &ReceiveRequest,
     ) -> Result<(), PostError> {
-        let pair = self.table.get_mut(queue_pair).ok_or(PostError::Unknown)?;
+        let pair = self.table.get_mut(queue_pair.0).ok_or(PostError::Unknown)?;
         pair.post_receive(request, &mut self.shared)?;
         Self::activate(&mut self.active, pair);
         Ok(())

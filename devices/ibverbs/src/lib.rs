@@ -45,8 +45,6 @@ mod pair;
 mod regions;
 #[cfg(feature = "verbs")]
 mod shared;
-#[cfg(feature = "verbs")]
-mod table;
 
 pub use choice::{Choice, ChoiceError};
 pub use config::IbverbsConfig;
@@ -55,3 +53,7 @@ pub use device::IbverbsDevice;
 pub use error::{IbverbsError, IbverbsFailure};
 pub use selector::{Selector, SelectorError};
 pub use sysfs::{Gid, GidKind, LinkLayer, Port, Transport, ports, ports_in};
+
+/// Why a binary without the feature `verbs` has no device, and what to do.
+pub const NOT_BUILT_IN: &str = "this binary was built without it: build with `--features verbs` (needs libibverbs-dev, \
+    librdmacm-dev and libclang-dev)";

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ringway_verbs::{
     Completion, CompletionKind, LocalSlice, Operation, PostError, QueuePairConfig, QueuePairNumber,
-    QueuePairState, ReceiveRequest, Status, Time, WorkRequest,
+    QueuePairState, ReceiveRequest, Status, Time, Untaken, WorkRequest,
 };
 use ringway_wire::Psn;
 
@@ -16,6 +16,7 @@ use crate::{
     IbverbsFailure,
     endpoint::End,
     hardware::{Done, Outgoing, POST_BATCH, QueuePair, Receive, Unposted, Verb},
+    regions::Regions,
     shared::Shared,
 };
 
@@ -59,6 +60,22 @@ impl Entry {
             _ => false,
         }
     }
+
+    /// What the device is told of it, which somebody is to hear of in any case if it is `reported`.
+    fn outgoing<'a>(&self, id: u64, reported: bool, regions: &'a Regions) -> Outgoing<'a> {
+        match self {
+            Self::Probe => {
+                Outgoing { id, verb: Verb::Probe, segments: [None; 2], signalled: true, fence: false }
+            }
+            Self::Request(request) => Outgoing {
+                id,
+                verb: Verb::Operation(request.operation),
+                segments: request.local.each_ref().map(|slice| regions.segment(slice)),
+                signalled: request.signalled || reported,
+                fence: request.fence,
+            },
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -75,8 +92,7 @@ pub(crate) struct Pair {
     hardware: Arc<QueuePair>,
     sends: Queue<Entry>,
     receives: Queue<ReceiveRequest>,
-    pub(crate) untaken_sends: usize,
-    pub(crate) untaken_receives: usize,
+    pub(crate) untaken: Untaken,
     /// How the oldest request of those that are flushed ends, when it was none of them that failed.
     first_status: Status,
     /// When connecting began.
@@ -117,8 +133,7 @@ impl Pair {
             // A probe has a place of its own.
             sends: Queue::with_capacity(config.send_depth as usize + 1),
             receives: Queue::with_capacity(config.receive_depth as usize),
-            untaken_sends: 0,
-            untaken_receives: 0,
+            untaken: Untaken::default(),
             first_status: Status::Flushed,
             began: Time(0),
             heard: Time(0),
@@ -127,6 +142,11 @@ impl Pair {
             probing: false,
             flush_by: Time(0),
         })
+    }
+
+    /// By what the device names the request in this place of the send queue.
+    const fn id(&self, place: u32) -> u64 {
+        (place as u64) << 32 | self.number.0 as u64
     }
 
     /// The number that the device gave it.
@@ -150,13 +170,12 @@ impl Pair {
         if request.operation.is_atomic() && !shared.limits.atomics {
             return Err(PostError::Unsupported);
         }
-        let answered = request.operation.is_answered();
-        request.local.iter().try_for_each(|slice| shared.regions.table.check_local(slice, answered))?;
+        shared.regions.table.check_request(request)?;
         if self.phase == Phase::Init {
             return Err(PostError::WrongState);
         }
         let probes = usize::from(self.probing);
-        if self.sends.len() - probes + self.untaken_sends >= self.config.send_depth as usize {
+        if self.sends.len() - probes + self.untaken.sends >= self.config.send_depth as usize {
             return Err(PostError::Full);
         }
         request.local.iter().for_each(|slice| shared.regions.table.hold(slice));
@@ -175,7 +194,7 @@ impl Pair {
         shared: &mut Shared,
     ) -> Result<(), PostError> {
         shared.regions.table.check_local(&request.local, true)?;
-        if self.receives.len() + self.untaken_receives >= self.config.receive_depth as usize {
+        if self.receives.len() + self.untaken.receives >= self.config.receive_depth as usize {
             return Err(PostError::Full);
         }
         shared.regions.table.hold(&request.local);
@@ -216,9 +235,8 @@ impl Pair {
         if !self.receives.has_more() {
             return Ok(());
         }
-        let number = u64::from(self.number.0);
         let waiting = self.receives.waiting().map(|(place, request)| Receive {
-            id: u64::from(place) << 32 | RECEIVE | number,
+            id: self.id(place) | RECEIVE,
             segment: shared.regions.segment(&request.local),
         });
         let posted = self.hardware.post_receives(waiting);
@@ -235,23 +253,10 @@ impl Pair {
             self.refuse_next(shared);
             return Ok(());
         }
-        let (number, last) = (u64::from(self.number.0), fit - 1);
-        let regions = &shared.regions;
+        let (regions, last) = (&shared.regions, fit - 1);
         let waiting = self.sends.waiting().take(fit).enumerate().map(|(at, (place, entry))| {
-            let id = u64::from(place) << 32 | number;
             let regular = at == last || place % SIGNAL_EVERY == 0;
-            match entry {
-                Entry::Probe => {
-                    Outgoing { id, verb: Verb::Probe, segments: [None; 2], signalled: true, fence: false }
-                }
-                Entry::Request(request) => Outgoing {
-                    id,
-                    verb: Verb::Operation(request.operation),
-                    segments: request.local.each_ref().map(|slice| regions.segment(slice)),
-                    signalled: request.signalled || regular,
-                    fence: request.fence,
-                },
-            }
+            entry.outgoing(self.id(place), regular, regions)
         });
         let posted = self.hardware.post_sends(waiting);
         let count = posted.unwrap_or_else(|unposted| unposted.taken);
@@ -331,15 +336,15 @@ impl Pair {
                 return;
             }
         }
-        self.untaken_sends += 1;
-        shared.completions.push_back(Completion {
+        let completion = Completion {
             id: request.id,
             queue_pair: self.number,
             status,
             kind: CompletionKind::Send,
             length,
             immediate: None,
-        });
+        };
+        shared.completions.push(completion, &mut self.untaken);
     }
 
     fn complete_receive(&mut self, place: u32, done: &Done, shared: &mut Shared) {
@@ -376,9 +381,9 @@ impl Pair {
     ) {
         let Some(request) = self.receives.pop() else { return };
         shared.regions.table.release(&request.local);
-        self.untaken_receives += 1;
         let (id, queue_pair) = (request.id, self.number);
-        shared.completions.push_back(Completion { id, queue_pair, status, kind, length, immediate });
+        let completion = Completion { id, queue_pair, status, kind, length, immediate };
+        shared.completions.push(completion, &mut self.untaken);
     }
 
     /// Moves to the error state. What the device has is flushed by it.

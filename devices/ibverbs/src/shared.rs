@@ -1,8 +1,6 @@
 //! What all queue pairs of a device share.
 
-use std::collections::VecDeque;
-
-use ringway_verbs::{Completion, Time};
+use ringway_verbs::{Completions, Time};
 
 use crate::{
     Choice, IbverbsConfig,
@@ -21,7 +19,7 @@ pub(crate) struct Shared {
     pub(crate) max_message: u64,
     pub(crate) connector: Connector,
     pub(crate) regions: Regions,
-    pub(crate) completions: VecDeque<Completion>,
+    pub(crate) completions: Completions,
     pub(crate) counters: Counters,
     /// A state changed since [`Device::arm`](ringway_verbs::Device::arm) last looked.
     pub(crate) changed: bool,

@@ -5,9 +5,9 @@ use std::{boxed::Box, collections::VecDeque, sync::Arc};
 use ringway_mem::Mapping;
 use ringway_rc::Acknowledge;
 use ringway_verbs::{
-    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
-    PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
-    RegisterError, RemoteKey, Role, Time, WorkRequest,
+    Access, Capabilities, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, PostError,
+    QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest, RegisterError,
+    RemoteKey, Role, Time, WorkRequest,
 };
 use ringway_wire::{Bth, Ecn, Header, Packet, ParseError, PathMtu, Psn, QueuePair as Number};
 
@@ -53,8 +53,6 @@ pub struct RoceDevice<L: Link = Box<dyn Link>> {
     ended: ringway_rc::Counters,
     /// This end's largest path MTU.
     mtu: PathMtu,
-    /// Completions that all queue pairs together can have untaken.
-    depth: usize,
     /// The link has packets that the network does not take.
     blocked: bool,
     /// The last poll had something for its caller, and left sending to what comes next.
@@ -92,7 +90,7 @@ impl Receiving {
         };
         let number = QueuePairNumber(packet.bth.destination.number());
         let is_signal = matches!(packet.header, Header::Connection);
-        let Some(pair) = table.get_mut(number) else {
+        let Some(pair) = table.pairs.get_mut(number.0) else {
             self.unknown_queue_pair += 1;
             if is_signal {
                 table.handle_signal(number, packet.payload);
@@ -128,13 +126,13 @@ impl Receiving {
     fn refuse(&mut self, refusal: &Refusal<'_>, table: &mut Table, shared: &mut Shared) {
         let quoted = refusal.transport.first_chunk().map(|bytes| Bth::parse(bytes).0.destination);
         let sent = |peer: &Peer| peer.path.flow == refusal.flow && Some(peer.endpoint.queue_pair) == quoted;
-        if !table.iter().any(|pair| pair.ringway_peer().is_some_and(sent)) {
+        if !table.pairs.iter().any(|pair| pair.ringway_peer().is_some_and(sent)) {
             self.refused_unknown += 1;
             return;
         }
         self.refused += 1;
         let address = refusal.flow.addresses.destination();
-        for pair in table.iter_mut() {
+        for pair in table.pairs.iter_mut() {
             if pair.ringway_peer().is_some_and(|peer| peer.endpoint.address == address) {
                 pair.doubt_peer(shared);
             }
@@ -145,7 +143,7 @@ impl Receiving {
 /// A request of a reliable connection of a kind that nobody knows: its sender hears of it.
 fn refuse_unknown(received: &Received<'_>, table: &mut Table, shared: &mut Shared) {
     let Some((bth, _)) = received.transport.first_chunk().map(Bth::parse) else { return };
-    let Some(pair) = table.get_mut(QueuePairNumber(bth.destination.number())) else { return };
+    let Some(pair) = table.pairs.get_mut(bth.destination.number()) else { return };
     let source = received.flow.addresses.source();
     if pair.peer.is_some_and(|peer| peer.endpoint.address == source) {
         pair.transport.handle_unknown_request(bth.psn);
@@ -179,7 +177,6 @@ impl<L: Link> RoceDevice<L> {
             table: Table::new(config.max_queue_pairs),
             receiving: Receiving::default(),
             ended: ringway_rc::Counters::default(),
-            depth: 0,
             blocked: false,
             postponed: false,
             seeking: VecDeque::new(),
@@ -202,7 +199,7 @@ impl<L: Link> RoceDevice<L> {
     /// Why a queue pair failed; `None` while it has not, or when there is none of this number.
     #[must_use]
     pub fn last_error(&self, queue_pair: QueuePairNumber) -> Option<&RoceFailure> {
-        self.table.get(queue_pair)?.failure.as_ref()
+        self.table.pairs.get(queue_pair.0)?.failure.as_ref()
     }
 
     /// What was counted since it was made. Looks at every queue pair.
@@ -211,7 +208,7 @@ impl<L: Link> RoceDevice<L> {
         let Receiving { bad_icrc, malformed, unknown_queue_pair, early, strangers, refused, refused_unknown } =
             self.receiving;
         let mut transport = self.ended;
-        self.table.iter().for_each(|pair| transport.add(&pair.transport.counters()));
+        self.table.pairs.iter().for_each(|pair| transport.add(&pair.transport.counters()));
         let (link, failures) = (self.link.counters(), self.shared.failures);
         RoceCounters {
             transport,
@@ -234,7 +231,7 @@ impl<L: Link> RoceDevice<L> {
         let mut budget = BUDGET;
         for _ in 0..shared.active.len() {
             let Some(index) = shared.active.pop_front() else { break };
-            let Some(pair) = table.at(index) else { continue };
+            let Some(pair) = table.pairs.in_slot(index) else { continue };
             pair.active = false;
             let (sent, served) = serve(pair, shared, link, QUANTUM.min(budget), acknowledge);
             if served != Served::Idle {
@@ -259,7 +256,7 @@ impl<L: Link> RoceDevice<L> {
         let Self { link, shared, table, mtu, seeking, .. } = self;
         for _ in 0..most.min(seeking.len()) {
             let Some(index) = seeking.pop_back() else { break };
-            let Some(pair) = table.at(index) else { continue };
+            let Some(pair) = table.pairs.in_slot(index) else { continue };
             let Some(endpoint) = pair.sought else { continue };
             match link.path(endpoint.address, pair.number.0, shared.config.traffic_class) {
                 Ok(path) => pair.take_way(Peer { endpoint, path }, *mtu, shared),
@@ -274,7 +271,7 @@ impl<L: Link> RoceDevice<L> {
         let Self { shared, table, .. } = self;
         for _ in 0..TIMERS_PER_POLL {
             let Some(index) = shared.timers.pop(shared.now) else { return };
-            if let Some(pair) = table.at(index) {
+            if let Some(pair) = table.pairs.in_slot(index) {
                 pair.expire(shared);
             }
         }
@@ -291,27 +288,18 @@ impl<L: Link> RoceDevice<L> {
         self.shared.now = now;
     }
 
-    fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
-        let mut taken = 0;
-        for place in completions {
-            let Some(completion) = self.shared.completions.pop_front() else { break };
-            if let Some(pair) = self.table.get_mut(completion.queue_pair) {
-                match completion.kind {
-                    CompletionKind::Send => pair.untaken_sends = pair.untaken_sends.saturating_sub(1),
-                    CompletionKind::Receive | CompletionKind::ReceiveWrite => {
-                        pair.untaken_receives = pair.untaken_receives.saturating_sub(1);
-                    }
-                }
+    fn take_completions(&mut self, places: &mut [Completion]) -> usize {
+        let Self { table, shared, .. } = self;
+        shared.completions.take(places, |taken| {
+            if let Some(pair) = table.pairs.get_mut(taken.queue_pair.0) {
+                pair.untaken.take(taken.kind);
             }
-            *place = completion;
-            taken += 1;
-        }
-        taken
+        })
     }
 
     /// A queue pair together with what all share.
     fn split(&mut self, number: QueuePairNumber) -> Option<(&mut Pair, &mut Shared)> {
-        Some((self.table.get_mut(number)?, &mut self.shared))
+        Some((self.table.pairs.get_mut(number.0)?, &mut self.shared))
     }
 }
 
@@ -343,7 +331,7 @@ impl<L: Link> Device for RoceDevice<L> {
     }
 
     fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
-        self.table.get(queue_pair)?;
+        self.table.pairs.get(queue_pair.0)?;
         self.shared.memory.regions.remote_key(key)
     }
 
@@ -357,20 +345,20 @@ impl<L: Link> Device for RoceDevice<L> {
             Some(psn) => psn,
             None => Psn::new(random()?),
         };
-        let (index, number) = self.table.allot()?;
+        let number = self.table.allot()?;
+        let index = self.table.pairs.slot(number.0);
         let pair = Pair::new(number, index, first_psn, depths, config, self.mtu).ok_or(invalid)?;
-        self.table.insert(pair);
+        self.table.pairs.insert(number.0, pair);
         // Room for everything is made here, so that the data path never allocates.
-        self.depth += depths.send_depth as usize + depths.receive_depth as usize;
         let shared = &mut self.shared;
-        shared.completions.reserve(self.depth.saturating_sub(shared.completions.len()));
-        shared.active.reserve(self.table.len().saturating_sub(shared.active.len()));
-        shared.timers.reserve(self.table.len());
+        shared.completions.make_room(depths);
+        shared.active.reserve(self.table.pairs.slots().saturating_sub(shared.active.len()));
+        shared.timers.reserve(self.table.pairs.slots());
         Ok(number)
     }
 
     fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError> {
-        let pair = self.table.get(queue_pair).ok_or(QueuePairError::Unknown)?;
+        let pair = self.table.pairs.get(queue_pair.0).ok_or(QueuePairError::Unknown)?;
         let endpoint = RoceEndpoint {
             address: self.link.local_address(),
             queue_pair: Number::new(pair.number.0).ok_or(QueuePairError::Unknown)?,
@@ -389,7 +377,7 @@ impl<L: Link> Device for RoceDevice<L> {
         peer: &Endpoint,
         _role: Role,
     ) -> Result<(), ConnectError> {
-        let pair = self.table.get_mut(queue_pair).ok_or(ConnectError::Unknown)?;
+        let pair = self.table.pairs.get_mut(queue_pair.0).ok_or(ConnectError::Unknown)?;
         let endpoint = RoceEndpoint::decode(peer).ok_or(ConnectError::ForeignEndpoint)?;
         if pair.phase != Phase::Init {
             return Err(ConnectError::WrongState);
@@ -401,11 +389,11 @@ impl<L: Link> Device for RoceDevice<L> {
     }
 
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {
-        Some(self.table.get(queue_pair)?.state())
+        Some(self.table.pairs.get(queue_pair.0)?.state())
     }
 
     fn drain(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
-        self.table.get_mut(queue_pair).ok_or(QueuePairError::Unknown)?.drain()
+        self.table.pairs.get_mut(queue_pair.0).ok_or(QueuePairError::Unknown)?.drain()
     }
 
     fn resume(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
@@ -421,15 +409,14 @@ impl<L: Link> Device for RoceDevice<L> {
 
     fn destroy_queue_pair(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
         let Self { link, shared, table, .. } = self;
-        let pair = table.get_mut(queue_pair).ok_or(QueuePairError::Unknown)?;
+        let pair = table.pairs.get_mut(queue_pair.0).ok_or(QueuePairError::Unknown)?;
         pair.fail(RoceFailure::Local, shared);
         // Whatever is still to be said: a refusal, or that it is gone.
         serve(pair, shared, link, QUANTUM, Acknowledge::All);
         link.flush();
         let pair = table.remove(queue_pair).ok_or(QueuePairError::Unknown)?;
         self.ended.add(&pair.transport.counters());
-        self.depth -= pair.config.send_depth as usize + pair.config.receive_depth as usize;
-        shared.completions.retain(|completion| completion.queue_pair != queue_pair);
+        shared.completions.forget(queue_pair, pair.config);
         shared.active.retain(|index| *index != pair.index);
         shared.timers.remove(pair.index);
         Ok(())
@@ -506,7 +493,7 @@ impl<L: Link> Drop for RoceDevice<L> {
     /// Tells peers that their connections end here.
     fn drop(&mut self) {
         let Self { link, shared, table, .. } = self;
-        for pair in table.iter_mut() {
+        for pair in table.pairs.iter_mut() {
             pair.fail(RoceFailure::Local, shared);
             serve(pair, shared, link, QUANTUM, Acknowledge::All);
         }

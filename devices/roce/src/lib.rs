@@ -45,3 +45,4 @@ pub use link::{
     xdp::{XdpConfig, XdpLink, XdpMode, ZeroCopy},
 };
 pub use ringway_rc::{PeerKind, RoceEndpoint};
+pub use ringway_wire::ROCE_PORT;

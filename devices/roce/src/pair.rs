@@ -8,7 +8,7 @@ use ringway_rc::{
 };
 use ringway_verbs::{
     Access, Completion, CompletionKind, LocalSlice, MAX_SEGMENTS, PostError, QueuePairConfig, QueuePairError,
-    QueuePairNumber, QueuePairState, ReceiveRequest, Status, WorkRequest,
+    QueuePairNumber, QueuePairState, ReceiveRequest, Status, Untaken, WorkRequest,
 };
 use ringway_wire::{PathMtu, Psn};
 
@@ -73,8 +73,7 @@ pub(crate) struct Pair {
     pub(crate) active: bool,
     sends: VecDeque<Posted>,
     receives: VecDeque<LocalSlice>,
-    pub(crate) untaken_sends: usize,
-    pub(crate) untaken_receives: usize,
+    pub(crate) untaken: Untaken,
 }
 
 impl Pair {
@@ -114,8 +113,7 @@ impl Pair {
             active: false,
             sends: VecDeque::with_capacity(depths.send_depth as usize),
             receives: VecDeque::with_capacity(depths.receive_depth as usize),
-            untaken_sends: 0,
-            untaken_receives: 0,
+            untaken: Untaken::default(),
         }))
     }
 
@@ -204,12 +202,11 @@ impl Pair {
     /// Adds a request to the send queue.
     pub(crate) fn post_send(&mut self, request: &WorkRequest, shared: &mut Shared) -> Result<(), PostError> {
         request.check_lengths(ringway_rc::MAX_MESSAGE)?;
-        let answered = request.operation.is_answered();
-        request.local.iter().try_for_each(|slice| shared.memory.regions.check_local(slice, answered))?;
+        shared.memory.regions.check_request(request)?;
         if self.phase == Phase::Init {
             return Err(PostError::WrongState);
         }
-        if self.sends.len() + self.untaken_sends >= self.config.send_depth as usize {
+        if self.sends.len() + self.untaken.sends >= self.config.send_depth as usize {
             return Err(PostError::Full);
         }
         // Every request's end is to be seen, as it is what holds the region.
@@ -230,7 +227,7 @@ impl Pair {
         shared: &mut Shared,
     ) -> Result<(), PostError> {
         shared.memory.regions.check_local(&request.local, true)?;
-        if self.receives.len() + self.untaken_receives >= self.config.receive_depth as usize {
+        if self.receives.len() + self.untaken.receives >= self.config.receive_depth as usize {
             return Err(PostError::Full);
         }
         self.transport.post_receive(request)?;
@@ -261,15 +258,13 @@ impl Pair {
                 if completion.status == Status::Success && !posted.signalled {
                     return;
                 }
-                self.untaken_sends += 1;
             }
             CompletionKind::Receive | CompletionKind::ReceiveWrite => {
                 let Some(local) = self.receives.pop_front() else { return };
                 shared.memory.regions.release(&local);
-                self.untaken_receives += 1;
             }
         }
-        shared.completions.push_back(completion);
+        shared.completions.push(completion, &mut self.untaken);
     }
 
     /// Moves to the error state and flushes.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use ringway_mem::RegionTable;
-use ringway_verbs::{Completion, Time};
+use ringway_verbs::{Completions, Time};
 
 use crate::{RoceConfig, memory::Registered, timers::Timers};
 
@@ -11,7 +11,7 @@ use crate::{RoceConfig, memory::Registered, timers::Timers};
 pub(crate) struct Shared {
     pub(crate) config: RoceConfig,
     pub(crate) memory: Registered,
-    pub(crate) completions: VecDeque<Completion>,
+    pub(crate) completions: Completions,
     /// Queue pairs with something to do, by index, each once.
     pub(crate) active: VecDeque<u16>,
     pub(crate) timers: Timers,
@@ -28,7 +28,7 @@ impl Shared {
         Self {
             memory: Registered::new(RegionTable::new(config.max_regions)),
             config,
-            completions: VecDeque::new(),
+            completions: Completions::default(),
             active: VecDeque::new(),
             timers: Timers::default(),
             changed: false,

@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use ringway_mem::{Mapping, RegionTable};
+use ringway_mem::{Mapping, NumberTable, RegionTable};
 use ringway_verbs::{
-    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
+    Access, Capabilities, Completion, Completions, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
 };
@@ -48,28 +48,15 @@ impl Default for ShmConfig {
     }
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    /// The upper part of the number, so that numbers of destroyed queue pairs do not match.
-    generation: u16,
-    pair: Option<Box<QueuePair>>,
-}
-
-/// The last generation of queue pairs in one slot.
-const GENERATION_MAX: u16 = (1 << (QueuePairNumber::BITS - u16::BITS)) - 1;
-
 /// The verbs contract between processes of one host. See the crate's documentation.
 #[derive(Debug)]
 pub struct ShmDevice {
     shared: Shared,
-    slots: Vec<Slot>,
-    free: Vec<u16>,
+    table: NumberTable<Box<QueuePair>>,
     /// Slots of queue pairs that are connected.
     ready: Vec<u16>,
     /// How many are connecting.
     connecting: usize,
-    /// Completions that all queue pairs together can have untaken.
-    depth: usize,
     name: Name,
     listener: OwnedFd,
     /// Connections that have not said whose they are.
@@ -110,18 +97,16 @@ impl ShmDevice {
             config,
             memory: RegionTable::new(config.max_regions),
             exports: Exports::default(),
-            completions: VecDeque::new(),
+            completions: Completions::default(),
             counters: Counters::default(),
             changed: false,
             now: Time(0),
         };
         Ok(Self {
             shared,
-            slots: Vec::new(),
-            free: Vec::new(),
+            table: NumberTable::new(config.max_queue_pairs, QueuePairNumber::BITS),
             ready: Vec::new(),
             connecting: 0,
-            depth: 0,
             name,
             listener,
             arrivals: VecDeque::with_capacity(ARRIVALS_MAX + 1),
@@ -135,17 +120,12 @@ impl ShmDevice {
     /// Why a queue pair failed; `None` while it has not, or when there is none of this number.
     #[must_use]
     pub fn last_error(&self, queue_pair: QueuePairNumber) -> Option<ShmFailure> {
-        self.pair(queue_pair)?.failure
-    }
-
-    fn pair(&self, number: QueuePairNumber) -> Option<&QueuePair> {
-        let slot = self.slots.get(usize::from(number.0 as u16))?;
-        slot.pair.as_deref().filter(|pair| pair.number == number)
+        self.table.get(queue_pair.0)?.failure
     }
 
     /// A queue pair together with what all share.
     fn split(&mut self, number: u32) -> Option<(&mut QueuePair, &mut Shared)> {
-        Some((find(&mut self.slots, number)?, &mut self.shared))
+        Some((self.table.get_mut(number)?, &mut self.shared))
     }
 
     /// Does for every connected queue pair what can be done now; with `all` nothing that peers wait for is put off.
@@ -153,8 +133,7 @@ impl ShmDevice {
     fn run(&mut self, all: bool) {
         let mut index = 0;
         while let Some(slot) = self.ready.get(index).copied() {
-            let pair = self.slots.get_mut(usize::from(slot)).and_then(|slot| slot.pair.as_deref_mut());
-            match pair {
+            match self.table.in_slot(slot) {
                 Some(pair) if pair.phase == Phase::Ready => {
                     turn(pair, &mut self.shared, all);
                     index += 1;
@@ -164,29 +143,14 @@ impl ShmDevice {
         }
     }
 
-    fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
-        let mut taken = 0;
-        for place in completions {
-            let Some(completion) = self.shared.completions.pop_front() else { break };
-            if let Some((pair, _)) = self.split(completion.queue_pair.0) {
-                match completion.kind {
-                    CompletionKind::Send => pair.untaken_sends = pair.untaken_sends.saturating_sub(1),
-                    CompletionKind::Receive | CompletionKind::ReceiveWrite => {
-                        pair.untaken_receives = pair.untaken_receives.saturating_sub(1);
-                    }
-                }
+    fn take_completions(&mut self, places: &mut [Completion]) -> usize {
+        let Self { table, shared, .. } = self;
+        shared.completions.take(places, |taken| {
+            if let Some(pair) = table.get_mut(taken.queue_pair.0) {
+                pair.untaken.take(taken.kind);
             }
-            *place = completion;
-            taken += 1;
-        }
-        taken
+        })
     }
-}
-
-/// The queue pair of this number.
-fn find(slots: &mut [Slot], number: u32) -> Option<&mut QueuePair> {
-    let pair = slots.get_mut(usize::from(number as u16))?.pair.as_deref_mut()?;
-    (pair.number.0 == number).then_some(pair)
 }
 
 /// How the oldest request ends: a queue pair that refuses, or is broken by this side, flushes; one that lost its peer says
@@ -247,7 +211,7 @@ impl Device for ShmDevice {
     fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
         self.shared.memory.deregister(key)?;
         self.shared.exports.remove(key.0);
-        for pair in self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut()) {
+        for pair in self.table.iter_mut() {
             if pair.announced.has(key.0)
                 && let Some(socket) = &pair.socket
                 && control::forget(socket.as_fd(), key.0).is_ok()
@@ -264,39 +228,26 @@ impl Device for ShmDevice {
     }
 
     fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
-        self.pair(queue_pair)?;
+        self.table.get(queue_pair.0)?;
         self.shared.memory.remote_key(key)
     }
 
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
-        let limit = self.shared.config.max_queue_pairs;
         if config.send_depth > MAX_DEPTH || config.receive_depth > MAX_DEPTH {
             return Err(QueuePairError::System(Errno::INVAL.raw_os_error()));
         }
         let token = random().map_err(|errno| QueuePairError::System(errno.raw_os_error()))?;
-        let full = QueuePairError::TableFull { limit };
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.slots.len() >= limit as usize => return Err(full),
-            None => {
-                let index = u16::try_from(self.slots.len()).map_err(|_| full)?;
-                self.slots.push(Slot::default());
-                index
-            }
-        };
-        let slot = self.slots.get_mut(usize::from(index)).ok_or(full)?;
-        slot.generation = slot.generation % GENERATION_MAX + 1;
-        let number = QueuePairNumber(u32::from(slot.generation) << 16 | u32::from(index));
-        slot.pair = Some(QueuePair::new(number, config, token));
+        let full = QueuePairError::TableFull { limit: self.table.limit() };
+        let number = QueuePairNumber(self.table.allot().ok_or(full)?);
+        self.table.insert(number.0, QueuePair::new(number, config, token));
         // Room for everything is made here, so that the data path never allocates.
-        self.depth += config.send_depth as usize + config.receive_depth as usize;
-        self.shared.completions.reserve(self.depth.saturating_sub(self.shared.completions.len()));
-        self.ready.reserve(self.slots.len());
+        self.shared.completions.make_room(config);
+        self.ready.reserve(self.table.slots());
         Ok(number)
     }
 
     fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError> {
-        let pair = self.pair(queue_pair).ok_or(QueuePairError::Unknown)?;
+        let pair = self.table.get(queue_pair.0).ok_or(QueuePairError::Unknown)?;
         encode(&self.name, &pair.token).ok_or(QueuePairError::System(Errno::INVAL.raw_os_error()))
     }
 
@@ -307,8 +258,8 @@ impl Device for ShmDevice {
         role: Role,
     ) -> Result<(), ConnectError> {
         let (name, token) = decode(peer).ok_or(ConnectError::ForeignEndpoint)?;
-        let Self { slots, shared, bell, events, .. } = self;
-        let pair = find(slots, queue_pair.0).ok_or(ConnectError::Unknown)?;
+        let Self { table, shared, bell, events, .. } = self;
+        let pair = table.get_mut(queue_pair.0).ok_or(ConnectError::Unknown)?;
         if pair.phase != Phase::Init {
             return Err(ConnectError::WrongState);
         }
@@ -332,7 +283,7 @@ impl Device for ShmDevice {
     }
 
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {
-        Some(self.pair(queue_pair)?.state())
+        Some(self.table.get(queue_pair.0)?.state())
     }
 
     fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {
@@ -345,14 +296,10 @@ impl Device for ShmDevice {
     fn destroy_queue_pair(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {
         let (pair, shared) = self.split(queue_pair.0).ok_or(QueuePairError::Unknown)?;
         pair.fail(shared, ShmFailure::Local, Status::Flushed);
-        self.depth -= pair.config.send_depth as usize + pair.config.receive_depth as usize;
-        self.shared.completions.retain(|completion| completion.queue_pair != queue_pair);
-        let index = queue_pair.0 as u16;
-        self.ready.retain(|ready| *ready != index);
-        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
-            slot.pair = None;
-            self.free.push(index);
-        }
+        shared.completions.forget(queue_pair, pair.config);
+        let slot = self.table.slot(queue_pair.0);
+        self.ready.retain(|ready| *ready != slot);
+        self.table.remove(queue_pair.0);
         self.count_connecting();
         Ok(())
     }
@@ -361,12 +308,11 @@ impl Device for ShmDevice {
     fn post_send(&mut self, queue_pair: QueuePairNumber, request: &WorkRequest) -> Result<(), PostError> {
         let (pair, shared) = self.split(queue_pair.0).ok_or(PostError::Unknown)?;
         request.check_lengths(MAX_MESSAGE)?;
-        let answered = request.operation.is_answered();
-        request.local.iter().try_for_each(|slice| shared.memory.check_local(slice, answered))?;
+        shared.memory.check_request(request)?;
         if pair.phase == Phase::Init {
             return Err(PostError::WrongState);
         }
-        if pair.sends.len() + pair.untaken_sends >= pair.config.send_depth as usize {
+        if pair.sends.len() + pair.untaken.sends >= pair.config.send_depth as usize {
             return Err(PostError::Full);
         }
         for slice in &request.local {
@@ -391,7 +337,7 @@ impl Device for ShmDevice {
     ) -> Result<(), PostError> {
         let (pair, shared) = self.split(queue_pair.0).ok_or(PostError::Unknown)?;
         shared.memory.check_local(&request.local, true)?;
-        if pair.receives.len() + pair.untaken_receives >= pair.config.receive_depth as usize {
+        if pair.receives.len() + pair.untaken.receives >= pair.config.receive_depth as usize {
             return Err(PostError::Full);
         }
         shared.memory.hold(&request.local);
@@ -406,8 +352,7 @@ impl Device for ShmDevice {
     #[inline]
     fn flush(&mut self) {
         for slot in &self.ready {
-            let pair = self.slots.get_mut(usize::from(*slot)).and_then(|slot| slot.pair.as_deref_mut());
-            if let Some(pair) = pair
+            if let Some(pair) = self.table.in_slot(*slot)
                 && pair.phase == Phase::Ready
                 && pair.has_more()
                 && let Err(failure) = transmit(pair, &mut self.shared, Telling::Later)
@@ -434,7 +379,7 @@ impl Device for ShmDevice {
         if self.connecting == 0 {
             return None;
         }
-        self.slots.iter().filter_map(|slot| slot.pair.as_ref()?.deadline).min()
+        self.table.iter().filter_map(|pair| pair.deadline).min()
     }
 
     fn event_descriptor(&self) -> Option<i32> {
@@ -456,14 +401,15 @@ impl Device for ShmDevice {
                     || pair.held.is_none() && channel.is_ready(Lane::Requests)
             })
         };
-        let mut pairs = self.slots.iter().filter_map(|slot| slot.pair.as_deref());
-        !std::mem::take(&mut self.shared.changed) && self.shared.completions.is_empty() && !pairs.any(waits)
+        !std::mem::take(&mut self.shared.changed)
+            && self.shared.completions.is_empty()
+            && !self.table.iter().any(|pair| waits(pair))
     }
 }
 
 impl ShmDevice {
     fn set_armed(&mut self, on: bool) {
-        for pair in self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut()) {
+        for pair in self.table.iter_mut() {
             if let Some(channel) = &mut pair.channel {
                 // Nothing that the peer waits for is kept back while this side sleeps.
                 channel.release_all();

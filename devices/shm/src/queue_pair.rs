@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringway_mem::{RegionTable, Window};
 use ringway_verbs::{
-    Completion, CompletionKind, LocalSlice, QueuePairConfig, QueuePairNumber, QueuePairState, ReceiveRequest,
-    Status, Time, WorkRequest,
+    Completion, CompletionKind, Completions, LocalSlice, QueuePairConfig, QueuePairNumber, QueuePairState,
+    ReceiveRequest, Status, Time, Untaken, WorkRequest,
 };
 
 use crate::channel::{Channel, OwnFile};
@@ -91,7 +91,7 @@ pub(crate) struct Shared {
     pub(crate) config: ShmConfig,
     pub(crate) memory: RegionTable,
     pub(crate) exports: Exports,
-    pub(crate) completions: VecDeque<Completion>,
+    pub(crate) completions: Completions,
     pub(crate) counters: Counters,
     /// A queue pair changed its state since the caller last asked to block.
     pub(crate) changed: bool,
@@ -146,8 +146,7 @@ pub(crate) struct QueuePair {
     pub(crate) granted: VecDeque<LocalSlice>,
     pub(crate) pulled_there: u64,
 
-    pub(crate) untaken_sends: usize,
-    pub(crate) untaken_receives: usize,
+    pub(crate) untaken: Untaken,
 }
 
 impl QueuePair {
@@ -185,8 +184,7 @@ impl QueuePair {
             responses: VecDeque::with_capacity(MAX_READS),
             granted: VecDeque::with_capacity(MAX_READS),
             pulled_there: 0,
-            untaken_sends: 0,
-            untaken_receives: 0,
+            untaken: Untaken::default(),
         })
     }
 
@@ -313,15 +311,15 @@ impl QueuePair {
         if status == Status::Success && !request.signalled {
             return;
         }
-        self.untaken_sends += 1;
-        shared.completions.push_back(Completion {
+        let completion = Completion {
             id: request.id,
             queue_pair: self.number,
             status,
             kind: CompletionKind::Send,
             length: request.length(),
             immediate: None,
-        });
+        };
+        shared.completions.push(completion, &mut self.untaken);
     }
 
     /// Completes the oldest receive.
@@ -346,9 +344,9 @@ impl QueuePair {
         immediate: Option<u32>,
     ) {
         shared.memory.release(&receive.local);
-        self.untaken_receives += 1;
         let (id, queue_pair) = (receive.id, self.number);
-        shared.completions.push_back(Completion { id, queue_pair, status, kind, length, immediate });
+        let completion = Completion { id, queue_pair, status, kind, length, immediate };
+        shared.completions.push(completion, &mut self.untaken);
     }
 
     /// Ends the connection and flushes everything: what the peer executed as a success, the next request with this status.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ringway_mem::{Mapping, RegionTable};
 use ringway_verbs::{
-    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
+    Access, Capabilities, Completion, Completions, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
 };
@@ -96,8 +96,6 @@ pub struct TcpDevice {
     // Dropped first: an io_uring waits for the kernel to let go before sockets are closed and memory goes.
     shared: Shared,
     slots: Slots,
-    /// Completions that all queue pairs together can have untaken.
-    depth: usize,
     acceptor: TcpAcceptor,
 }
 
@@ -128,14 +126,14 @@ impl TcpDevice {
             memory: RegionTable::new(config.max_regions),
             driver: config.driver.make(acceptor.clone(), config.zero_copy)?,
             counters: Counters::default(),
-            completions: VecDeque::new(),
+            completions: Completions::default(),
             dirty: VecDeque::new(),
             patient: false,
             changed: false,
             now: Time(0),
             next_deadline: None,
         };
-        let device = Self { shared, slots: Slots::default(), depth: 0, acceptor: acceptor.clone() };
+        let device = Self { shared, slots: Slots::new(), acceptor: acceptor.clone() };
         Ok((device, acceptor))
     }
 
@@ -239,30 +237,14 @@ impl TcpDevice {
         self.shared.next_deadline = self.slots.iter().filter_map(|pair| pair.deadline).min();
     }
 
-    fn take_completions(&mut self, completions: &mut [Completion]) -> usize {
-        let mut taken = 0;
-        for place in completions {
-            let Some(completion) = self.shared.completions.pop_front() else { break };
-            if let Some((pair, _)) = self.split(completion.queue_pair.0) {
-                match completion.kind {
-                    CompletionKind::Send => pair.untaken_sends = pair.untaken_sends.saturating_sub(1),
-                    CompletionKind::Receive | CompletionKind::ReceiveWrite => {
-                        pair.untaken_receives = pair.untaken_receives.saturating_sub(1);
-                    }
-                }
+    fn take_completions(&mut self, places: &mut [Completion]) -> usize {
+        let Self { slots, shared, .. } = self;
+        shared.completions.take(places, |taken| {
+            if let Some(pair) = slots.pair_mut(taken.queue_pair.0) {
+                pair.untaken.take(taken.kind);
             }
-            *place = completion;
-            taken += 1;
-        }
-        taken
+        })
     }
-}
-
-/// Checks a send-queue request against what is registered.
-fn check_send(memory: &RegionTable, request: &WorkRequest) -> Result<(), PostError> {
-    request.check_lengths(MAX_MESSAGE)?;
-    let answered = request.operation.is_answered();
-    request.local.iter().try_for_each(|slice| memory.check_local(slice, answered))
 }
 
 impl Device for TcpDevice {
@@ -315,8 +297,7 @@ impl Device for TcpDevice {
         }
         let number = self.slots.add(config, token).ok_or(full)?;
         // Room for everything is made here, so that the data path never allocates.
-        self.depth += config.send_depth as usize + config.receive_depth as usize;
-        self.shared.completions.reserve(self.depth.saturating_sub(self.shared.completions.len()));
+        self.shared.completions.make_room(config);
         self.shared.dirty.reserve(self.slots.pairs() * 2);
         self.shared.driver.reserve(number.0 as u16);
         Ok(number)
@@ -371,19 +352,19 @@ impl Device for TcpDevice {
         if pair.in_flight() {
             return Err(QueuePairError::Busy);
         }
-        self.depth -= pair.config.send_depth as usize + pair.config.receive_depth as usize;
-        self.shared.completions.retain(|completion| completion.queue_pair != queue_pair);
+        shared.completions.forget(queue_pair, pair.config);
         self.slots.remove(queue_pair);
         Ok(())
     }
 
     fn post_send(&mut self, queue_pair: QueuePairNumber, request: &WorkRequest) -> Result<(), PostError> {
         let (pair, shared) = self.split(queue_pair.0).ok_or(PostError::Unknown)?;
-        check_send(&shared.memory, request)?;
+        request.check_lengths(MAX_MESSAGE)?;
+        shared.memory.check_request(request)?;
         if pair.phase == Phase::Init {
             return Err(PostError::WrongState);
         }
-        if pair.sends.len() + pair.untaken_sends >= pair.config.send_depth as usize {
+        if pair.sends.len() + pair.untaken.sends >= pair.config.send_depth as usize {
             return Err(PostError::Full);
         }
         for slice in &request.local {
@@ -405,7 +386,7 @@ impl Device for TcpDevice {
     ) -> Result<(), PostError> {
         let (pair, shared) = self.split(queue_pair.0).ok_or(PostError::Unknown)?;
         shared.memory.check_local(&request.local, true)?;
-        if pair.receives.len() + pair.untaken_receives >= pair.config.receive_depth as usize {
+        if pair.receives.len() + pair.untaken.receives >= pair.config.receive_depth as usize {
             return Err(PostError::Full);
         }
         shared.memory.hold(&request.local);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ringway_mem::{RegionTable, Span};
 use ringway_verbs::{
-    Completion, CompletionKind, LocalSlice, QueuePairConfig, QueuePairNumber, QueuePairState, ReceiveRequest,
-    Status, Time, WorkRequest,
+    Completion, CompletionKind, Completions, LocalSlice, QueuePairConfig, QueuePairNumber, QueuePairState,
+    ReceiveRequest, Status, Time, Untaken, WorkRequest,
 };
 
 use crate::buffers::{ReceivePlan, STAGING_LENGTH, SendBatch};
@@ -118,7 +118,7 @@ pub(crate) struct Shared {
     pub(crate) memory: RegionTable,
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) counters: Counters,
-    pub(crate) completions: VecDeque<Completion>,
+    pub(crate) completions: Completions,
     /// Queue pairs with something to send or to receive into, by index.
     pub(crate) dirty: VecDeque<u16>,
     /// The caller polls: acknowledgements may wait for one of the next polls.
@@ -254,8 +254,7 @@ pub(crate) struct QueuePair {
 
     pub(crate) sends_flushed: bool,
     pub(crate) receives_flushed: bool,
-    pub(crate) untaken_sends: usize,
-    pub(crate) untaken_receives: usize,
+    pub(crate) untaken: Untaken,
 }
 
 impl QueuePair {
@@ -295,8 +294,7 @@ impl QueuePair {
             untold_bytes: 0,
             sends_flushed: false,
             receives_flushed: false,
-            untaken_sends: 0,
-            untaken_receives: 0,
+            untaken: Untaken::default(),
         })
     }
 
@@ -411,15 +409,15 @@ impl QueuePair {
         if status == Status::Success && !request.signalled {
             return;
         }
-        self.untaken_sends += 1;
-        shared.completions.push_back(Completion {
+        let completion = Completion {
             id: request.id,
             queue_pair: self.number,
             status,
             kind: CompletionKind::Send,
             length: request.length(),
             immediate: None,
-        });
+        };
+        shared.completions.push(completion, &mut self.untaken);
     }
 
     /// Completes the oldest receive.
@@ -446,8 +444,7 @@ impl QueuePair {
         completion: Completion,
     ) {
         shared.memory.release(&receive.local);
-        self.untaken_receives += 1;
-        shared.completions.push_back(completion);
+        shared.completions.push(completion, &mut self.untaken);
     }
 
     /// Gives a receive back that was posted after its queue was flushed.

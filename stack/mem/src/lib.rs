@@ -1,5 +1,5 @@
 //! Memory shared with processes we do not trust: mappings, windows into them, sealed memfds, regions admitted from
-//! clients, generation-tagged handles and quotas.
+//! clients, generation-tagged handles, tables of what devices number, and quotas.
 //!
 //! Bytes another process can write are never seen through a reference (`&T`, `&[u8]`): a [`Window`] hands out raw
 //! pointers and bounded copies only. What is read is a private copy before it is looked at.
@@ -12,6 +12,7 @@ mod handle;
 mod huge;
 mod mapping;
 mod memfd;
+mod numbers;
 pub mod passing;
 mod quota;
 mod regions;
@@ -25,6 +26,7 @@ pub use handle::{HandleTable, MAX_HANDLES};
 pub use huge::PageKind;
 pub use mapping::{MapError, Mapping, Protection};
 pub use memfd::{MemFd, MemFdError, is_written_by_owner_only};
+pub use numbers::NumberTable;
 pub use quota::{Charge, Quota, QuotaExceeded};
 pub use regions::{Part, RegionTable, Span};
 pub use sigbus::MAX_FOREIGN;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ringway_verbs::{
-    Access, LocalKey, LocalSlice, MemoryKeys, PostError, RegisterError, RemoteKey, RemoteSlice,
+    Access, LocalKey, LocalSlice, MemoryKeys, PostError, RegisterError, RemoteKey, RemoteSlice, WorkRequest,
 };
 
-use crate::{Mapping, Protection, Window};
+use crate::{Mapping, NumberTable, Protection, Window};
 
 /// Registered memory.
 #[derive(Debug)]
@@ -28,13 +28,6 @@ impl Region {
 #[derive(Debug)]
 struct Memory {
     mapping: Arc<Mapping>,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    /// The upper half of the key; a key of an earlier region in this slot does not match.
-    generation: u16,
-    region: Option<Region>,
 }
 
 /// Bytes of a region, which it keeps in use, as [`RegionTable::is_busy`] tells, and their mapping alive.
@@ -94,20 +87,18 @@ impl Part {
     }
 }
 
-/// Regions by key: slot in the lower half, generation in the upper. The local and the remote key of a region are the same
-/// number. A region that posted requests or spans use is kept.
+/// Regions by key, whose lower half is a place in the table. The local and the remote key of a region are the same number. A
+/// region that posted requests or spans use is kept.
 #[derive(Debug)]
 pub struct RegionTable {
-    slots: Vec<Slot>,
-    free: Vec<u16>,
-    limit: u32,
+    regions: NumberTable<Region>,
 }
 
 impl RegionTable {
     /// A table for at most so many regions, and no more than 65,536.
     #[must_use]
     pub const fn new(limit: u32) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), limit }
+        Self { regions: NumberTable::new(limit, u32::BITS) }
     }
 
     /// Adds a region.
@@ -121,21 +112,8 @@ impl RegionTable {
         if access.local_write && mapping.protection() != Protection::ReadWrite {
             return Err(RegisterError::System(libc::EACCES));
         }
-        let full = RegisterError::TableFull { limit: self.limit };
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.slots.len() >= self.limit as usize => return Err(full),
-            None => {
-                let index = u16::try_from(self.slots.len()).map_err(|_| full)?;
-                self.slots.push(Slot::default());
-                index
-            }
-        };
-        let slot = self.slots.get_mut(usize::from(index)).ok_or(full)?;
-        // Generation zero is never used, so that no key is zero.
-        slot.generation = slot.generation.wrapping_add(1).max(1);
-        slot.region = Some(Region { memory: Arc::new(Memory { mapping }), access, uses: 0 });
-        let key = u32::from(slot.generation) << 16 | u32::from(index);
+        let key = self.regions.allot().ok_or(RegisterError::TableFull { limit: self.regions.limit() })?;
+        self.regions.insert(key, Region { memory: Arc::new(Memory { mapping }), access, uses: 0 });
         Ok(MemoryKeys { local: LocalKey(key), remote: RemoteKey(key) })
     }
 
@@ -144,38 +122,25 @@ impl RegionTable {
     /// # Errors
     /// When there is no such region, or something uses it.
     pub fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
-        let region = self.region(key.0).ok_or(RegisterError::UnknownKey)?;
+        let region = self.regions.get(key.0).ok_or(RegisterError::UnknownKey)?;
         if region.is_busy() {
             return Err(RegisterError::Busy);
         }
-        let index = key.0 as u16;
-        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
-            slot.region = None;
-            self.free.push(index);
-        }
+        self.regions.remove(key.0);
         Ok(())
     }
 
     /// Whether something uses a region.
     #[must_use]
     pub fn is_busy(&self, key: LocalKey) -> bool {
-        self.region(key.0).is_some_and(Region::is_busy)
+        self.regions.get(key.0).is_some_and(Region::is_busy)
     }
 
     /// The name that peers have for a region; `None` when there is no such region.
     #[must_use]
     #[inline]
     pub fn remote_key(&self, key: LocalKey) -> Option<RemoteKey> {
-        self.region(key.0).map(|_| RemoteKey(key.0))
-    }
-
-    #[inline]
-    fn region(&self, key: u32) -> Option<&Region> {
-        let slot = self.slots.get(usize::from(key as u16))?;
-        if u32::from(slot.generation) != key >> 16 {
-            return None;
-        }
-        slot.region.as_ref()
+        self.regions.get(key.0).map(|_| RemoteKey(key.0))
     }
 
     /// Checks a segment of a request to be posted, which may be written if the request says so.
@@ -186,12 +151,22 @@ impl RegionTable {
         if slice.length == 0 {
             return Ok(());
         }
-        let region = self.region(slice.key.0).ok_or(PostError::Memory)?;
+        let region = self.regions.get(slice.key.0).ok_or(PostError::Memory)?;
         region.memory.mapping.window(slice.offset, slice.length).ok_or(PostError::Memory)?;
         if write && !region.access.local_write {
             return Err(PostError::Memory);
         }
         Ok(())
+    }
+
+    /// Checks the segments of a send-queue request to be posted, which its answer writes if it has one.
+    ///
+    /// # Errors
+    /// As [`RegionTable::check_local`].
+    #[inline]
+    pub fn check_request(&self, request: &WorkRequest) -> Result<(), PostError> {
+        let answered = request.operation.is_answered();
+        request.local.iter().try_for_each(|slice| self.check_local(slice, answered))
     }
 
     /// Counts one more use of a segment's region.
@@ -208,10 +183,7 @@ impl RegionTable {
         if slice.length == 0 {
             return;
         }
-        let Some(slot) = self.slots.get_mut(usize::from(slice.key.0 as u16)) else { return };
-        if u32::from(slot.generation) == slice.key.0 >> 16
-            && let Some(region) = slot.region.as_mut()
-        {
+        if let Some(region) = self.regions.get_mut(slice.key.0) {
             region.uses = change(region.uses);
         }
     }
@@ -225,7 +197,7 @@ impl RegionTable {
         length: u64,
         allowed: impl Fn(Access) -> bool,
     ) -> Option<LocalSlice> {
-        let region = self.region(remote.key.0)?;
+        let region = self.regions.get(remote.key.0)?;
         region.memory.mapping.window(remote.offset, length)?;
         allowed(region.access).then_some(LocalSlice {
             key: LocalKey(remote.key.0),
@@ -238,7 +210,7 @@ impl RegionTable {
     #[must_use]
     #[inline]
     pub fn writable(&self, slice: &LocalSlice) -> Option<Window<'_>> {
-        let region = self.region(slice.key.0).filter(|region| region.access.local_write)?;
+        let region = self.regions.get(slice.key.0).filter(|region| region.access.local_write)?;
         region.memory.mapping.window(slice.offset, slice.length).filter(Window::is_writable)
     }
 
@@ -246,13 +218,13 @@ impl RegionTable {
     #[must_use]
     #[inline]
     pub fn window(&self, slice: &LocalSlice) -> Option<Window<'_>> {
-        self.region(slice.key.0)?.memory.mapping.window(slice.offset, slice.length)
+        self.regions.get(slice.key.0)?.memory.mapping.window(slice.offset, slice.length)
     }
 
     /// The bytes of a segment, kept alive.
     #[must_use]
     pub fn span(&self, slice: &LocalSlice) -> Option<Span> {
-        let region = self.region(slice.key.0)?;
+        let region = self.regions.get(slice.key.0)?;
         region.memory.mapping.window(slice.offset, slice.length)?;
         let (memory, LocalSlice { key, offset, length }) = (Arc::clone(&region.memory), *slice);
         Some(Span { memory, key, offset, length })

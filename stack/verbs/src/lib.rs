@@ -16,9 +16,13 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
+mod completions;
 mod error;
 mod request;
 
+pub use completions::{Completions, Untaken};
 pub use error::{ConnectError, PostError, QueuePairError, RegisterError};
 pub use request::{
     Access, Completion, CompletionKind, LocalKey, LocalSlice, MAX_SEGMENTS, MemoryKeys, Operation,

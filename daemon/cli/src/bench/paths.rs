@@ -46,7 +46,7 @@ const NONE: Definition = Definition {
     kernel_copies: 0.0,
     is_between_devices: true,
     is_between_clients: true,
-    roce_port: 4791,
+    roce_port: ringway_wire::ROCE_PORT,
     is_shared: false,
 };
 

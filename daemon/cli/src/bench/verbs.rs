@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ringway_ibverbs::{Choice, LinkLayer, Port, Selector, ports};
+use ringway_ibverbs::{Choice, LinkLayer, NOT_BUILT_IN, Port, Selector, ports};
 
 use super::result::Path;
 
@@ -11,11 +11,7 @@ pub(super) const NAME: &str = "verbs";
 /// The port that the end at this address is at, or why there is none.
 pub(super) fn choice(own: Option<IpAddr>) -> Result<Choice, String> {
     if !cfg!(feature = "verbs") {
-        return Err(
-            "this binary was built without it: build with `--features verbs` (needs libibverbs-dev, \
-                    librdmacm-dev and libclang-dev)"
-                .to_owned(),
-        );
+        return Err(NOT_BUILT_IN.to_owned());
     }
     let ports = ports().map_err(|error| format!("the list of RDMA ports cannot be read: {error}"))?;
     Choice::best(&ports, &Selector::default(), own).map_err(|why| why.to_string())

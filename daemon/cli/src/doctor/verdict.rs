@@ -10,26 +10,22 @@ use super::{
     finding::{Finding, Status},
 };
 
-/// The device over RDMA hardware.
-pub(super) const VERBS: &str = "verbs";
-
 /// The best that would work, with why better ones would not. Daemons of one host have shm, which is not asked for here.
 pub(super) fn auto(facts: &Facts) -> Finding {
     let mut passed = Vec::new();
-    let kinds = DeviceKind::ALL.iter().map(|kind| kind.name()).filter(|kind| *kind != VERBS);
-    for kind in [VERBS].into_iter().chain(kinds) {
+    for kind in DeviceKind::ALL {
         let answer = match kind {
-            VERBS => verbs(facts),
-            "roce-xdp" => roce_xdp(facts),
-            "roce-udp" => roce_udp(facts),
-            "tcp" => facts.tried.io_uring.map_err(|_| "no ring can be made".to_owned()),
-            "tcp-epoll" => facts.tried.sockets.clone(),
             // Not between nodes.
-            _ => continue,
+            DeviceKind::Shm => continue,
+            DeviceKind::Verbs => verbs(facts),
+            DeviceKind::RoceXdp => roce_xdp(facts),
+            DeviceKind::RoceUdp => roce_udp(facts),
+            DeviceKind::Tcp => facts.tried.io_uring.map_err(|_| "no ring can be made".to_owned()),
+            DeviceKind::TcpEpoll => facts.tried.sockets.clone(),
         };
         match answer {
-            Ok(()) => return finished(Finding::ok("auto", kind), &passed),
-            Err(reason) => passed.push(format!("not {kind}: {reason}")),
+            Ok(()) => return finished(Finding::ok("auto", kind.name()), &passed),
+            Err(reason) => passed.push(format!("not {}: {reason}", kind.name())),
         }
     }
     finished(Finding::new("auto", Status::Fail, "none"), &passed)

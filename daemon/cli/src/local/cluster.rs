@@ -13,6 +13,7 @@ use std::{
 };
 
 use ringway_client::Client;
+use ringway_wire::ROCE_PORT;
 use rustix::process::Signal;
 
 use super::{
@@ -20,9 +21,6 @@ use super::{
     process::{helper_command, signal_group},
 };
 use crate::perf::place;
-
-/// Where RoCE packets go.
-const ROCE_PORT: u16 = 4791;
 
 /// How the nodes of a local cluster reach each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -10,6 +10,7 @@ use std::{
 use ringway_abi::{DEFAULT_PORT, paths};
 use ringway_ibverbs::{IbverbsConfig, Selector, SelectorError};
 use ringway_plan::{Preference, PreferenceError, tuner::Order};
+use ringway_roce::ROCE_PORT;
 use ringway_tcp::{Congestion, MAX_CONNECTIONS, ZeroCopy};
 use ringway_wrap::{FaultSpec, FaultSpecError};
 
@@ -21,12 +22,6 @@ use super::{
 const MIB: u64 = 1 << 20;
 const LOG_LEVELS: [(&str, &str); 5] =
     [("error", "error"), ("warn", "warn"), ("info", "info"), ("debug", "debug"), ("trace", "trace")];
-/// Where RoCE packets go everywhere else.
-const ROCE_PORT: u16 = 4791;
-
-/// What is not answered within 67 ms is repeated six times: once less than Linux's software RoCE takes for ever.
-const VERBS_TIMEOUT: i64 = 14;
-const VERBS_RETRIES: i64 = 6;
 
 impl Settings {
     /// Fills in the defaults, so that what is printed is what holds.
@@ -37,6 +32,7 @@ impl Settings {
         let text = |s: &str| Some(s.to_owned());
         let half_of_memory = i64::try_from(host_memory_bytes() / 2 / MIB).unwrap_or(i64::MAX).max(1);
         let listen = self.cluster_key_file.is_some().then(|| format!("0.0.0.0:{DEFAULT_PORT}"));
+        let verbs = IbverbsConfig::new(Selector::default(), None);
         self.over(Self {
             socket: Some(paths::daemon_socket(uid, xdg.as_deref())),
             users: text(if uid == 0 { "all" } else { "own" }),
@@ -54,10 +50,10 @@ impl Settings {
             link_cache: None,
             roce_port: Some(i64::from(ROCE_PORT)),
             roce_interface: None,
-            verbs_timeout: Some(VERBS_TIMEOUT),
-            verbs_retries: Some(VERBS_RETRIES),
-            verbs_traffic_class: Some(0),
-            verbs_service_level: Some(0),
+            verbs_timeout: Some(verbs.timeout.into()),
+            verbs_retries: Some(verbs.retries.into()),
+            verbs_traffic_class: Some(verbs.traffic_class.into()),
+            verbs_service_level: Some(verbs.service_level.into()),
             tcp_busy_poll_us: Some(0),
             tcp_zero_copy: text("auto"),
             tcp_connections: Some(1),

@@ -7,10 +7,6 @@ use super::One;
 use super::address;
 use crate::{Config, DeviceChoice, NetworkConfig};
 
-/// Where RoCE hardware sends packets.
-#[cfg(any(test, feature = "verbs"))]
-const UDP_PORT: u16 = 4791;
-
 /// The device of the port that was asked for.
 ///
 /// # Errors
@@ -66,9 +62,7 @@ pub fn verbs_is_worth_it(choice: &ringway_ibverbs::Choice, own: IpAddr) -> Resul
 
 #[cfg(not(feature = "verbs"))]
 fn open(_: &NetworkConfig, _: &Config) -> Result<One, String> {
-    Err("this binary was built without it: build with `--features verbs` (needs libibverbs-dev, librdmacm-dev and \
-         libclang-dev)"
-        .to_owned())
+    Err(ringway_ibverbs::NOT_BUILT_IN.to_owned())
 }
 
 /// What queue pairs at this port speak, and which of those that speak it they reach. On InfiniBand these are in the subnet, by the
@@ -81,6 +75,7 @@ fn spoken(
     roce_port: u16,
 ) -> Result<(&'static str, Option<String>), String> {
     use ringway_ibverbs::{GidKind, LinkLayer};
+    use ringway_roce::ROCE_PORT;
 
     match (choice.port.link_layer, choice.gid.kind) {
         (LinkLayer::InfiniBand, _) => {
@@ -92,8 +87,8 @@ fn spoken(
         (LinkLayer::Ethernet, GidKind::RoceV2) if choice.gid.address() != own => {
             Ok(("roce", Some("hardware".to_owned())))
         }
-        (LinkLayer::Ethernet, GidKind::RoceV2) if roce_port != UDP_PORT => Err(format!(
-            "`roce_port` is {roce_port}, and RDMA hardware sends RoCE packets to UDP port {UDP_PORT} alone"
+        (LinkLayer::Ethernet, GidKind::RoceV2) if roce_port != ROCE_PORT => Err(format!(
+            "`roce_port` is {roce_port}, and RDMA hardware sends RoCE packets to UDP port {ROCE_PORT} alone"
         )),
         (LinkLayer::Ethernet, GidKind::RoceV2) => Ok(("roce", None)),
     }
@@ -102,6 +97,7 @@ fn spoken(
 #[cfg(test)]
 mod tests {
     use ringway_ibverbs::{Choice, Gid, GidKind, LinkLayer, Port, Transport};
+    use ringway_roce::ROCE_PORT;
 
     use super::*;
 
@@ -126,7 +122,7 @@ mod tests {
     }
 
     fn protocol(choice: &Choice) -> String {
-        let (protocol, place) = spoken(choice, OWN, UDP_PORT).expect("understood");
+        let (protocol, place) = spoken(choice, OWN, ROCE_PORT).expect("understood");
         place.map_or(protocol.to_owned(), |place| format!("{protocol}:{place}"))
     }
 
@@ -158,8 +154,9 @@ mod tests {
         let port = |raw| choice(LinkLayer::Ethernet, GidKind::RoceV2, raw);
         let apart = spoken(&port("::ffff:192.168.0.1"), OWN, 4792);
         assert_eq!(apart, Ok(("roce", Some("hardware".to_owned()))));
-        assert_eq!(spoken(&port("::ffff:192.168.0.2"), OWN, UDP_PORT), apart);
+        assert_eq!(spoken(&port("::ffff:192.168.0.2"), OWN, ROCE_PORT), apart);
     }
+
     #[test]
     fn of_ports_that_nobody_asked_for_hardware_at_the_nodes_address_is_used() {
         let roce = |raw| choice(LinkLayer::Ethernet, GidKind::RoceV2, raw);

@@ -11,7 +11,7 @@ use crate::{
     IbverbsFailure,
     connector::{Job, Refusal},
     endpoint::{End, Place},
-    hardware::{Destination, Outgoing, ReceiveAttributes, SendAttributes, Unposted, Verb},
+    hardware::{Destination, ReceiveAttributes, SendAttributes, Unposted},
     shared::Shared,
 };
 
@@ -67,16 +67,12 @@ impl Pair {
         match result {
             _ if self.phase != Phase::Connecting => {}
             Ok(()) => self.probe(shared),
+            // Nobody has the peer's address at the moment.
+            Err((_, Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH)) => {
+                self.fail(IbverbsFailure::NoAnswer, shared);
+            }
             Err((what, errno)) => {
-                self.first_status = Status::TransportLost;
-                self.fail(
-                    match errno {
-                        // Nobody has the peer's address at the moment.
-                        Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => IbverbsFailure::NoAnswer,
-                        errno => IbverbsFailure::System { what, errno: errno.raw_os_error() },
-                    },
-                    shared,
-                );
+                self.fail(IbverbsFailure::System { what, errno: errno.raw_os_error() }, shared);
             }
         }
     }
@@ -86,12 +82,11 @@ impl Pair {
         self.probing = true;
         shared.counters.probes += 1;
         self.sends.push_next(Entry::Probe);
-        let place = self.sends.waiting().next().map_or(0, |(place, _)| place);
-        let id = u64::from(place) << 32 | u64::from(self.number.0);
-        let probe = Outgoing { id, verb: Verb::Probe, segments: [None; 2], signalled: true, fence: false };
         shared.counters.doorbells += 1;
         shared.counters.system_calls += u64::from(shared.choice.port.is_software);
-        match self.hardware.post_sends(core::iter::once(probe)) {
+        let next = self.sends.waiting().take(1);
+        let probe = next.map(|(place, entry)| entry.outgoing(self.id(place), true, &shared.regions));
+        match self.hardware.post_sends(probe) {
             Ok(count) => self.sends.handed(count),
             Err(Unposted { errno, .. }) => {
                 let what = "a sign of life";
@@ -110,10 +105,7 @@ impl Pair {
             }
             (Status::Success, _) => {}
             (Status::TransportLost, Phase::Connecting) => self.try_again(shared),
-            (_, Phase::Connecting) => {
-                self.first_status = Status::TransportLost;
-                self.fail(IbverbsFailure::RefusedPeer, shared);
-            }
+            (_, Phase::Connecting) => self.fail(IbverbsFailure::RefusedPeer, shared),
             (Status::Flushed, _) => {}
             (status, _) => self.first_status = status,
         }

@@ -7,7 +7,7 @@ use ringway_verbs::{Status, Time};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::{ShmDevice, find, turn};
+use super::{ShmDevice, turn};
 use crate::ShmFailure;
 use crate::control::{self, Message};
 use crate::queue_pair::{Offer, Phase, QueuePair};
@@ -63,14 +63,14 @@ impl ShmDevice {
             match control::receive(socket.as_fd()) {
                 Ok(None) => self.arrivals.push_back(socket),
                 Ok(Some(Message::Hello { token, file, doorbell })) => {
-                    let wanted = |pair: &&mut QueuePair| {
+                    let wanted = |pair: &&mut Box<QueuePair>| {
                         pair.token == token
                             && !pair.offered
                             && matches!(pair.phase, Phase::Init | Phase::Connecting)
                     };
-                    let mut pairs = self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut());
+                    let pair = self.table.iter_mut().find(wanted);
                     // Without a queue pair for it the connection is closed here.
-                    if let Some(pair) = pairs.find(wanted) {
+                    if let Some(pair) = pair {
                         pair.offered = true;
                         pair.offer = Some(Offer { socket, file, doorbell });
                         let number = pair.number.0;
@@ -85,8 +85,8 @@ impl ShmDevice {
 
     /// Takes the connection that a queue pair was offered, once it wants one.
     pub(super) fn take_offer(&mut self, number: u32) {
-        let Self { slots, shared, bell, .. } = self;
-        let Some(pair) = find(slots, number) else { return };
+        let Self { table, shared, bell, .. } = self;
+        let Some(pair) = table.get_mut(number) else { return };
         if pair.phase != Phase::Connecting {
             return;
         }
@@ -103,12 +103,8 @@ impl ShmDevice {
 
     /// A queue pair is connected: its socket is watched and its rings are looked at from now on.
     fn connected(&mut self, number: u32) {
-        self.ready.push(number as u16);
-        let Some(pair) = self.slots.get(usize::from(number as u16)).and_then(|slot| slot.pair.as_deref())
-        else {
-            return;
-        };
-        if let Some(socket) = &pair.socket {
+        self.ready.push(self.table.slot(number));
+        if let Some(socket) = self.table.get(number).and_then(|pair| pair.socket.as_ref()) {
             // One that is watched already stays so.
             let _ = watch(&self.events, socket, number.into()).or_else(|_| {
                 epoll::modify(&self.events, socket, event(number.into()), epoll::EventFlags::IN)
@@ -134,7 +130,7 @@ impl ShmDevice {
 
     fn expire(&mut self) {
         let now = self.shared.now;
-        for pair in self.slots.iter_mut().filter_map(|slot| slot.pair.as_deref_mut()) {
+        for pair in self.table.iter_mut() {
             if pair.deadline.is_some_and(|deadline| deadline <= now) {
                 let failure = pair.failure.unwrap_or(ShmFailure::TimedOut);
                 pair.fail(&mut self.shared, failure, Status::TransportLost);
@@ -144,8 +140,7 @@ impl ShmDevice {
     }
 
     pub(super) fn count_connecting(&mut self) {
-        let pairs = self.slots.iter().filter_map(|slot| slot.pair.as_deref());
-        self.connecting = pairs.filter(|pair| pair.phase == Phase::Connecting).count();
+        self.connecting = self.table.iter().filter(|pair| pair.phase == Phase::Connecting).count();
     }
 
     pub(super) fn quiet_bell(&mut self) {

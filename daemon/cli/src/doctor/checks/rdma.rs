@@ -89,7 +89,7 @@ fn described(facts: &Facts, port: &Port) -> String {
     let place =
         facts.interface_of(port).map_or_else(String::new, |interface| format!(" on {}", interface.name));
     // What software says of its rate means nothing.
-    let rate = if facts.is_rxe(port) { "in software (rdma_rxe)" } else { rate(port) };
+    let rate = if port.is_software { "in software (rdma_rxe)" } else { rate(port) };
     format!("{} {}, {layer}{place}, {rate}", name(port), port.state)
 }
 

@@ -166,10 +166,6 @@ impl Facts {
             .or_else(|| self.interfaces.iter().find(|one| one.rdma.as_deref() == Some(port.device.as_str())))
     }
 
-    pub(super) fn is_rxe(&self, port: &Port) -> bool {
-        self.rxe.iter().any(|(device, _)| *device == port.device)
-    }
-
     /// The capabilities for AF_XDP that this process lacks.
     pub(super) fn lacks_for_xdp(&self) -> Vec<&'static str> {
         let has = |one: Capability| {

@@ -4,11 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
 use ringway_mem::MemFd;
 use ringway_roce::{Link as _, LinkError, UdpConfig, UdpLink, XdpConfig, XdpLink, ZeroCopy};
-use ringway_service::DEVICE_NAMES;
 use ringway_shm::{ShmConfig, ShmDevice};
 use ringway_tcp::{Congestion, TcpConfig, TcpDevice, TcpDriver, TcpError};
-
-use crate::doctor::verdict::VERBS;
 
 /// What came of it.
 #[derive(Debug)]
@@ -48,7 +45,7 @@ impl Tried {
             congestion: Congestion::Unpaced.name().ok(),
             roce_udp: UdpLink::new(UdpConfig::new(address)).map(|link| link.mtu().bytes()),
             roce_xdp: XdpLink::check(&XdpConfig { zero_copy: ZeroCopy::Required, ..XdpConfig::new(address) }),
-            has_verbs: cfg!(feature = "verbs") && DEVICE_NAMES.contains(&VERBS),
+            has_verbs: cfg!(feature = "verbs"),
             address,
             interface,
         }
