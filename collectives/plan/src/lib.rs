@@ -19,6 +19,7 @@ mod call;
 mod cost;
 mod layout;
 mod plan;
+pub mod simulate;
 mod step;
 pub mod verify;
 
