@@ -91,7 +91,7 @@ const CRATES: &[Crate] = &[
     safe(
         "daemon/cli",
         &[
-            "types", "abi", "mem", "ring", "verbs", "reduce", "client", "service", "perftest", "roce", "shm",
+            "types", "abi", "mem", "ring", "verbs", "plan", "reduce", "client", "service", "perftest", "roce", "shm",
             "tcp", "wire", "wrap", "ibverbs",
         ],
     ),

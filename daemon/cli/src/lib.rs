@@ -10,4 +10,5 @@ mod output;
 pub mod perf;
 pub mod perftest;
 pub mod run;
+pub mod simulate;
 pub mod status;

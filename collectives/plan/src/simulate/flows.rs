@@ -1,12 +1,18 @@
 //! Messages as flows: what is under way shares the links of its way max-min fairly, connection by connection. The messages
 //! of one connection, which is a pair of nodes, go one behind the other.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use super::network::{Picoseconds, Route};
 
 /// What differs by less is the same.
 const EPSILON: f64 = 1e-9;
+/// Rates that would change by a smaller share stay.
+const CLOSE: f64 = 1e-3;
+/// While a message passes, links that are shared are divided anew so many times at most. Who begins meanwhile waits, who ends
+/// leaves its part unused: for a hundredth of a message's time on average.
+const DIVISIONS: f64 = 64.0;
 
 /// A link and who uses it now.
 #[derive(Debug)]
@@ -55,9 +61,14 @@ pub(super) struct Flows {
     /// Links whose allotment must be looked at again, and connections that have none yet.
     dirty: Vec<u32>,
     fresh: Vec<u32>,
+    /// When the dirty ones are to be looked at, and when that was last done.
+    due: Picoseconds,
+    last: Picoseconds,
     allotment: u64,
     members: Vec<u32>,
     reached: Vec<u32>,
+    order: Vec<u32>,
+    heap: BinaryHeap<Reverse<(u64, u32)>>,
     /// Looks at links and connections, which is what takes long.
     pub(super) work: u64,
 }
@@ -68,6 +79,18 @@ pub(super) struct Foretold {
     pub(super) at: Picoseconds,
     pub(super) connection: u32,
     pub(super) version: u32,
+}
+
+impl Shared {
+    /// Whether its users hinder each other.
+    fn is_tight(&self) -> bool {
+        self.demand > self.capacity * (1.0 + EPSILON)
+    }
+
+    /// What each of those can have that have nothing yet. Never negative, so that its bits are ordered as it is.
+    fn share(&self) -> f64 {
+        if self.open == 0 { f64::INFINITY } else { (self.left / self.weight).max(0.0) }
+    }
 }
 
 impl Flows {
@@ -119,30 +142,24 @@ impl Flows {
     }
 
     /// A message stands in its connection's line.
-    pub(super) fn send(&mut self, connection: u32, message: u32, bytes: f64) {
+    pub(super) fn send(&mut self, connection: u32, message: u32, bytes: f64, now: Picoseconds) {
         let it = &mut self.connections[connection as usize];
         let bytes = bytes + it.gap as f64 * it.most;
         it.queue.push_back((message, bytes));
         for (link, share) in &it.wires {
             self.links[*link as usize].carried += bytes * share;
         }
-        if it.queue.len() == 1 {
-            self.begin(connection, bytes);
+        if it.queue.len() > 1 {
+            return;
         }
-    }
-
-    fn begin(&mut self, connection: u32, bytes: f64) {
-        let it = &mut self.connections[connection as usize];
         (it.remaining, it.rate) = (bytes, 0.0);
         for (link, share) in &it.wires {
             let shared = &mut self.links[*link as usize];
             shared.users.push((connection, *share));
             shared.demand += share * it.most;
-            if shared.demand > shared.capacity * (1.0 + EPSILON) {
-                self.dirty.push(*link);
-            }
         }
         self.fresh.push(connection);
+        self.changed(connection, bytes, now);
     }
 
     /// What was foretold has come: the message that has left, and what the connection's next one is foretold. `None` if it
@@ -152,17 +169,16 @@ impl Flows {
         if it.version != told.version {
             return None;
         }
-        let (message, _) = it.queue.pop_front()?;
+        let (message, bytes) = it.queue.pop_front()?;
         if let Some(&(_, bytes)) = it.queue.front() {
             (it.remaining, it.since) = (bytes, told.at);
             return Some((message, Some(foretell(it, told.connection))));
         }
         it.rate = 0.0;
+        self.changed(told.connection, bytes, told.at);
+        let it = &self.connections[told.connection as usize];
         for (link, share) in &it.wires {
             let shared = &mut self.links[*link as usize];
-            if shared.demand > shared.capacity * (1.0 + EPSILON) {
-                self.dirty.push(*link);
-            }
             shared.demand -= share * it.most;
             if let Some(at) = shared.users.iter().position(|(user, _)| *user == told.connection) {
                 shared.users.swap_remove(at);
@@ -174,9 +190,29 @@ impl Flows {
         Some((message, None))
     }
 
-    /// Divides links anew after what began and ended at this time; what is foretold of connections whose rate has changed.
-    pub(super) fn settle(&mut self, now: Picoseconds, mut tell: impl FnMut(Foretold)) {
-        if !self.dirty.is_empty() {
+    /// Those links of a connection whose users hinder each other are to be divided anew. How soon depends on what a message of
+    /// so many bytes takes there.
+    fn changed(&mut self, connection: u32, bytes: f64, now: Picoseconds) {
+        let it = &self.connections[connection as usize];
+        let mut hindrance = 0.0_f64;
+        for (link, _) in &it.wires {
+            let shared = &self.links[*link as usize];
+            if shared.is_tight() {
+                self.dirty.push(*link);
+                hindrance = hindrance.max(shared.demand / shared.capacity);
+            }
+        }
+        if hindrance > 0.0 {
+            let apart = time_of(bytes * hindrance / DIVISIONS, it.most);
+            self.due = self.due.min(self.last.saturating_add(apart).max(now));
+        }
+    }
+
+    /// Divides links anew after what began and ended until now, if it is time; what is foretold of connections whose rate has
+    /// changed, and when there is more to divide.
+    pub(super) fn settle(&mut self, now: Picoseconds, mut tell: impl FnMut(Foretold)) -> Option<Picoseconds> {
+        if !self.dirty.is_empty() && self.due <= now {
+            (self.due, self.last) = (Picoseconds::MAX, now);
             self.reach();
             self.fill();
             for &connection in &self.members {
@@ -186,15 +222,20 @@ impl Flows {
                 }
             }
         }
-        for connection in self.fresh.drain(..) {
-            let it = &mut self.connections[connection as usize];
-            // Else it has shared a link, and has its rate.
-            if it.rate == 0.0
-                && let Some(told) = set_rate(it, connection, it.most, now)
-            {
+        let (links, connections) = (&self.links, &mut self.connections);
+        self.fresh.retain(|&connection| {
+            let it = &mut connections[connection as usize];
+            // One that shares a link has its rate already, or waits for it.
+            let waits = it.rate == 0.0;
+            if waits && it.wires.iter().any(|(link, _)| links[*link as usize].is_tight()) {
+                return true;
+            }
+            if waits && let Some(told) = set_rate(it, connection, it.most, now) {
                 tell(told);
             }
-        }
+            false
+        });
+        (!self.dirty.is_empty()).then_some(self.due)
     }
 
     /// Finds whose rates depend on the links that are dirty: who uses them, who uses other links of theirs that are asked for
@@ -228,7 +269,7 @@ impl Flows {
                 let others = self.connections[user as usize].wires.iter().map(|(other, _)| *other);
                 next.extend(others.filter(|other| {
                     let other = &self.links[*other as usize];
-                    other.seen != seen && other.demand > other.capacity * (1.0 + EPSILON)
+                    other.seen != seen && other.is_tight()
                 }));
             }
         }
@@ -237,35 +278,37 @@ impl Flows {
 
     /// Water-filling: again and again whoever can have least is given that, and what is left is divided among the others.
     fn fill(&mut self) {
-        let mut open = self.members.clone();
-        let mut links = self.reached.clone();
-        let mut tight: Vec<u32> = Vec::new();
-        while !open.is_empty() {
-            self.work += (open.len() + links.len()) as u64;
-            let each = |link: &u32| {
-                let shared = &self.links[*link as usize];
-                shared.left / shared.weight
-            };
-            let share = links.iter().map(each).fold(f64::INFINITY, f64::min).max(0.0);
-            let alone = open.iter().map(|c| self.connections[*c as usize].most).fold(f64::INFINITY, f64::min);
-            if alone <= share * (1.0 + EPSILON) {
-                for &connection in &open {
-                    let most = self.connections[connection as usize].most;
-                    if most <= alone * (1.0 + EPSILON) {
-                        self.grant(connection, most);
-                    }
+        self.order.clone_from(&self.members);
+        let alone = |connection: &u32| self.connections[*connection as usize].most;
+        self.order.sort_unstable_by(|a, b| alone(a).total_cmp(&alone(b)));
+        let mut next = 0;
+        self.heap.clear();
+        let reached = self.reached.iter();
+        self.heap.extend(reached.map(|link| Reverse((self.links[*link as usize].share().to_bits(), *link))));
+        while let Some(Reverse((bits, link))) = self.heap.pop() {
+            let share = f64::from_bits(bits);
+            // Those that their own ways hold back more than any shared link does.
+            while let Some(&connection) = self.order.get(next) {
+                let most = self.connections[connection as usize].most;
+                if most > share {
+                    break;
                 }
-            } else {
-                tight.clear();
-                tight.extend(links.iter().filter(|link| each(link) <= share * (1.0 + EPSILON)));
-                for &link in &tight {
-                    for at in 0..self.links[link as usize].users.len() {
-                        self.grant(self.links[link as usize].users[at].0, share);
-                    }
-                }
+                self.grant(connection, most);
+                next += 1;
             }
-            open.retain(|connection| !self.connections[*connection as usize].fixed);
-            links.retain(|link| self.links[*link as usize].open > 0);
+            let shared = &self.links[link as usize];
+            let now = shared.share();
+            if shared.open == 0 {
+                continue;
+            }
+            // Others' grants have left more of it for each since.
+            if now > share * (1.0 + EPSILON) {
+                self.heap.push(Reverse((now.to_bits(), link)));
+                continue;
+            }
+            for at in 0..shared.users.len() {
+                self.grant(self.links[link as usize].users[at].0, share);
+            }
         }
     }
 
@@ -286,7 +329,7 @@ impl Flows {
 
 /// Gives a connection a rate; what is foretold of it if that is another than before.
 fn set_rate(it: &mut Connection, number: u32, rate: f64, now: Picoseconds) -> Option<Foretold> {
-    if (it.rate - rate).abs() <= EPSILON * rate {
+    if (it.rate - rate).abs() <= CLOSE * rate {
         return None;
     }
     it.remaining = (it.remaining - it.rate * now.saturating_sub(it.since) as f64).max(0.0);
@@ -296,10 +339,14 @@ fn set_rate(it: &mut Connection, number: u32, rate: f64, now: Picoseconds) -> Op
 
 /// When what remains will have left.
 fn foretell(it: &mut Connection, connection: u32) -> Foretold {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times to come, rounded")]
-    let time = (it.remaining / it.rate).round() as Picoseconds;
+    let time = time_of(it.remaining, it.rate);
     it.version += 1;
     Foretold { at: it.since.saturating_add(time), connection, version: it.version }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time, rounded")]
+fn time_of(bytes: f64, rate: f64) -> Picoseconds {
+    (bytes / rate).round() as Picoseconds
 }
 
 fn index(number: usize) -> u32 {

@@ -22,6 +22,8 @@ pub(super) struct Scene<'a, 'v> {
     /// Chunks that may be under way, and chunks that are run: the first ones.
     pub(super) depth: u32,
     pub(super) chunks: u64,
+    /// Work after which it is given up.
+    pub(super) most_work: u64,
 }
 
 /// A message's receiving class, sender as that sees it, chunk and tag.
@@ -56,6 +58,8 @@ enum Event {
     Received(u32),
     /// Local work is done.
     Worked(At),
+    /// It is time to divide links anew.
+    Shared,
 }
 
 /// What was found.
@@ -80,6 +84,8 @@ pub(super) struct Machine<'a, 'v> {
     open: BTreeMap<Name, u32>,
     events: BinaryHeap<Reverse<(Picoseconds, u64, Event)>>,
     serial: u64,
+    /// When links are to be divided anew, as far as there is an event for it.
+    shared_at: Picoseconds,
     /// Slots in which something has changed.
     ready: Vec<(u32, u32)>,
     startable: Vec<(u32, Action)>,
@@ -109,6 +115,7 @@ impl<'a, 'v> Machine<'a, 'v> {
             open: BTreeMap::new(),
             events: BinaryHeap::new(),
             serial: 0,
+            shared_at: Picoseconds::MAX,
             ready: Vec::new(),
             startable: Vec::new(),
             sent: 0,
@@ -135,7 +142,11 @@ impl<'a, 'v> Machine<'a, 'v> {
             self.settle();
             if self.serial - last >= PROGRESS_EVERY {
                 last = self.serial;
-                let work = self.serial + self.flows.work / 16;
+                // A look at a link takes about as long as a tenth of an event.
+                let work = self.serial + self.flows.work / 10;
+                if work > self.scene.most_work {
+                    return Err(Failure::TooBusy { work, nodes: self.nodes.len() });
+                }
                 progress(Progress { chunk: self.nodes[0].finished, chunks: self.scene.chunks, work });
             }
         }
@@ -173,10 +184,14 @@ impl<'a, 'v> Machine<'a, 'v> {
 
     fn settle(&mut self) {
         let (serial, events) = (&mut self.serial, &mut self.events);
-        self.flows.settle(self.now, |told| {
+        let due = self.flows.settle(self.now, |told| {
             *serial += 1;
             events.push(Reverse((told.at, *serial, Event::Left(told))));
         });
+        if let Some(due) = due.filter(|due| *due < self.shared_at) {
+            self.shared_at = due;
+            self.push(due, Event::Shared);
+        }
     }
 
     fn happen(&mut self, event: Event) {
@@ -201,6 +216,7 @@ impl<'a, 'v> Machine<'a, 'v> {
             }
             Event::Received(message) => self.received(message),
             Event::Worked(at) => self.done(at),
+            Event::Shared => self.shared_at = Picoseconds::MAX,
         }
     }
 
@@ -340,7 +356,7 @@ impl<'a, 'v> Machine<'a, 'v> {
 
     fn start(&mut self, message: u32) {
         let it = &self.messages[message as usize];
-        self.flows.send(it.connection, message, it.bytes as f64);
+        self.flows.send(it.connection, message, it.bytes as f64, self.now);
     }
 
     /// A message has come, if it has, and there is a place for it, if there is.

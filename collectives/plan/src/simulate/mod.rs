@@ -83,11 +83,13 @@ pub struct Limits {
     pub whole_steps: u64,
     /// More steps are not simulated at all.
     pub most_steps: u64,
+    /// After so much work ([`Progress::work`]) a simulation is given up.
+    pub most_work: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { nodes: 512, whole_steps: 2_000_000, most_steps: 60_000_000 }
+        Self { nodes: 512, whole_steps: 2_000_000, most_steps: 60_000_000, most_work: 200_000_000 }
     }
 }
 
@@ -161,6 +163,16 @@ pub enum Failure {
         /// Why it is so many.
         why: String,
     },
+    /// It takes too long.
+    #[error(
+        "given up after {work} events on {nodes} nodes: too many messages share links at once; ask for fewer nodes or bytes"
+    )]
+    TooBusy {
+        /// Events, and looks at links as a part of one each.
+        work: u64,
+        /// Nodes that were simulated.
+        nodes: usize,
+    },
     /// There are no classes of nodes.
     #[error("no two nodes do the same: {0}")]
     NoClasses(String),
@@ -199,7 +211,16 @@ pub fn simulate(request: &Request<'_>, progress: &mut dyn FnMut(Progress)) -> Re
     let depth = depth(&shapes, network.costs.scratch)?;
     let chunks = shapes.iter().map(|shape| shape.chunks).max().unwrap_or(0);
     let steps = shapes.iter().map(|shape| u64::from(shape.steps)).fold(0, u64::saturating_add);
-    let mut scene = Scene { network, plan: &plan, view: &view, group, shapes: &shapes, depth, chunks };
+    let mut scene = Scene {
+        network,
+        plan: &plan,
+        view: &view,
+        group,
+        shapes: &shapes,
+        depth,
+        chunks,
+        most_work: request.limits.most_work,
+    };
     let (found, chunks_run) =
         Chunks { steps, depth, chunks, limits: request.limits, why }.run(&mut |chunks| {
             scene.chunks = chunks;

@@ -176,3 +176,45 @@ fn sample(count: u32, many: u32) -> impl Iterator<Item = u32> {
         at.min(count - 1)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All groups of up to this many nodes.
+    fn groups() -> impl Iterator<Item = Group> {
+        (1..=32).flat_map(|nodes| {
+            (1..=nodes).flat_map(move |classes| {
+                [Group::rotation(nodes, classes), Group::exclusive(nodes, classes)].into_iter().flatten()
+            })
+        })
+    }
+
+    #[test]
+    fn moves_take_nodes_to_those_that_stand_for_them_and_each_to_another() {
+        let mut looked_at = 0;
+        for group in groups() {
+            for node in 0..group.nodes {
+                assert_eq!(group.seen_from(node, node), group.class(node), "{group:?}");
+                let moved: std::collections::BTreeSet<u32> =
+                    (0..group.nodes).map(|other| group.seen_from(node, other)).collect();
+                assert_eq!(moved, (0..group.nodes).collect(), "{group:?}");
+                // A move keeps classes: what two nodes of a class are to others, they are to others of one class.
+                let same = |other| group.class(group.seen_from(node, other)) == group.class(other);
+                assert!((0..group.nodes).all(same), "{group:?}");
+                looked_at += 1;
+            }
+        }
+        assert!(looked_at > 1000);
+    }
+
+    #[test]
+    fn samples_are_in_range_and_have_both_ends() {
+        for (count, many) in [(1, 8), (8, 8), (9, 8), (100, 16), (100_000, 192)] {
+            let sampled: Vec<u32> = sample(count, many).collect();
+            assert!(sampled.iter().all(|at| *at < count));
+            assert!(sampled.contains(&0) && sampled.contains(&(count - 1)), "{count}");
+            assert!(sampled.len() as u32 == count.min(many));
+        }
+    }
+}

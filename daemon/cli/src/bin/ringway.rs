@@ -3,7 +3,7 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use ringway::{bench, daemon, demo, doctor, local::process, perf, perftest, run, status};
+use ringway::{bench, daemon, demo, doctor, local::process, perf, perftest, run, simulate, status};
 
 /// Collectives between processes, through one daemon per node.
 #[derive(Debug, Parser)]
@@ -20,6 +20,7 @@ enum Command {
     Perf(Box<perf::PerfArgs>),
     Bench(Box<bench::BenchArgs>),
     Perftest(Box<perftest::PerftestArgs>),
+    Simulate(Box<simulate::SimulateArgs>),
     Status(status::StatusArgs),
     Doctor(doctor::DoctorArgs),
     Daemon(Box<daemon::DaemonArgs>),
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Perf(args) => perf::perf(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Perftest(args) => perftest::perftest(&args),
+        Command::Simulate(args) => simulate::simulate(&args),
         Command::Status(args) => status::status(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Daemon(args) => daemon::daemon(*args),
