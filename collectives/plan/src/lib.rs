@@ -22,6 +22,7 @@ mod pair;
 mod plan;
 mod preference;
 mod settings;
+pub mod simulate;
 mod step;
 pub mod tuner;
 pub mod verify;

@@ -11,4 +11,5 @@ mod output;
 pub mod perf;
 pub mod perftest;
 pub mod run;
+pub mod simulate;
 pub mod status;

@@ -39,13 +39,15 @@ use self::{
     ladder::{Amount, Group, Ladder},
     paths::{Between, Definition, OpenPath, PATHS},
     polling::Curve,
-    progress::Progress,
     result::{FORMAT, Reference, Report, Settings, Spread, Test},
     rings::RING,
 };
 use crate::{local::cluster::Network, output, perf::place};
 
 pub use end::{END, run_end};
+
+pub(crate) use progress::Progress;
+pub(crate) use report::{axis, plot, unit};
 
 /// What says how to measure, which a server is told by its clients.
 const OF_A_RUN: [&str; 8] = ["client", "quick", "output", "paths", "network", "rounds", "seconds", "json"];

@@ -6,13 +6,13 @@ use super::result::{Polling, Test};
 
 /// The line.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     is_terminal: bool,
     round: String,
 }
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { is_terminal: io::stderr().is_terminal(), round: String::new() }
     }
 
@@ -24,7 +24,7 @@ impl Progress {
         self.line(&format!("{}{} over {path}, {bytes} B, {}", self.round, test.name(), polling.name()));
     }
 
-    pub(super) fn line(&self, text: &str) {
+    pub(crate) fn line(&self, text: &str) {
         if self.is_terminal {
             let _ = write!(io::stderr().lock(), "\r\x1b[2K{text}");
         }

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use ringway::{bench, daemon, demo, doctor, explain, local::process, perf, perftest, run, status};
+use ringway::{bench, daemon, demo, doctor, explain, local::process, perf, perftest, run, simulate, status};
 
 /// Collectives between processes, through one daemon per node.
 #[derive(Debug, Parser)]
@@ -21,6 +21,7 @@ enum Command {
     Explain(Box<explain::ExplainArgs>),
     Bench(Box<bench::BenchArgs>),
     Perftest(Box<perftest::PerftestArgs>),
+    Simulate(Box<simulate::SimulateArgs>),
     Status(status::StatusArgs),
     Doctor(doctor::DoctorArgs),
     Daemon(Box<daemon::DaemonArgs>),
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::explain(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Perftest(args) => perftest::perftest(&args),
+        Command::Simulate(args) => simulate::simulate(&args),
         Command::Status(args) => status::status(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Daemon(args) => daemon::daemon(*args),

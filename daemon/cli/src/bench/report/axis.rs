@@ -9,8 +9,10 @@ const TICKS_APART: f64 = 0.15;
 
 /// What is shown along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Quantity {
+pub(crate) enum Quantity {
     Bytes,
+    /// How many of something.
+    Count,
     /// Microseconds.
     Time,
     /// 1e9 bytes per second.
@@ -35,15 +37,20 @@ pub(super) struct Axis {
 }
 
 impl Quantity {
+    /// Whether round values are powers of two.
+    const fn is_binary(self) -> bool {
+        matches!(self, Self::Bytes | Self::Count)
+    }
+
     /// Whether an axis can show this value.
     pub(super) fn can_show(self, value: f64) -> bool {
-        let least = if self == Self::Bytes { 1.0 } else { 1e-9 };
+        let least = if self.is_binary() { 1.0 } else { 1e-9 };
         (least..=1e15).contains(&value)
     }
 
     /// Round values, counted: powers of two for bytes, else 1, 2 and 5 of each power of ten.
     fn round_value(self, index: i32) -> f64 {
-        if self == Self::Bytes {
+        if self.is_binary() {
             return 2_f64.powi(index);
         }
         let digit = match index.rem_euclid(3) {
@@ -57,7 +64,7 @@ impl Quantity {
 
     /// The last round value that is no more than this one, which can be shown.
     fn floor(self, value: f64) -> i32 {
-        let mut index = if self == Self::Bytes { 0 } else { -30 };
+        let mut index = if self.is_binary() { 0 } else { -30 };
         while self.round_value(index + 1) <= value {
             index += 1;
         }
@@ -67,7 +74,7 @@ impl Quantity {
     /// Of how many round values one may have a label.
     const fn strides(self) -> &'static [i32] {
         match self {
-            Self::Bytes => &[1, 2, 3, 4, 5, 6, 8, 10],
+            Self::Bytes | Self::Count => &[1, 2, 3, 4, 5, 6, 8, 10],
             Self::Time | Self::Rate | Self::Share => &[1, 3, 6, 9, 15],
         }
     }
@@ -80,6 +87,7 @@ impl Quantity {
                 reason = "round values of bytes are powers of two from 1 to 2^50"
             )]
             Self::Bytes => unit::size(value as u64),
+            Self::Count => format!("{value}"),
             Self::Time => unit::time(value),
             Self::Rate => unit::rate(value),
             Self::Share => unit::share(value),
@@ -112,11 +120,10 @@ impl Axis {
         }
         let labelled = |stride: i32| {
             let regular = (first..=last).filter(move |index| index % stride == 0);
-            if quantity == Quantity::Bytes { with_ends(regular, first, last) } else { regular.collect() }
+            if quantity.is_binary() { with_ends(regular, first, last) } else { regular.collect() }
         };
-        let is_apart = |stride: i32| {
-            quantity != Quantity::Bytes || f64::from(stride) >= f64::from(last - first) * TICKS_APART
-        };
+        let is_apart =
+            |stride: i32| !quantity.is_binary() || f64::from(stride) >= f64::from(last - first) * TICKS_APART;
         let fits = |stride: &&i32| labelled(**stride).len() <= TICKS_MAX && is_apart(**stride);
         let stride = quantity.strides().iter().find(fits).or(quantity.strides().last())?;
         let ticks = labelled(*stride).into_iter().map(|index| quantity.round_value(index));

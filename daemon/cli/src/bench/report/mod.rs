@@ -3,7 +3,7 @@
 //! [`sections`] says everything once, as a [`document`]; [`html`] and [`markdown`] render it. Nothing is said that the
 //! report does not show, and what it lacks is left out.
 
-mod axis;
+pub(crate) mod axis;
 mod bars;
 mod charts;
 mod document;
@@ -11,10 +11,10 @@ mod fields;
 mod headline;
 mod html;
 mod markdown;
-mod plot;
+pub(crate) mod plot;
 mod polling;
 mod sections;
-mod unit;
+pub(crate) mod unit;
 mod verdict;
 mod view;
 mod wake_up;

@@ -39,7 +39,7 @@ const SHAPES: [&str; 8] = [
 
 /// How something is drawn: every path has its colour and its marker, every way of waiting its dashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Look {
+pub(crate) struct Look {
     /// Classes of the style sheet.
     class: String,
     shape: usize,
@@ -62,6 +62,23 @@ impl Look {
         Self { class: format!("{class} {}", polling.name()), shape: 0 }
     }
 
+    /// One of several that have nothing to do with paths: so many that all differ in colour or in marker.
+    pub(crate) fn nth(number: usize) -> Self {
+        const COLOURS: [&str; 9] = [
+            "bypass bypass-0",
+            "kernel kernel-0",
+            "bypass bypass-1",
+            "kernel kernel-2",
+            "bypass bypass-3",
+            "kernel kernel-1",
+            "bypass bypass-2",
+            "kernel kernel-3",
+            "other other-0",
+        ];
+        let class = COLOURS.get(number % COLOURS.len()).unwrap_or(&COLOURS[0]);
+        Self::waiting(class, Polling::Spin).shaped(number)
+    }
+
     pub(super) fn shaped(self, shape: usize) -> Self {
         Self { shape: shape % SHAPES.len(), ..self }
     }
@@ -73,25 +90,25 @@ impl Look {
 
 /// A point on a plot.
 #[derive(Debug, Clone)]
-pub(super) struct Mark {
-    pub(super) x: f64,
-    pub(super) y: f64,
-    pub(super) spread: Option<[f64; 2]>,
+pub(crate) struct Mark {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    pub(crate) spread: Option<[f64; 2]>,
     /// Another marker than the line's.
-    pub(super) shape: Option<usize>,
+    pub(crate) shape: Option<usize>,
     /// What is told where the pointer rests on it.
-    pub(super) told: String,
+    pub(crate) told: String,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Line {
-    pub(super) look: Look,
-    pub(super) marks: Vec<Mark>,
+pub(crate) struct Line {
+    pub(crate) look: Look,
+    pub(crate) marks: Vec<Mark>,
 }
 
 /// Lines over two logarithmic axes.
 #[derive(Debug)]
-pub(super) struct Plot {
+pub(crate) struct Plot {
     title: String,
     x: Axis,
     y: Axis,
@@ -100,7 +117,7 @@ pub(super) struct Plot {
 
 impl Plot {
     /// What can be shown of these lines; `None` if nothing can.
-    pub(super) fn of(title: &str, lines: Vec<Line>, over: Quantity, of: Quantity) -> Option<Self> {
+    pub(crate) fn of(title: &str, lines: Vec<Line>, over: Quantity, of: Quantity) -> Option<Self> {
         let can_show = |mark: &Mark| over.can_show(mark.x) && of.can_show(mark.y);
         let mut lines = lines;
         lines.iter_mut().for_each(|line| line.marks.retain(can_show));
@@ -183,21 +200,21 @@ pub(super) fn title(text: &str) -> String {
 
 /// Some of what a legend explains, beginning on a line of its own.
 #[derive(Debug)]
-pub(super) struct Keys {
-    pub(super) heading: &'static str,
-    pub(super) entries: Vec<Key>,
+pub(crate) struct Keys {
+    pub(crate) heading: &'static str,
+    pub(crate) entries: Vec<Key>,
 }
 
 #[derive(Debug)]
-pub(super) struct Key {
-    pub(super) look: Look,
-    pub(super) sample: Sample,
-    pub(super) label: String,
+pub(crate) struct Key {
+    pub(crate) look: Look,
+    pub(crate) sample: Sample,
+    pub(crate) label: String,
 }
 
 /// What a legend shows beside a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sample {
+pub(crate) enum Sample {
     Line,
     Marker,
     Bar,
@@ -263,7 +280,7 @@ pub(super) fn figure(plot: &Plot, groups: &[Keys]) -> String {
 }
 
 /// A file with pictures side by side over one legend, on a ground of its own: whoever shows it may show it on any.
-pub(super) fn picture(heading: &str, plots: &[Plot], groups: &[Keys]) -> String {
+pub(crate) fn picture(heading: &str, plots: &[Plot], groups: &[Keys]) -> String {
     const EDGE: f64 = 16.0;
     let top = EDGE + 26.0;
     let width = plots.len().max(1) as f64 * WIDTH + 2.0 * EDGE;

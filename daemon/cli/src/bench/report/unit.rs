@@ -21,7 +21,7 @@ fn in_unit(value: f64, units: &[(f64, &str)]) -> String {
 }
 
 /// A time given in microseconds.
-pub(super) fn time(us: f64) -> String {
+pub(crate) fn time(us: f64) -> String {
     in_unit(us, &[(1e-3, "ns"), (1.0, "us"), (1e3, "ms"), (1e6, "s")])
 }
 
@@ -41,7 +41,7 @@ pub(super) fn share(of_one: f64) -> String {
 }
 
 /// A size, exactly where it is a whole number of some unit.
-pub(super) fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let suits = |(shift, _): &&(u32, &str)| bytes >> shift > 0;
     match units.iter().find(suits) {
@@ -58,7 +58,7 @@ pub(super) fn ratio(more: f64, less: f64) -> Option<f64> {
 }
 
 /// A count of things, with the word for one of them.
-pub(super) fn count(many: usize, what: &str) -> String {
+pub(crate) fn count(many: usize, what: &str) -> String {
     if many == 1 { format!("1 {what}") } else { format!("{many} {what}s") }
 }
 

@@ -1,0 +1,318 @@
+//! Simulates plans over a described network: the very steps that [`Plan::step`] gives, on all nodes, event by event.
+//!
+//! What is modelled:
+//! - a node begins steps as the engine does (the crate's documentation): chunks under way as its scratch memory allows, the
+//!   window of [`crate::LOOKAHEAD`] steps, what each step waits for. Its local work is done one step behind the other, its
+//!   messages are handled one behind the other, and neither waits for the other;
+//! - what two nodes send each other goes in order, over one way through the network. Ways share links max-min fairly, as flows
+//!   of a fluid: rates change when a message begins or ends. A message of `n` bytes that nothing hinders takes the latency of
+//!   all links of its way and the gap and `n / bandwidth` of the slowest: `a + n b`. Messages longer than
+//!   [`Costs::eager`] first wait for word from the receiver, which takes the latency as well;
+//! - a send is done when its last byte has left, a receive when it has come and has been handled.
+//!
+//! The simulated time is a whole number of picoseconds. All is a function of network, call and algorithm: the same gives the
+//! same, on every machine.
+//!
+//! Nodes that behave alike are simulated once (`symmetry`), so that rings and exchanges between tens of thousands of nodes
+//! take no longer than those of the nodes on one leaf switch. Where an operation has many chunks the first ones are simulated
+//! and the others follow from how much each more of them takes, once that no longer changes ([`Outcome::chunks_run`]).
+#![expect(
+    clippy::cast_precision_loss,
+    reason = "bytes and picoseconds become floating point where rates are divided"
+)]
+
+mod describe;
+mod flows;
+mod machine;
+mod network;
+mod node;
+mod symmetry;
+
+use thiserror::Error;
+
+use crate::{Algorithm, Blocks, Call, Ineligible, Layout, Plan, Shape, Tuning, View};
+use machine::{Found, Machine, Scene};
+use symmetry::Group;
+
+pub use describe::{Description, Invalid};
+pub use network::{
+    Broken, Costs, Fabric, Link, Network, NoSuch, Picoseconds, Routing, Tree, Unreachable, Wire,
+};
+
+/// Chunks that may be under way at once, as in the engine.
+const MAX_DEPTH: u32 = 8;
+
+/// What is simulated.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The nodes and what is between them.
+    pub network: &'a Network,
+    /// Who is where; on as many nodes as the network has.
+    pub layout: &'a Layout,
+    /// The call, without counts of its own.
+    pub call: Call,
+    /// How it is done.
+    pub algorithm: Algorithm,
+    /// Constants of plans.
+    pub tuning: &'a Tuning,
+    /// How much is simulated of it.
+    pub detail: Detail,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// How much is simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Detail {
+    /// Every node up to [`Limits::nodes`]; beyond that classes of equivalent nodes where they are, else every node as long as
+    /// that does not take too long.
+    #[default]
+    Auto,
+    /// Every node.
+    Nodes,
+    /// Classes of equivalent nodes.
+    Classes,
+}
+
+/// Bounds on what is simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Up to so many nodes [`Detail::Auto`] simulates every node.
+    pub nodes: u32,
+    /// Calls of more steps are simulated in their first chunks, where they have many.
+    pub whole_steps: u64,
+    /// More steps are not simulated at all.
+    pub most_steps: u64,
+    /// After so much work ([`Progress::work`]) a simulation is given up.
+    pub most_work: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { nodes: 512, whole_steps: 2_000_000, most_steps: 60_000_000, most_work: 200_000_000 }
+    }
+}
+
+/// How far a simulation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Chunks that the first node has finished.
+    pub chunk: u64,
+    /// Of how many.
+    pub chunks: u64,
+    /// Something that rises with the work that was done.
+    pub work: u64,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Until the last node has finished.
+    pub time: Picoseconds,
+    /// Nodes that were simulated: all, or one of each class.
+    pub nodes_run: u32,
+    /// What moves a class's nodes onto one another; `None` where every node was simulated.
+    pub symmetry: Option<&'static str>,
+    /// Chunks that were simulated of the call's.
+    pub chunks_run: u64,
+    /// Chunks of the call.
+    pub chunks: u64,
+    /// Events of the nodes that were simulated.
+    pub events: u64,
+    /// Messages that they sent.
+    pub messages: u64,
+    /// The link that was used most, of those that are used alike the first, and the share of its capacity that was used.
+    pub busiest: Option<(Wire, f64)>,
+}
+
+/// Why something cannot be simulated.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Failure {
+    /// The algorithm cannot do it.
+    #[error(transparent)]
+    Ineligible(#[from] Ineligible),
+    /// A message has no way.
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    /// The layout is of another number of nodes.
+    #[error("the network has {network} nodes, but the ranks are on {layout}")]
+    Nodes {
+        /// Nodes of the network.
+        network: u32,
+        /// Nodes of the layout.
+        layout: u32,
+    },
+    /// The operation carries counts.
+    #[error("{0} carries counts for every rank; simulate it without the v")]
+    Counts(ringway_types::Operation),
+    /// A chunk needs more scratch memory than a node has.
+    #[error("a chunk needs {needed} bytes of scratch memory on a node, which has {available} (node.scratch)")]
+    Scratch {
+        /// Bytes of one chunk.
+        needed: u64,
+        /// Bytes there are.
+        available: u64,
+    },
+    /// It would take too long.
+    #[error("{steps} steps would have to be simulated, more than {most}{why}")]
+    TooMuch {
+        /// Steps.
+        steps: u64,
+        /// The bound.
+        most: u64,
+        /// Why it is so many.
+        why: String,
+    },
+    /// It takes too long.
+    #[error(
+        "given up after {work} events on {nodes} nodes: too many messages share links at once; ask for fewer nodes or bytes"
+    )]
+    TooBusy {
+        /// Events, and looks at links as a part of one each.
+        work: u64,
+        /// Nodes that were simulated.
+        nodes: usize,
+    },
+    /// There are no classes of nodes.
+    #[error("no two nodes do the same: {0}")]
+    NoClasses(String),
+    /// The plan cannot go on.
+    #[error("node {node} never gets beyond step {step} of chunk {chunk}")]
+    Stuck {
+        /// The node.
+        node: u32,
+        /// The chunk.
+        chunk: u64,
+        /// The step.
+        step: u32,
+    },
+}
+
+/// Simulates a call. `progress` is told now and then how far it is.
+///
+/// # Errors
+/// [`Failure`] where the algorithm does not do it, a node cannot be reached, or it would take too long.
+pub fn simulate(request: &Request<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Failure> {
+    let Request { network, layout, call, .. } = *request;
+    if network.nodes != layout.nodes() {
+        return Err(Failure::Nodes { network: network.nodes, layout: layout.nodes() });
+    }
+    if call.operation.has_counts() {
+        return Err(Failure::Counts(call.operation));
+    }
+    let in_place = vec![false; layout.most_local() as usize];
+    let view = |node: u32| {
+        let in_place = in_place.get(..layout.local(node).len()).unwrap_or(&[]);
+        View { layout, node, call, blocks: Blocks::Uniform, in_place }
+    };
+    let plan = Plan::with(request.algorithm, &view(0), request.tuning)?;
+    let (group, why) = choose(request, &plan, &view)?;
+    let shapes: Vec<Shape> = (0..group.classes).map(|node| plan.shape(&view(node))).collect();
+    let depth = depth(&shapes, network.costs.scratch)?;
+    let chunks = shapes.iter().map(|shape| shape.chunks).max().unwrap_or(0);
+    let steps = shapes.iter().map(|shape| u64::from(shape.steps)).fold(0, u64::saturating_add);
+    let mut scene = Scene {
+        network,
+        plan: &plan,
+        view: &view,
+        group,
+        shapes: &shapes,
+        depth,
+        chunks,
+        most_work: request.limits.most_work,
+    };
+    let (found, chunks_run) =
+        Chunks { steps, depth, chunks, limits: request.limits, why }.run(&mut |chunks| {
+            scene.chunks = chunks;
+            Machine::new(&scene).run(progress)
+        })?;
+    let symmetry = (group.classes < network.nodes).then(|| group.name());
+    let Found { time, events, messages, busiest } = found;
+    Ok(Outcome { time, nodes_run: group.classes, symmetry, chunks_run, chunks, events, messages, busiest })
+}
+
+/// Whose steps are simulated, and why not those of fewer nodes.
+fn choose<'v>(
+    request: &Request<'_>,
+    plan: &Plan,
+    view: &dyn Fn(u32) -> View<'v>,
+) -> Result<(Group, String), Failure> {
+    let nodes = request.network.nodes;
+    let all = || Group::none(nodes);
+    match request.detail {
+        Detail::Nodes => Ok((all(), String::new())),
+        Detail::Auto if nodes <= request.limits.nodes => Ok((all(), String::new())),
+        Detail::Auto => Ok(match symmetry::find(request.network, plan, view) {
+            Ok(group) => (group, String::new()),
+            Err(why) => (all(), format!("; no two nodes do the same: {why}")),
+        }),
+        Detail::Classes => {
+            let group = symmetry::find(request.network, plan, view).map_err(Failure::NoClasses)?;
+            Ok((group, String::new()))
+        }
+    }
+}
+
+/// Chunks that may be under way, as the engine finds scratch memory for them.
+fn depth(shapes: &[Shape], scratch: u64) -> Result<u32, Failure> {
+    let mut depth = MAX_DEPTH;
+    for shape in shapes {
+        let room = scratch.checked_div(shape.scratch).unwrap_or(u64::from(MAX_DEPTH));
+        if room == 0 {
+            return Err(Failure::Scratch { needed: shape.scratch, available: scratch });
+        }
+        depth = depth.min(shape.depth.max(1)).min(u32::try_from(room).unwrap_or(MAX_DEPTH));
+    }
+    Ok(depth)
+}
+
+/// How many chunks are simulated, and what follows of the others.
+struct Chunks {
+    /// Steps of one chunk on all nodes that are simulated.
+    steps: u64,
+    depth: u32,
+    chunks: u64,
+    limits: Limits,
+    /// Why it is not fewer nodes.
+    why: String,
+}
+
+impl Chunks {
+    fn run(&self, run: &mut dyn FnMut(u64) -> Result<Found, Failure>) -> Result<(Found, u64), Failure> {
+        let all = self.steps.saturating_mul(self.chunks);
+        let mut few = u64::from(self.depth) * 4;
+        // The last chunk may be a short one: of so many it does not matter.
+        while all > self.limits.whole_steps && few.saturating_mul(24) <= self.chunks {
+            self.bound(few.saturating_mul(6))?;
+            let found = [run(few)?, run(few * 2)?, run(few * 3)?];
+            let [first, second, third] = [0, 1, 2].map(|i: usize| found[i].time as f64);
+            let (before, after) = (second - first, third - second);
+            if (after - before).abs() <= after * STEADY {
+                let [_, _, mut found] = found;
+                let more = (self.chunks - few * 3) as f64 / few as f64;
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a time, rounded"
+                )]
+                let time = (third + more * after).round() as Picoseconds;
+                found.time = time;
+                return Ok((found, few * 3));
+            }
+            few *= 2;
+        }
+        self.bound(self.chunks)?;
+        Ok((run(self.chunks)?, self.chunks))
+    }
+
+    fn bound(&self, chunks: u64) -> Result<(), Failure> {
+        let (steps, most) = (self.steps.saturating_mul(chunks), self.limits.most_steps);
+        if steps > most {
+            return Err(Failure::TooMuch { steps, most, why: self.why.clone() });
+        }
+        Ok(())
+    }
+}
+
+/// What so many more chunks take must differ by no more than this share from what as many took before.
+const STEADY: f64 = 0.002;

@@ -1,0 +1,166 @@
+//! What is simulated in part agrees with what is simulated in whole: classes of nodes with all nodes, the first chunks with all
+//! chunks. And the sizes that nobody has here take seconds.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use ringway_plan::simulate::{Description, Detail, Failure, Limits, Network, Outcome, Request, simulate};
+use ringway_plan::{Algorithm, Call, Layout, Tuning};
+use ringway_types::Operation;
+
+const NETWORKS: [(&str, &str); 5] = [
+    ("mesh", "kind = 'mesh'"),
+    ("ports", "kind = 'ports'"),
+    ("fat tree", "nodes_per_leaf = 16\nspines = 4"),
+    ("oversubscribed", "nodes_per_leaf = 8\nspines = 2\noversubscription = 4"),
+    ("rails", "kind = 'rail-optimised'\nrails = 2\nnodes_per_leaf = 16\nspines = 4\noversubscription = 2"),
+];
+
+fn network(toml: &str, nodes: u32) -> Network {
+    Description::from_toml(toml).unwrap().network(nodes, 1)
+}
+
+/// A call of `bytes` bytes in all on one or more ranks a node.
+fn call(operation: Operation, bytes: u64, layout: &Layout) -> Call {
+    use Operation as O;
+    let total = matches!(operation, O::AllGather | O::ReduceScatter | O::AllToAll | O::Gather | O::Scatter);
+    let parts = if total { u64::from(layout.ranks()) } else { 1 };
+    Call { operation, element: 4, count: bytes / 4 / parts, root: 0 }
+}
+
+fn layout(nodes: u32, each: u32) -> Layout {
+    Layout::new(&(0..nodes * each).map(|rank| rank / each).collect::<Vec<_>>()).unwrap()
+}
+
+fn run(
+    network: &Network,
+    layout: &Layout,
+    (algorithm, operation, bytes): (Algorithm, Operation, u64),
+    (detail, limits): (Detail, Limits),
+) -> Result<Outcome, Failure> {
+    let call = call(operation, bytes, layout);
+    let tuning = &Tuning::default();
+    simulate(&Request { network, layout, call, algorithm, tuning, detail, limits }, &mut |_| {})
+}
+
+const WHOLE: Limits = Limits { nodes: 512, whole_steps: u64::MAX, most_steps: u64::MAX, most_work: u64::MAX };
+
+fn difference(a: &Outcome, b: &Outcome) -> f64 {
+    (a.time as f64 - b.time as f64).abs() / b.time as f64
+}
+
+#[test]
+fn classes_agree_with_all_nodes() {
+    let (mut compared, mut without, mut worst) = (0, 0, 0.0_f64);
+    for (nodes, each, bytes) in [(64, 2, 64 << 10), (64, 1, 16 << 20), (128, 1, 1 << 20), (256, 4, 4 << 20)] {
+        let layout = layout(nodes, each);
+        for (name, toml) in NETWORKS {
+            let network = network(toml, nodes);
+            for &algorithm in Algorithm::ALL {
+                for operation in [Operation::Allreduce, Operation::AllGather, Operation::ReduceScatter] {
+                    let what = (algorithm, operation, bytes);
+                    // Hundreds of thousands of messages that share links: minutes without optimisation.
+                    let is_dense = algorithm == Algorithm::Direct && u64::from(nodes) * bytes > 128 << 20;
+                    if is_dense {
+                        continue;
+                    }
+                    let classes = match run(&network, &layout, what, (Detail::Classes, WHOLE)) {
+                        Ok(found) => found,
+                        Err(Failure::NoClasses(_)) => {
+                            without += 1;
+                            continue;
+                        }
+                        Err(Failure::Ineligible(_)) => continue,
+                        Err(failure) => panic!("{algorithm} {operation} over {name}: {failure}"),
+                    };
+                    assert!(classes.nodes_run < nodes);
+                    let all = run(&network, &layout, what, (Detail::Nodes, WHOLE)).unwrap();
+                    let off = difference(&classes, &all);
+                    assert!(
+                        off < 0.01,
+                        "{algorithm} {operation} on {nodes} nodes over {name}: {classes:?} {all:?}"
+                    );
+                    let (used, of_all) = (classes.busiest.unwrap().1, all.busiest.unwrap().1);
+                    assert!((used - of_all).abs() < 0.01, "{algorithm} {operation} {name}: {used} {of_all}");
+                    (compared, worst) = (compared + 1, worst.max(off));
+                }
+            }
+        }
+    }
+    println!("{compared} compared, {worst:.5} apart at most; {without} without classes");
+    assert!(compared >= 60, "{compared}");
+}
+
+#[test]
+fn the_largest_that_is_run_whole_agrees_with_its_classes() {
+    let layout = layout(512, 8);
+    for (bytes, toml) in [(1 << 20, NETWORKS[2].1), (64 << 20, NETWORKS[3].1)] {
+        let network = network(toml, 512);
+        for &algorithm in Algorithm::ALL.iter().filter(|algorithm| **algorithm != Algorithm::Direct) {
+            let what = (algorithm, Operation::Allreduce, bytes);
+            let Ok(classes) = run(&network, &layout, what, (Detail::Classes, WHOLE)) else { continue };
+            let all = run(&network, &layout, what, (Detail::Auto, WHOLE)).unwrap();
+            assert_eq!(all.nodes_run, 512);
+            assert!(difference(&classes, &all) < 0.01, "{algorithm}: {classes:?} {all:?}");
+        }
+    }
+}
+
+#[test]
+fn the_first_chunks_tell_of_all() {
+    let few = Limits { whole_steps: 0, ..WHOLE };
+    let layout = layout(16, 2);
+    let mut compared = 0;
+    for (name, toml) in NETWORKS {
+        let network = network(toml, 16);
+        for &algorithm in Algorithm::ALL {
+            for operation in [Operation::Broadcast, Operation::Reduce, Operation::Allreduce] {
+                if (algorithm, operation) == (Algorithm::Direct, Operation::Allreduce) {
+                    // All nodes share all links all the time: the whole takes too long without optimisation.
+                    continue;
+                }
+                let what = (algorithm, operation, 256 << 20);
+                let Ok(part) = run(&network, &layout, what, (Detail::Nodes, few)) else { continue };
+                if part.chunks_run == part.chunks {
+                    continue;
+                }
+                let all = run(&network, &layout, what, (Detail::Nodes, WHOLE)).unwrap();
+                assert_eq!(all.chunks_run, all.chunks);
+                let off = difference(&part, &all);
+                assert!(off < 0.01, "{algorithm} {operation} over {name}: {part:?} {all:?}");
+                compared += 1;
+            }
+        }
+    }
+    println!("{compared} compared");
+    assert!(compared >= 15, "{compared}");
+}
+
+#[test]
+fn a_hundred_thousand_ranks_take_seconds() {
+    let (nodes, layout) = (16384, layout(16384, 8));
+    let network = Description::default().network(nodes, 1);
+    let what = (Algorithm::Ring, Operation::Allreduce, 1 << 30);
+    let found = run(&network, &layout, what, (Detail::Auto, Limits::default())).unwrap();
+    assert_eq!((found.nodes_run, found.symmetry), (32, Some("rotation")));
+    // 2 (N - 1) messages of 64 KiB one behind the other, and what they wait for.
+    let least = 2.0 * 16383.0 * (65536.0 / 50e9) * 1e12;
+    assert!(found.time as f64 > least, "{found:?}");
+}
+
+#[test]
+fn what_would_take_too_long_says_why() {
+    let layout = layout(16384, 1);
+    let mut network = Description::default().network(16384, 1);
+    network.slow_down(7, 2.0).unwrap();
+    let what = (Algorithm::Ring, Operation::Allreduce, 1 << 30);
+    let failure = run(&network, &layout, what, (Detail::Auto, Limits::default())).unwrap_err();
+    let told = failure.to_string();
+    assert!(told.contains("steps would have to be simulated"), "{told}");
+    assert!(told.contains("some nodes are slower than others"), "{told}");
+    let network = Description::from_toml("nodes_per_leaf = 48").unwrap().network(16384, 1);
+    let told = run(&network, &layout, what, (Detail::Auto, Limits::default())).unwrap_err().to_string();
+    assert!(told.contains("the last leaf switch has fewer nodes"), "{told}");
+    let direct = (Algorithm::Direct, Operation::Allreduce, 1 << 30);
+    let network = Description::default().network(16384, 1);
+    let failure = run(&network, &layout, direct, (Detail::Auto, Limits::default())).unwrap_err();
+    assert!(matches!(failure, Failure::Scratch { .. }), "{failure}");
+}

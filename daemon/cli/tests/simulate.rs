@@ -1,0 +1,83 @@
+//! `ringway simulate` as it is used.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::{Command, Output};
+
+fn ringway(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ringway")).arg("simulate").args(arguments).output().unwrap()
+}
+
+fn told(arguments: &[&str]) -> String {
+    let output = ringway(arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let output = ringway(arguments);
+    assert!(!output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn the_same_arguments_tell_the_same_and_a_seed_decides() {
+    let with = |seed| {
+        let seed = format!("{seed}");
+        told(&[
+            "--nodes",
+            "48",
+            "-b",
+            "64K,1M",
+            "--straggler",
+            "share=0.1,slowdown=3",
+            "--seed",
+            &seed,
+            "--json",
+        ])
+    };
+    assert_eq!(with(7), with(7));
+    assert!((1..5).any(|seed| with(seed) != with(7)));
+}
+
+#[test]
+fn a_table_has_a_row_for_every_algorithm_size_and_number_of_nodes() {
+    let table = told(&["--nodes", "2,16", "-b", "4K", "-e", "64K", "--algorithm", "ring,direct"]);
+    let rows: Vec<&str> = table.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(rows.len(), 2 * 3 * 2, "{table}");
+    assert!(rows.iter().all(|row| row.contains("all nodes") && row.contains("events")), "{table}");
+}
+
+#[test]
+fn sixteen_thousand_nodes_are_simulated_by_classes() {
+    let json = told(&["--nodes", "16384", "-b", "1M", "--algorithm", "ring", "--json"]);
+    let row: serde_json::Value = serde_json::from_str(json.trim()).unwrap();
+    assert_eq!((&row["ranks"], &row["simulated"]["nodes"]), (&131_072.into(), &32.into()));
+    assert!(row["time_us"].as_f64().unwrap() > 1000.0, "{json}");
+}
+
+#[test]
+fn a_picture_is_well_formed_and_has_a_line_for_each_algorithm() {
+    let path = std::env::temp_dir().join(format!("ringway-simulate-{}.svg", std::process::id()));
+    told(&["--nodes", "4,8,16", "-b", "1K", "-e", "1M", "--plot", path.to_str().unwrap()]);
+    let drawn = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let document = roxmltree::Document::parse(&drawn).unwrap();
+    let lines = document.descendants().filter(|node| node.has_tag_name("polyline")).count();
+    // At least direct and ring, over sizes and over nodes.
+    assert!(lines >= 4 && lines % 2 == 0, "{lines}");
+}
+
+#[test]
+fn what_is_wrong_is_told() {
+    for (arguments, part) in [
+        (vec!["--algorithm", "star"], "there are local, direct, ring"),
+        (vec!["--operation", "all_gather_v"], "without counts"),
+        (vec!["--topology", "/none"], "cannot read /none"),
+        (vec!["--straggler", "node=64,slowdown=2"], "nodes are 0 to 63"),
+        (vec!["--fail-link", "leaf=9,spine=0"], "leaf 0 to 1"),
+        (vec!["--fail-link", "spine=0"], "not of the form"),
+    ] {
+        let told = refused(&arguments);
+        assert!(told.contains(part), "{arguments:?}: {told}");
+    }
+}
