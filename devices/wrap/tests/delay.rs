@@ -1,6 +1,5 @@
 //! A delayed device keeps the contract, and takes as long as it is told to.
 #![forbid(unsafe_code)]
-#![expect(clippy::expect_used, reason = "the parts of a test")]
 
 use core::time::Duration;
 
