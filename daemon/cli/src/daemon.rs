@@ -121,6 +121,10 @@ pub struct DaemonArgs {
     /// Lose, spoil, repeat, delay or mark packets that come in over a roce device, for tests: loss=0.01,seed=7
     #[arg(long, value_name = "SPEC")]
     fault: Option<String>,
+    /// Delay all that arrives from other nodes by so many microseconds, for tests: daemons that both do behave as if the way
+    /// between them were so much longer
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    delay_us: Option<i64>,
     /// Capture all packets of a roce device into this file, for Wireshark
     #[arg(long, value_name = "FILE")]
     pcap: Option<String>,
@@ -233,6 +237,7 @@ impl DaemonArgs {
             tcp_connections: self.tcp_connections,
             tcp_congestion: self.tcp_congestion,
             fault: self.fault,
+            delay_us: self.delay_us,
             pcap: self.pcap,
             peer_timeout_ms: self.peer_timeout_ms,
             workspace_mib: self.workspace_mib,

@@ -257,6 +257,8 @@ pub struct Config {
     pub tcp_congestion: Congestion,
     /// What happens on purpose to packets that come in from other nodes.
     pub fault: Option<FaultSpec>,
+    /// By how much all that arrives from other nodes is delayed on purpose.
+    pub delay: Duration,
     /// A file that gets all packets to and from other nodes.
     pub pcap: Option<PathBuf>,
     /// Memory for data on its way.

@@ -3,12 +3,12 @@
 pub(crate) mod place;
 pub(crate) mod verbs;
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use ringway_roce::{Link, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink, ZeroCopy};
 use ringway_shm::{ShmConfig, ShmDevice};
 use ringway_tcp::{TcpConfig, TcpDevice, TcpDriver};
-use ringway_wrap::{Capture, Faulty};
+use ringway_wrap::{Capture, Delayed, Faulty};
 
 use crate::{
     Config, DeviceChoice, DeviceKind, NetworkConfig, ServiceError,
@@ -66,6 +66,14 @@ impl One {
     fn new(device: NodeDevice) -> Self {
         Self { device, door: None, protocol: None, place: None }
     }
+
+    /// The same, where all that arrives takes so much longer.
+    fn delayed(self, delay: Duration) -> Self {
+        if delay.is_zero() {
+            return self;
+        }
+        Self { device: Box::new(Delayed::new(self.device, delay)), ..self }
+    }
 }
 
 /// Makes the devices that were asked for, as far as they work here: of each protocol the best. Lines in the log say why it
@@ -84,7 +92,10 @@ pub(crate) fn make(config: &Config) -> Result<Made, ServiceError> {
         return Ok(Made { devices, open: vec![none], refused: Vec::new(), door: None });
     };
     let kinds = wanted(config);
-    make_first(&kinds, |kind| make_one(kind, network, config))
+    if !config.delay.is_zero() {
+        tracing::warn!("all that arrives is delayed by {:?} on purpose", config.delay);
+    }
+    make_first(&kinds, |kind| make_one(kind, network, config).map(|one| one.delayed(config.delay)))
 }
 
 /// The kinds to try, the best first.

@@ -103,6 +103,9 @@ pub struct PerfArgs {
     /// How the nodes reach each other.
     #[arg(long, value_enum, default_value_t = Network::Auto)]
     network: Network,
+    /// Delay all that arrives at a node by so many microseconds, over any device.
+    #[arg(long, value_name = "N", conflicts_with = "socket", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    delay_us: Option<u32>,
     /// Lose, spoil, repeat, delay or mark packets between nodes, with probabilities and times separated by commas: loss,
     /// duplicate, corrupt, reorder, ecn; delay_us, jitter_us, reorder_us; seed. For roce devices.
     #[arg(long, value_name = "SPEC", conflicts_with = "socket")]

@@ -45,6 +45,9 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     if args.root >= u32::from(args.ranks) {
         return Err(format!("root {} is not one of the {} ranks", args.root, args.ranks));
     }
+    if args.delay_us.is_some() && args.nodes < 2 {
+        return Err("--delay-us is about what arrives from other nodes; give --nodes 2 or more".to_owned());
+    }
     if (args.fault.is_some() || args.pcap.is_some()) && args.nodes < 2 {
         return Err("--fault and --pcap are about packets between nodes; give --nodes 2 or more".to_owned());
     }
@@ -95,6 +98,9 @@ fn cluster(args: &PerfArgs) -> Result<Cluster, String> {
     }
     if let Some(spec) = &args.fault {
         daemon_arguments.extend(["--fault".to_owned(), spec.clone()]);
+    }
+    if let Some(delay) = args.delay_us {
+        daemon_arguments.extend(["--delay-us".to_owned(), delay.to_string()]);
     }
     if args.overlap {
         daemon_arguments.extend(["--engine-cpu".to_owned(), overlap::places()?.1.to_string()]);

@@ -208,7 +208,14 @@ pub(crate) fn run_ringway(arguments: &[&str]) -> Ended {
 
 /// Takes away what would lead a client or daemon elsewhere.
 pub(crate) fn isolate(command: &mut Command) {
-    for variable in ["RINGWAY_SOCKET", "RINGWAY_DAEMON", "RINGWAY_ID", "RINGWAY_RANK", "RINGWAY_TIMEOUT_MS"] {
+    for variable in [
+        "RINGWAY_SOCKET",
+        "RINGWAY_DAEMON",
+        "RINGWAY_ID",
+        "RINGWAY_RANK",
+        "RINGWAY_TIMEOUT_MS",
+        "RINGWAY_ALGORITHM",
+    ] {
         command.env_remove(variable);
     }
     command.env("RINGWAY_AUTOSTART", "0");

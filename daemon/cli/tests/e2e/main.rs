@@ -10,6 +10,7 @@
 mod harness;
 mod rank;
 
+mod algorithms;
 mod autostart;
 mod bench;
 mod calls;
