@@ -16,6 +16,7 @@ struct Settings {
     direct_max_bytes: u64,
     depth: u32,
     pack_max_bytes: u64,
+    group_nodes: u32,
     preference: String,
     /// The algorithms that rules name, by their place here.
     algorithms: Vec<String>,
@@ -43,6 +44,7 @@ pub(crate) mod settings {
             direct_max_bytes: tuning.direct_max_bytes,
             depth: tuning.depth,
             pack_max_bytes: tuning.pack_max_bytes,
+            group_nodes: tuning.group_nodes,
             preference: settings.preference().to_string(),
             algorithms: algorithms.iter().map(|algorithm| algorithm.name().to_owned()).collect(),
             rules: rules.ok_or_else(|| S::Error::custom("more than 256 algorithms"))?,
@@ -70,6 +72,7 @@ pub(crate) mod settings {
             direct_max_bytes: said.direct_max_bytes,
             depth: said.depth,
             pack_max_bytes: said.pack_max_bytes,
+            group_nodes: said.group_nodes,
         };
         let preference = said.preference.parse().map_err(D::Error::custom)?;
         PlanSettings::new(tuning, preference, rules).map_err(D::Error::custom)
