@@ -1,6 +1,7 @@
 //! Simulated times are the closed ones of the literature where nothing is shared: `a` a message, `b` a byte, `g` a byte that is
 //! combined with another one. One line for each algorithm; those of algorithms that there are not (yet) are passed over, and
 //! counted.
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use ringway_plan::simulate::{Costs, Detail, Fabric, Limits, Link, Network, Request, simulate};
 use ringway_plan::{Algorithm, Call, Layout, Tuning};

@@ -71,10 +71,8 @@ fn cells(row: &Row) -> [String; 9] {
 /// How much was simulated.
 fn simulated(found: &Outcome) -> String {
     let nodes = match found.symmetry {
-        Some(symmetry) => format!(
-            "{} ({symmetry})",
-            unit::count(found.nodes_run as usize, "class").replace("classs", "classes")
-        ),
+        Some(symmetry) if found.nodes_run == 1 => format!("1 class ({symmetry})"),
+        Some(symmetry) => format!("{} classes ({symmetry})", found.nodes_run),
         None => "all nodes".to_owned(),
     };
     let chunks = if found.chunks_run < found.chunks {

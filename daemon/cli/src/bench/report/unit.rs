@@ -58,7 +58,7 @@ pub(super) fn ratio(more: f64, less: f64) -> Option<f64> {
 }
 
 /// A count of things, with the word for one of them.
-pub(crate) fn count(many: usize, what: &str) -> String {
+pub(super) fn count(many: usize, what: &str) -> String {
     if many == 1 { format!("1 {what}") } else { format!("{many} {what}s") }
 }
 
