@@ -27,7 +27,6 @@ mod choice;
 mod config;
 mod error;
 mod selector;
-mod sysfs;
 
 #[cfg(feature = "verbs")]
 mod connector;
@@ -54,4 +53,4 @@ pub use config::IbverbsConfig;
 pub use device::IbverbsDevice;
 pub use error::{IbverbsError, IbverbsFailure};
 pub use selector::{Selector, SelectorError};
-pub use sysfs::{Gid, GidKind, LinkLayer, Port, Transport, ports, ports_in};
+pub use ringway_topology::rdma::{Gid, GidKind, LinkLayer, Port, Transport, ports, ports_in};

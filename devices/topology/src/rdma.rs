@@ -193,5 +193,5 @@ fn gid(port: &Path, path: &Path) -> Option<Gid> {
 }
 
 #[cfg(test)]
-#[path = "sysfs_tests.rs"]
+#[path = "rdma_tests.rs"]
 mod tests;

@@ -1,38 +1,62 @@
 //! Files below a folder, as the kernel shows them below `/`.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-/// The folder.
+/// The folder: `/`, or one into which files of another host were copied.
 #[derive(Debug, Clone)]
-pub(super) struct Tree(pub(super) PathBuf);
+pub struct Tree(PathBuf);
 
 impl Tree {
-    pub(super) fn path(&self, path: &str) -> PathBuf {
+    /// What is below this folder.
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self(root.into())
+    }
+
+    /// Where the folder is.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where a file is that would be at this path below `/`.
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
         self.0.join(path.trim_start_matches('/'))
     }
 
     /// A file's text without space around it; `None` if it cannot be read.
-    pub(super) fn text(&self, path: &str) -> Option<String> {
+    #[must_use]
+    pub fn text(&self, path: &str) -> Option<String> {
         let bytes = fs::read(self.path(path)).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    pub(super) fn number(&self, path: &str) -> Option<u64> {
+    /// A file's text as a number; `None` also if it is something else.
+    #[must_use]
+    pub fn number(&self, path: &str) -> Option<u64> {
         self.text(path)?.parse().ok()
     }
 
-    pub(super) fn words(&self, path: &str) -> Vec<String> {
+    /// A file's text, parted at spaces; nothing if it cannot be read.
+    #[must_use]
+    pub fn words(&self, path: &str) -> Vec<String> {
         self.text(path).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     }
 
     /// Of a list of choices the one in brackets.
-    pub(super) fn chosen(&self, path: &str) -> Option<String> {
+    #[must_use]
+    pub fn chosen(&self, path: &str) -> Option<String> {
         let word = self.words(path).into_iter().find(|word| word.starts_with('['))?;
         Some(word.trim_matches(['[', ']']).to_owned())
     }
 
     /// What is in a folder, sorted; nothing if it cannot be read.
-    pub(super) fn names(&self, path: &str) -> Vec<String> {
+    #[must_use]
+    pub fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -41,12 +65,15 @@ impl Tree {
     }
 
     /// The last part of what a link points to.
-    pub(super) fn link(&self, path: &str) -> Option<String> {
+    #[must_use]
+    pub fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())
     }
 
-    pub(super) fn exists(&self, path: &str) -> bool {
+    /// Whether there is such a file or folder.
+    #[must_use]
+    pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
     }
 }
