@@ -52,5 +52,5 @@ pub use config::IbverbsConfig;
 #[cfg(feature = "verbs")]
 pub use device::IbverbsDevice;
 pub use error::{IbverbsError, IbverbsFailure};
-pub use selector::{Selector, SelectorError};
 pub use ringway_topology::rdma::{Gid, GidKind, LinkLayer, Port, Transport, ports, ports_in};
+pub use selector::{Selector, SelectorError};

@@ -71,6 +71,15 @@ impl Tree {
         Some(target.file_name()?.to_str()?.to_owned())
     }
 
+    /// The parts of the path that a file or folder has when all links are followed; `None` if it is not there, or not below the
+    /// folder.
+    #[must_use]
+    pub fn real(&self, path: &str) -> Option<Vec<String>> {
+        let (root, path) = (fs::canonicalize(&self.0).ok()?, fs::canonicalize(self.path(path)).ok()?);
+        let parts = path.strip_prefix(root).ok()?;
+        parts.iter().map(|part| part.to_str().map(str::to_owned)).collect()
+    }
+
     /// Whether there is such a file or folder.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
