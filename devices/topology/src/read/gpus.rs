@@ -9,9 +9,8 @@ const VENDORS: [&str; 2] = ["0x10de", "0x1002"];
 /// Display controllers and processing accelerators.
 const CLASSES: [&str; 2] = ["0x03", "0x12"];
 
-/// The addresses of GPUs on PCI, ascending.
-#[must_use]
-pub(crate) fn addresses(tree: &Tree) -> Vec<String> {
+/// The addresses of GPUs on PCI.
+fn addresses(tree: &Tree) -> Vec<String> {
     let is_gpu = |address: &String| {
         let of = |name| tree.text(&format!("{DEVICES}/{address}/{name}")).unwrap_or_default();
         VENDORS.contains(&of("vendor").as_str()) && CLASSES.iter().any(|class| of("class").starts_with(class))
