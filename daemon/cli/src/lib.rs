@@ -11,3 +11,4 @@ pub mod perf;
 pub mod perftest;
 pub mod run;
 pub mod status;
+pub mod topo;

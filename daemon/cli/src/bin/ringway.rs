@@ -3,7 +3,7 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use ringway::{bench, daemon, demo, doctor, local::process, perf, perftest, run, status};
+use ringway::{bench, daemon, demo, doctor, local::process, perf, perftest, run, status, topo};
 
 /// Collectives between processes, through one daemon per node.
 #[derive(Debug, Parser)]
@@ -22,6 +22,7 @@ enum Command {
     Perftest(Box<perftest::PerftestArgs>),
     Status(status::StatusArgs),
     Doctor(doctor::DoctorArgs),
+    Topo(topo::TopoArgs),
     Daemon(Box<daemon::DaemonArgs>),
 }
 
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Perftest(args) => perftest::perftest(&args),
         Command::Status(args) => status::status(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Topo(args) => topo::topo(&args),
         Command::Daemon(args) => daemon::daemon(*args),
     };
     result.unwrap_or_else(|message| fail(&message))
