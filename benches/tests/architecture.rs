@@ -102,7 +102,10 @@ const CRATES: &[Crate] = &[
     ),
     safe(
         "fuzz",
-        &["types", "verbs", "wire", "rc", "mem", "tcp", "ring", "cell", "engine", "group", "abi", "service"],
+        &[
+            "types", "verbs", "wire", "rc", "mem", "tcp", "ring", "cell", "engine", "group", "abi",
+            "service", "topology",
+        ],
     ),
 ];
 
