@@ -42,6 +42,7 @@ const CRATES: &[Crate] = &[
         may_be_unsafe: &["options.rs", "ring.rs", "vectors.rs"],
     },
     safe("devices/shm", &["verbs", "mem", "ring"]),
+    safe("devices/topology", &[]),
     Crate {
         folder: "devices/roce",
         may_use: &["verbs", "mem", "rc", "wire"],
@@ -56,7 +57,7 @@ const CRATES: &[Crate] = &[
     },
     Crate {
         folder: "devices/ibverbs",
-        may_use: &["verbs", "mem", "rc", "wire"],
+        may_use: &["verbs", "mem", "rc", "wire", "topology"],
         no_std: false,
         may_be_unsafe: &[
             "hardware/completion_queue.rs",
@@ -92,7 +93,7 @@ const CRATES: &[Crate] = &[
         "daemon/cli",
         &[
             "types", "abi", "mem", "ring", "verbs", "reduce", "client", "service", "perftest", "plan",
-            "roce", "shm", "tcp", "wire", "wrap", "ibverbs",
+            "roce", "shm", "tcp", "wire", "wrap", "ibverbs", "topology",
         ],
     ),
     safe(
@@ -103,7 +104,7 @@ const CRATES: &[Crate] = &[
         "fuzz",
         &[
             "types", "verbs", "wire", "rc", "mem", "tcp", "ring", "cell", "engine", "group", "plan", "abi",
-            "service",
+            "service", "topology",
         ],
     ),
 ];

@@ -17,6 +17,7 @@ pub mod rc;
 pub mod ring;
 pub mod stand_in;
 pub mod tcp;
+pub mod topology;
 pub mod wire;
 
 /// One target.
@@ -51,6 +52,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "wire_packet", run: wire::packet, samples: wire::packet_samples },
     Target { name: "wire_frame", run: wire::frame, samples: wire::frame_samples },
     Target { name: "configuration", run: configuration::file, samples: configuration::file_samples },
+    Target { name: "topology", run: topology::file, samples: topology::file_samples },
 ];
 
 /// Takes numbers from the front of an input; zeros when it has ended.

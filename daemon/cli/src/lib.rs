@@ -13,3 +13,4 @@ pub mod perftest;
 pub mod run;
 pub mod simulate;
 pub mod status;
+pub mod topo;

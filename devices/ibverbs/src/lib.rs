@@ -27,7 +27,6 @@ mod choice;
 mod config;
 mod error;
 mod selector;
-mod sysfs;
 
 #[cfg(feature = "verbs")]
 mod connector;
@@ -51,8 +50,8 @@ pub use config::IbverbsConfig;
 #[cfg(feature = "verbs")]
 pub use device::IbverbsDevice;
 pub use error::{IbverbsError, IbverbsFailure};
+pub use ringway_topology::rdma::{Gid, GidKind, LinkLayer, Port, Transport, ports, ports_in};
 pub use selector::{Selector, SelectorError};
-pub use sysfs::{Gid, GidKind, LinkLayer, Port, Transport, ports, ports_in};
 
 /// Why a binary without the feature `verbs` has no device, and what to do.
 pub const NOT_BUILT_IN: &str = "this binary was built without it: build with `--features verbs` (needs libibverbs-dev, \

@@ -3,7 +3,9 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use ringway::{bench, daemon, demo, doctor, explain, local::process, perf, perftest, run, simulate, status};
+use ringway::{
+    bench, daemon, demo, doctor, explain, local::process, perf, perftest, run, simulate, status, topo,
+};
 
 /// Collectives between processes, through one daemon per node.
 #[derive(Debug, Parser)]
@@ -24,6 +26,7 @@ enum Command {
     Simulate(Box<simulate::SimulateArgs>),
     Status(status::StatusArgs),
     Doctor(doctor::DoctorArgs),
+    Topo(topo::TopoArgs),
     Daemon(Box<daemon::DaemonArgs>),
 }
 
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Simulate(args) => simulate::simulate(&args),
         Command::Status(args) => status::status(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Topo(args) => topo::topo(&args),
         Command::Daemon(args) => daemon::daemon(*args),
     };
     result.unwrap_or_else(|message| fail(&message))

@@ -2,7 +2,7 @@
 
 use std::{env, fs};
 
-use super::tree::Tree;
+use ringway_topology::Tree;
 
 /// The path of a library, by its name; `None` if it would not be found.
 pub(super) fn find(tree: &Tree, name: &str) -> Option<String> {

@@ -4,14 +4,12 @@ mod loader;
 mod network;
 mod process;
 mod rdma;
-mod tree;
 mod tried;
 
 use std::path::Path;
 
-use ringway_ibverbs::Port;
+use ringway_topology::{Tree, rdma::Port};
 
-use self::tree::Tree;
 pub(super) use self::{
     network::{Holder, Interface},
     process::{Capability, Limit, User},
@@ -88,7 +86,7 @@ pub(super) struct Gpu {
 impl Facts {
     /// Reads the files below `root`, which is `/` but for tests.
     pub(super) fn gather(root: &Path, tried: Tried) -> Self {
-        let tree = Tree(root.to_owned());
+        let tree = Tree::new(root);
         let libibverbs = loader::find(&tree, "libibverbs.so.1");
         Self {
             release: tree.text("proc/sys/kernel/osrelease").unwrap_or_default(),

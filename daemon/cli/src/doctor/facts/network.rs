@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use super::tree::Tree;
+use ringway_topology::Tree;
 
 /// `IFF_UP` of an interface's flags.
 const UP: u32 = 1;

@@ -1,6 +1,6 @@
 //! What this process may do, by `/proc/self`.
 
-use super::tree::Tree;
+use ringway_topology::Tree;
 
 /// A capability, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,7 @@
 //! RDMA devices, beyond their ports.
 
-use ringway_ibverbs::Port;
+use ringway_topology::{Tree, rdma::Port};
 use rustix::fs::Access as Allowed;
-
-use super::tree::Tree;
 
 const DEVICES: &str = "sys/class/infiniband";
 
@@ -25,7 +23,7 @@ pub(in crate::doctor) enum Access {
 }
 
 pub(super) fn ports(tree: &Tree) -> Result<Vec<Port>, String> {
-    ringway_ibverbs::ports_in(&tree.path(DEVICES)).map_err(|error| error.to_string())
+    ringway_topology::rdma::ports_in(&tree.path(DEVICES)).map_err(|error| error.to_string())
 }
 
 /// Only software's devices have a parent.

@@ -7,11 +7,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::{Deserialize, Serialize};
+
 /// Where the kernel lists RDMA devices.
 const ROOT: &str = "/sys/class/infiniband";
 
 /// What a port's packets travel over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LinkLayer {
     /// Addressed by LID.
     InfiniBand,
@@ -193,5 +196,5 @@ fn gid(port: &Path, path: &Path) -> Option<Gid> {
 }
 
 #[cfg(test)]
-#[path = "sysfs_tests.rs"]
+#[path = "rdma_tests.rs"]
 mod tests;
