@@ -1,7 +1,9 @@
 //! What a root chooses the plans of its communicators by.
 
+use std::collections::VecDeque;
+
 use ringway_plan::tuner::{Constants, Order, Saved, tune};
-use ringway_plan::{Layout, PlanSettings, Preference};
+use ringway_plan::{Layout, PlanSettings, Preference, Rule};
 
 /// What is the same for all communicators of a root, and what it knows of links. For every communicator it makes settings
 /// that hold on all its nodes.
@@ -14,7 +16,20 @@ pub struct Planning {
     given: Saved,
     learned: Saved,
     changed: bool,
+    /// What was made last, as making it takes milliseconds.
+    made: VecDeque<Made>,
 }
+
+/// Rules, and what they were made from.
+#[derive(Debug, Clone)]
+struct Made {
+    layout: Layout,
+    constants: Constants,
+    rules: Vec<Rule>,
+}
+
+/// How many are remembered.
+const MADE_MAX: usize = 16;
 
 /// Between which nodes a communicator is.
 #[derive(Debug)]
@@ -60,6 +75,17 @@ impl Planning {
         self.measures && !known && place.layout.nodes() > 1
     }
 
+    fn make(&mut self, layout: &Layout, constants: Constants) -> Vec<Rule> {
+        let same = |made: &&Made| made.constants == constants && made.layout == *layout;
+        if let Some(made) = self.made.iter().find(same) {
+            return made.rules.clone();
+        }
+        let rules = tune(layout, self.order, &constants, self.settings.tuning());
+        self.made.truncate(MADE_MAX - 1);
+        self.made.push_front(Made { layout: layout.clone(), constants, rules: rules.clone() });
+        rules
+    }
+
     /// The settings of a communicator, and what was measured for it, the slowest of all nodes.
     pub(crate) fn settings(
         &mut self,
@@ -72,8 +98,8 @@ impl Planning {
             self.changed = true;
         }
         let constants = measured.or_else(|| self.known(place).copied());
-        let made = constants.map(|it| tune(&place.layout, self.order, &it, self.settings.tuning()));
-        let rules = self.given.over(place.layout.nodes(), made.unwrap_or_default());
+        let made = constants.map(|constants| self.make(&place.layout, constants)).unwrap_or_default();
+        let rules = self.given.over(place.layout.nodes(), made);
         let settings = self.settings.clone().preferring(preference);
         // Rules are made in order and within bounds, and those given were read so.
         PlanSettings::new(*settings.tuning(), settings.preference(), rules).unwrap_or(settings)

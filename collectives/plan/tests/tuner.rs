@@ -1,0 +1,87 @@
+//! What is chosen by what links take.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use proptest::prelude::*;
+use ringway_plan::tuner::{Constants, Order, Saved, SavedRule, candidates, tune};
+use ringway_plan::{Algorithm, Layout, PlanSettings, Preference, Rule, Tuning};
+use ringway_types::Operation;
+
+fn layout(nodes: u32) -> Layout {
+    Layout::new(&(0..nodes).collect::<Vec<_>>()).unwrap()
+}
+
+fn fastest(nodes: u32, operation: Operation, bytes: u64, constants: &Constants) -> Algorithm {
+    candidates((&layout(nodes), operation, bytes), Order::Stable, constants, &Tuning::default())
+        .first()
+        .unwrap()
+        .algorithm
+}
+
+/// A cluster whose latency is what counts, and one whose bandwidth does.
+#[test]
+fn latency_asks_for_few_messages_and_bandwidth_for_few_bytes() {
+    let slow = Constants { latency_ns: 1e6, message_ns: 100.0, byte_ns: 0.01, ..Constants::default() };
+    let rounds = |algorithm: Algorithm, operation| {
+        let terms = ringway_plan::Terms { nodes: 8, most_local: 1, bytes: 65536.0, group_nodes: 0 };
+        algorithm.cost(operation, &terms).unwrap()
+    };
+    for operation in [Operation::Allreduce, Operation::AllGather, Operation::Broadcast] {
+        let found = fastest(8, operation, 64 << 10, &slow);
+        assert!(rounds(found, operation).rounds <= 3.0, "{operation} by {found}");
+    }
+    let narrow = Constants { latency_ns: 100.0, message_ns: 10.0, byte_ns: 10.0, ..Constants::default() };
+    let found = fastest(8, Operation::Allreduce, 64 << 20, &narrow);
+    let least = 2.0 * 7.0 / 8.0 * 65536.0;
+    assert!((rounds(found, Operation::Allreduce).sent - least).abs() < 1.0, "{found}");
+}
+
+#[test]
+fn strict_leaves_what_combines_in_order() {
+    let all = |order, operation| {
+        candidates((&layout(8), operation, 1 << 20), order, &Constants::default(), &Tuning::default())
+    };
+    for operation in Operation::ALL.iter().copied().filter(|operation| operation.is_collective()) {
+        let strict = all(Order::Strict, operation);
+        assert!(!strict.is_empty(), "{operation}");
+        assert!(strict.iter().all(|it| !operation.reduces() || it.algorithm.is_strict(operation)));
+        assert!(operation.reduces() || strict.len() == all(Order::Stable, operation).len());
+    }
+}
+
+#[test]
+fn wished_rules_replace_those_of_their_operation() {
+    let rule = Rule {
+        operation: Operation::Allreduce,
+        bytes_max: u64::MAX,
+        algorithm: Algorithm::Ring,
+        chunk_bytes: 0,
+    };
+    let saved = Saved { links: Vec::new(), rules: vec![SavedRule { nodes: 4, rule }] };
+    let made = tune(&layout(4), Order::Stable, &Constants::default(), &Tuning::default());
+    let over = saved.over(4, made.clone());
+    let of = |rules: &[Rule]| rules.iter().filter(|it| it.operation == Operation::Allreduce).count();
+    assert_eq!(of(&over), 1);
+    assert_eq!(over.len(), made.len() - of(&made) + 1);
+    assert!(PlanSettings::new(Tuning::default(), Preference::default(), over).is_ok());
+    assert_eq!(saved.over(3, made.clone()), made);
+}
+
+proptest! {
+    /// Whatever was measured, there are rules for every operation and size, as settings take them; the same every time.
+    #[test]
+    fn rules_are_settings(
+        nodes in 2_u32..20,
+        (latency_ns, message_ns, byte_ns) in (0.0..1e7, 0.0..1e6, 0.0..1e3),
+        (reduce_ns, copy_ns, sharing) in (0.0..10.0, 0.0..10.0, 1.0..16.0),
+        order in prop::sample::select(Order::ALL),
+    ) {
+        let constants = Constants { latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing };
+        let rules = tune(&layout(nodes), order, &constants, &Tuning::default());
+        prop_assert_eq!(&rules, &tune(&layout(nodes), order, &constants, &Tuning::default()));
+        for operation in Operation::ALL.iter().filter(|operation| operation.is_collective()) {
+            let last = rules.iter().rfind(|rule| rule.operation == *operation);
+            prop_assert_eq!(last.map(|rule| rule.bytes_max), Some(u64::MAX));
+        }
+        prop_assert!(PlanSettings::new(Tuning::default(), Preference::default(), rules).is_ok());
+    }
+}
