@@ -17,6 +17,7 @@
 mod algorithm;
 mod call;
 mod cost;
+pub mod file;
 mod layout;
 mod pair;
 mod plan;
@@ -31,7 +32,7 @@ pub use call::{Blocks, Call, View};
 pub use cost::{Cost, Terms};
 pub use layout::{Layout, Run};
 pub use pair::{Pair, Stage};
-pub use plan::{Algorithm, Ineligible, Plan, Tuning};
+pub use plan::{Algorithm, Ineligible, Plan, Source, Tuning};
 pub use preference::{Preference, PreferenceError};
 pub use settings::{PlanSettings, Rule, SettingsError};
 pub use step::{

@@ -1,9 +1,12 @@
 //! The choice of an algorithm and the steps it makes.
 
+use std::sync::Arc;
+
 use ringway_types::Operation;
 use thiserror::Error;
 
-use crate::algorithm::{self, Frame};
+use crate::algorithm::{self, Frame, Method, Size};
+use crate::file::Listed;
 use crate::tuner::Problem;
 use crate::{Blocks, Call, Cost, Layout, Pair, Shape, Step, Terms, View};
 
@@ -162,7 +165,7 @@ impl Default for Tuning {
 }
 
 /// Why an algorithm cannot do an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Ineligible {
     /// It is for one node.
     #[error("algorithm local is for one node, but the ranks are on {nodes}; use direct or ring")]
@@ -210,6 +213,20 @@ pub enum Ineligible {
         /// Nodes of a group that [`Tuning::group_nodes`] asks for.
         group: u32,
     },
+    /// A listed plan is for something else.
+    #[error(
+        "the plan {name} is for {operation} between {nodes} nodes with up to {ranks} ranks each, which this is not"
+    )]
+    NotListed {
+        /// The plan.
+        name: String,
+        /// What it does.
+        operation: Operation,
+        /// The nodes it is for.
+        nodes: u32,
+        /// The most ranks of one node that its steps can be numbered for.
+        ranks: u32,
+    },
     /// It does not exist for this operation.
     #[error("algorithm {algorithm} does not do {operation}; use direct")]
     NotOffered {
@@ -226,10 +243,30 @@ pub enum Ineligible {
     },
 }
 
-/// How a collective is done: the same on every node. It computes steps from their positions and holds none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where a plan's steps come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// An algorithm computes them.
+    Algorithm(Algorithm),
+    /// A file lists them.
+    Listed(Arc<Listed>),
+}
+
+impl Source {
+    /// The name of the algorithm, or of the listed plan.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Algorithm(algorithm) => algorithm.name(),
+            Self::Listed(listed) => listed.name(),
+        }
+    }
+}
+
+/// How a collective is done: the same on every node. It computes steps from their positions.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    algorithm: Algorithm,
+    source: Source,
     /// Bytes that a chunk has of each stream: of the vector, or of each block.
     unit: u64,
     /// Blocks up to this many bytes travel packed.
@@ -283,21 +320,54 @@ impl Plan {
     }
 
     fn new(algorithm: Algorithm, view: &View<'_>, tuning: &Tuning) -> Self {
-        let element = u64::from(view.call.element.max(1));
         let method = algorithm::method(algorithm, view.call.operation);
         let unit = method.map_or(0, |method| (method.unit)(view, tuning.chunk_bytes));
-        // A cache line or more where possible, so that chunks of aligned buffers stay aligned.
-        let unit = if unit >= 64 * element { unit - unit % (64 * element) } else { unit - unit % element };
-        let unit = unit.max(element);
+        let unit = whole_elements(unit, view);
         let (pack, depth) = (pack_max(view, tuning).min(unit), tuning.depth.max(1));
         let group = algorithm::group(view.layout.nodes(), tuning.group_nodes).unwrap_or(0);
-        Self { algorithm, unit, pack, depth, group }
+        Self { source: Source::Algorithm(algorithm), unit, pack, depth, group }
     }
 
-    /// The algorithm used.
+    /// The plan that a file lists.
+    ///
+    /// # Errors
+    /// [`Ineligible::NotListed`] when it is for another operation or number of nodes.
+    pub fn listed(listed: &Arc<Listed>, view: &View<'_>, tuning: &Tuning) -> Result<Self, Ineligible> {
+        Self::listed_in(listed.unit(view, tuning), listed, view, tuning)
+    }
+
+    /// The same with this many bytes of each stream in a chunk.
+    pub(crate) fn listed_in(
+        unit: u64,
+        listed: &Arc<Listed>,
+        view: &View<'_>,
+        tuning: &Tuning,
+    ) -> Result<Self, Ineligible> {
+        if !listed.is_for(view) {
+            return Err(listed.ineligible());
+        }
+        let (source, unit) = (Source::Listed(Arc::clone(listed)), whole_elements(unit, view));
+        Ok(Self { source, unit, pack: 0, depth: tuning.depth.max(1), group: 0 })
+    }
+
+    /// The algorithm used; `None` where a file lists the steps.
     #[must_use]
-    pub const fn algorithm(&self) -> Algorithm {
-        self.algorithm
+    pub const fn algorithm(&self) -> Option<Algorithm> {
+        match &self.source {
+            Source::Algorithm(algorithm) => Some(*algorithm),
+            Source::Listed(_) => None,
+        }
+    }
+
+    /// Where the steps come from.
+    #[must_use]
+    pub const fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Bytes that a chunk has of each stream.
+    pub(crate) const fn unit(&self) -> u64 {
+        self.unit
     }
 
     /// The size of the plan on the view's node.
@@ -308,10 +378,12 @@ impl Plan {
     /// least, however many of them are in one message.
     #[must_use]
     pub fn shape(&self, view: &View<'_>) -> Shape {
-        let Some(method) = algorithm::method(self.algorithm, view.call.operation) else {
-            return Shape { chunks: 0, depth: 1, steps: 0, scratch: 0 };
+        let frame = self.frame(view, 0);
+        let size = match &self.source {
+            Source::Algorithm(algorithm) => method(*algorithm, view).map(|method| (method.size)(&frame)),
+            Source::Listed(listed) => Some(listed.size(&frame)),
         };
-        let size = (method.size)(&self.frame(view, 0));
+        let size = size.unwrap_or(Size { extent: 0, steps: 0, scratch: 0 });
         let chunks = size.extent.div_ceil(self.unit);
         let depth = u64::from(self.depth).min(chunks).max(1);
         Shape { chunks, depth: u32::try_from(depth).unwrap_or(1), steps: size.steps, scratch: size.scratch }
@@ -321,16 +393,35 @@ impl Plan {
     /// nothing.
     #[must_use]
     pub fn step(&self, view: &View<'_>, chunk: u64, index: u32) -> Step {
-        match algorithm::method(self.algorithm, view.call.operation) {
-            Some(method) => (method.step)(&self.frame(view, chunk), index),
-            None => algorithm::nothing(),
+        let frame = self.frame(view, chunk);
+        match &self.source {
+            Source::Algorithm(algorithm) => method(*algorithm, view)
+                .map_or_else(algorithm::nothing, |method| (method.step)(&frame, index)),
+            Source::Listed(listed) => listed.step(&frame, index),
         }
     }
 
     const fn frame<'a>(&self, view: &'a View<'a>, chunk: u64) -> Frame<'a> {
-        let Self { algorithm, unit, pack, group, .. } = *self;
+        let Self { unit, pack, group, .. } = *self;
+        // Listed steps do not ask for it.
+        let algorithm = match self.algorithm() {
+            Some(algorithm) => algorithm,
+            None => Algorithm::Local,
+        };
         Frame { view, unit, pack, chunk, algorithm, group }
     }
+}
+
+fn method(algorithm: Algorithm, view: &View<'_>) -> Option<Method> {
+    algorithm::method(algorithm, view.call.operation)
+}
+
+/// Rounds bytes of a chunk to elements, and to a cache line or more of them where possible, so that chunks of aligned
+/// buffers stay aligned.
+fn whole_elements(unit: u64, view: &View<'_>) -> u64 {
+    let element = u64::from(view.call.element.max(1));
+    let unit = if unit >= 64 * element { unit - unit % (64 * element) } else { unit - unit % element };
+    unit.max(element)
 }
 
 /// Blocks up to this many bytes are packed however many there are.

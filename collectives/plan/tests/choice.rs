@@ -12,7 +12,7 @@ fn chosen(layout: &[u32], operation: Operation, count: u64) -> Algorithm {
     let layout = Layout::new(layout).unwrap();
     let call = Call { operation, element: 4, count, root: 0 };
     let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
-    Plan::choose(&view, &Tuning::default()).algorithm()
+    Plan::choose(&view, &Tuning::default()).algorithm().unwrap()
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn planned(settings: &PlanSettings, nodes: u32, operation: Operation, count: u64
     let call = Call { operation, element: 4, count, root: 0 };
     let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[false] };
     let plan = settings.plan(&view);
-    (plan.algorithm(), plan.shape(&view).chunks)
+    (plan.algorithm().unwrap(), plan.shape(&view).chunks)
 }
 
 fn asking(text: &str) -> PlanSettings {

@@ -242,7 +242,7 @@ impl Run {
 
     /// The algorithm that runs or ran last.
     pub(crate) fn algorithm(&self) -> Option<Algorithm> {
-        self.plan.as_ref().map(Plan::algorithm)
+        self.plan.as_ref().and_then(Plan::algorithm)
     }
 
     /// The link of some message that is waited for.

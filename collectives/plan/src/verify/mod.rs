@@ -19,6 +19,7 @@ use thiserror::Error;
 
 use crate::{Algorithm, Ineligible, Tuning};
 
+pub(crate) use program::list;
 pub use program::{Program, enumerate};
 pub use run::Order;
 pub use scenario::{Counts, Scenario};
@@ -218,10 +219,14 @@ pub fn verify(
     algorithm: Option<Algorithm>,
     tuning: &Tuning,
 ) -> Result<Stats, Violation> {
-    let programs = enumerate(scenario, algorithm, tuning)?;
-    let stats = check(scenario, &programs)?;
+    prove(scenario, &enumerate(scenario, algorithm, tuning)?)
+}
+
+/// Checks programs, and runs them in several orders.
+pub(crate) fn prove(scenario: &Scenario, programs: &[Program]) -> Result<Stats, Violation> {
+    let stats = check(scenario, programs)?;
     for order in [Order::Reverse, Order::Seeded(1), Order::Seeded(2)] {
-        run::run(scenario, &programs, order)?;
+        run::run(scenario, programs, order)?;
     }
     Ok(stats)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{At, Scenario, Violation};
-use crate::{Action, Algorithm, Plan, Shape, Step, Tuning};
+use crate::{Action, Algorithm, Ineligible, Plan, Shape, Step, Tuning, View};
 
 /// All steps of one node.
 #[derive(Debug, Clone)]
@@ -23,16 +23,24 @@ pub fn enumerate(
     algorithm: Option<Algorithm>,
     tuning: &Tuning,
 ) -> Result<Vec<Program>, Violation> {
+    list(scenario, |view| match algorithm {
+        Some(algorithm) => Plan::with(algorithm, view, tuning),
+        None => Ok(Plan::choose(view, tuning)),
+    })
+}
+
+/// Lists the steps of the plan that every node makes of what it sees.
+pub(crate) fn list(
+    scenario: &Scenario,
+    plan: impl Fn(&View<'_>) -> Result<Plan, Ineligible>,
+) -> Result<Vec<Program>, Violation> {
     let mut programs = Vec::new();
     let mut first: Option<Plan> = None;
     for node in 0..scenario.layout.nodes() {
         let call = scenario.node_call(node);
         let view = call.view();
-        let plan = match algorithm {
-            Some(algorithm) => Plan::with(algorithm, &view, tuning)?,
-            None => Plan::choose(&view, tuning),
-        };
-        if *first.get_or_insert(plan) != plan {
+        let plan = plan(&view)?;
+        if *first.get_or_insert_with(|| plan.clone()) != plan {
             return Err(Violation::DifferentPlans { node });
         }
         let shape = plan.shape(&view);
