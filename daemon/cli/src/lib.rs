@@ -10,6 +10,7 @@ pub mod local;
 mod output;
 pub mod perf;
 pub mod perftest;
+pub mod plan;
 pub mod run;
 pub mod simulate;
 pub mod status;

@@ -4,7 +4,7 @@ use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use ringway::{
-    bench, daemon, demo, doctor, explain, local::process, perf, perftest, run, simulate, status, topo,
+    bench, daemon, demo, doctor, explain, local::process, perf, perftest, plan, run, simulate, status, topo,
 };
 
 /// Collectives between processes, through one daemon per node.
@@ -23,6 +23,7 @@ enum Command {
     Explain(Box<explain::ExplainArgs>),
     Bench(Box<bench::BenchArgs>),
     Perftest(Box<perftest::PerftestArgs>),
+    Plan(plan::PlanArgs),
     Simulate(Box<simulate::SimulateArgs>),
     Status(status::StatusArgs),
     Doctor(doctor::DoctorArgs),
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::explain(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Perftest(args) => perftest::perftest(&args),
+        Command::Plan(args) => plan::plan(args),
         Command::Simulate(args) => simulate::simulate(&args),
         Command::Status(args) => status::status(&args),
         Command::Doctor(args) => doctor::doctor(&args),

@@ -24,6 +24,7 @@ mod lateness;
 mod limits;
 mod loss;
 mod machines;
+mod plans;
 mod programs;
 mod requests;
 mod roce;

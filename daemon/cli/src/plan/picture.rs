@@ -1,0 +1,221 @@
+//! A plan as a picture: nodes across, time down, a box for each step in its blocks' colour, an arrow for each message.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use ringway_plan::file::{Entry, Listed, What};
+
+use super::{levels::Levels, table, words};
+
+/// A box, and what lies between boxes, in pixels.
+const BOX: (u32, u32) = (54, 20);
+const LANE: u32 = BOX.0 + 6;
+/// From one moment to the next, and how much more where several messages leave a node at once, so that they fan out.
+const ROW: u32 = 46;
+const FAN: u32 = 22;
+/// Left of the nodes, above them, and around everything.
+const AXIS: u32 = 44;
+const HEAD: u32 = 78;
+const EDGE: u32 = 16;
+/// Between two nodes.
+const GAP: u32 = 26;
+/// Colours; plans with more blocks use them again.
+const COLOURS: u32 = 24;
+/// Entries of the legend in a line, and the width of one.
+const LEGEND: u32 = 66;
+
+/// Where everything is.
+struct Places {
+    /// Of every node, the left edge and the lanes, which are steps that may happen at the same time.
+    columns: Vec<(u32, u32)>,
+    /// The lane of each step, by node and step.
+    lanes: BTreeMap<(u32, usize), u32>,
+    width: u32,
+    /// From one moment to the next.
+    row: u32,
+    /// Where the legend begins.
+    bottom: u32,
+}
+
+impl Places {
+    fn of(plan: &Listed, levels: &Levels) -> Self {
+        let (mut columns, mut lanes, mut x) = (Vec::new(), BTreeMap::new(), EDGE + AXIS);
+        for node in 0..plan.nodes() {
+            let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
+            for step in 0..plan.steps(node).len() {
+                let next = taken.entry(levels.level(node, step)).or_insert(0);
+                lanes.insert((node, step), *next);
+                *next += 1;
+            }
+            let most = taken.values().max().copied().unwrap_or(1);
+            columns.push((x, most));
+            x += most * LANE + GAP;
+        }
+        let width = (x - GAP + EDGE).max(560);
+        let most = columns.iter().map(|column: &(u32, u32)| column.1).max().unwrap_or(1);
+        let row = ROW + FAN * most.saturating_sub(2).min(4);
+        Self { columns, lanes, width, row, bottom: HEAD + levels.end() * row + 12 }
+    }
+
+    /// The left upper corner of a step's box.
+    fn corner(&self, (node, step): (u32, usize), levels: &Levels) -> (u32, u32) {
+        let column = self.columns.get(node as usize).map_or(0, |column| column.0);
+        let lane = self.lanes.get(&(node, step)).copied().unwrap_or(0);
+        (column + lane * LANE + 3, HEAD + levels.level(node, step) * self.row)
+    }
+}
+
+/// The picture, for light and dark pages.
+pub(super) fn svg(plan: &Listed, levels: &Levels) -> String {
+    let places = Places::of(plan, levels);
+    let colours = plan.blocks().min(COLOURS);
+    let in_line = ((places.width - 2 * EDGE) / LEGEND).max(1);
+    let height = places.bottom + 46 + colours.div_ceil(in_line) * 24 + EDGE;
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = write!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {height}\" width=\"{w}\" height=\"{height}\" \
+         role=\"img\"><title>{}</title>\n<style>{}</style>\n<rect class=\"page\" width=\"{w}\" height=\"{height}\"/>\n",
+        table::headline(plan, levels),
+        style(colours),
+        w = places.width,
+    );
+    frame(&mut out, plan, levels, &places);
+    for &(from, to) in &levels.messages {
+        if let Some(entry) = plan.steps(from.0).get(from.1) {
+            arrow(&mut out, entry, places.corner(from, levels), places.corner(to, levels));
+        }
+    }
+    for node in 0..plan.nodes() {
+        for (step, entry) in plan.steps(node).iter().enumerate() {
+            draw(&mut out, step, entry, places.corner((node, step), levels));
+        }
+    }
+    legend(&mut out, colours, plan.blocks(), in_line, places.bottom);
+    out.push_str("</svg>\n");
+    out
+}
+
+fn style(colours: u32) -> String {
+    let mut text = String::from(
+        "text{font:12px system-ui,sans-serif;fill:#1f2328}.page{fill:#fff}.band{fill:#f4f6f8}.grid{stroke:#d8dee4}\
+         .soft{fill:#59636e}.head{font-weight:600}.box text{text-anchor:middle;font-size:11px}\
+         .box rect{stroke-width:1.2}.finish rect{stroke-width:2.6}path{fill:none;stroke-width:1.5}.tip{stroke:none}",
+    );
+    let mut dark = String::from(
+        "text{fill:#e6edf3}.page{fill:#0d1117}.band{fill:#161b22}.grid{stroke:#30363d}.soft{fill:#9198a1}",
+    );
+    for colour in 0..colours {
+        // Neighbours in the list are far apart on the circle where there are many.
+        let hue = if colours <= 8 { colour * 360 / colours } else { colour * 137 % 360 };
+        let rules = |fill: &str, line: &str| {
+            format!(
+                ".c{colour} rect{{fill:hsl({hue},{fill});stroke:hsl({hue},{line})}}.c{colour} path{{stroke:hsl({hue},{line})}}\
+                 .c{colour} .tip{{fill:hsl({hue},{line})}}"
+            )
+        };
+        text.push_str(&rules("75%,86%", "60%,42%"));
+        dark.push_str(&rules("42%,26%", "60%,62%"));
+    }
+    let _ = write!(text, ".none rect{{fill:none;stroke:#818b98}}@media(prefers-color-scheme:dark){{{dark}}}");
+    text
+}
+
+/// What the plan is, the nodes' columns and the lines of time.
+fn frame(out: &mut String, plan: &Listed, levels: &Levels, places: &Places) {
+    let _ = write!(
+        out,
+        "<text class=\"head\" x=\"{EDGE}\" y=\"24\">{}: {} between {} nodes</text>\n<text class=\"soft\" x=\"{EDGE}\" \
+         y=\"56\">time</text>\n",
+        plan.name(),
+        plan.operation(),
+        plan.nodes()
+    );
+    for (node, (x, lanes)) in places.columns.iter().enumerate() {
+        let (width, height) = (lanes * LANE, places.bottom - HEAD + 22);
+        let _ = writeln!(
+            out,
+            "<rect class=\"band\" x=\"{x}\" y=\"{}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/><text class=\"head\" \
+             text-anchor=\"middle\" x=\"{}\" y=\"56\">node {node}</text>",
+            HEAD - 38,
+            x + width / 2
+        );
+    }
+    for level in 0..levels.end() {
+        let y = HEAD + level * places.row + BOX.1 / 2;
+        let _ = writeln!(
+            out,
+            "<text class=\"soft\" x=\"{EDGE}\" y=\"{}\">{level}</text><line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{y}\" \
+             y2=\"{y}\"/>",
+            y + 4,
+            EDGE + AXIS - 14,
+            places.width - EDGE
+        );
+    }
+}
+
+/// From the lower edge of one box to the upper edge of another.
+fn arrow(out: &mut String, entry: &Entry, from: (u32, u32), to: (u32, u32)) {
+    let (x1, y1) = (from.0 + BOX.0 / 2, from.1 + BOX.1);
+    let (x2, y2) = (to.0 + BOX.0 / 2, to.1);
+    let (bend, tip) = ((y2 - y1) / 4, y2 - 6);
+    let _ = writeln!(
+        out,
+        "<g class=\"c{}\"><path d=\"M{x1} {y1}C{x1} {} {x2} {} {x2} {tip}\"/><path class=\"tip\" d=\"M{x2} {y2}l-4 -7h8z\"/></g>",
+        entry.block % COLOURS,
+        y1 + bend,
+        tip - bend
+    );
+}
+
+fn draw(out: &mut String, step: usize, entry: &Entry, (x, y): (u32, u32)) {
+    let colour = match entry.what {
+        What::Nothing => "none".to_owned(),
+        _ => format!("c{}", entry.block % COLOURS),
+    };
+    let (what, blocks) = (words::what(entry.what), words::blocks(entry));
+    let (from, into, after) = (words::from(entry), words::into(entry), words::after(entry));
+    let mark = match entry.what {
+        What::Nothing => "wait".to_owned(),
+        What::Send { peer, .. } => format!("{blocks} \u{2192} {peer}"),
+        What::Receive { peer, .. } => format!("{blocks} \u{2190} {peer}"),
+        What::Reduce { finish: false, .. } => format!("{blocks} +"),
+        What::Reduce { finish: true, .. } => format!("{blocks} ="),
+        What::Copy { .. } => format!("{blocks} copy"),
+    };
+    let says =
+        |word: &str, what: &str| if what.is_empty() { String::new() } else { format!(" {word} {what}") };
+    let _ = writeln!(
+        out,
+        "<g class=\"box {colour} {what}\"><title>step {step}: {what}{}{}{}{}</title><rect x=\"{x}\" y=\"{y}\" width=\"{}\" \
+         height=\"{}\" rx=\"4\"/><text x=\"{}\" y=\"{}\">{mark}</text></g>",
+        says("block", &blocks),
+        says("from", &from),
+        says("into", &into),
+        says("after", &after),
+        BOX.0,
+        BOX.1,
+        x + BOX.0 / 2,
+        y + 14,
+    );
+}
+
+fn legend(out: &mut String, colours: u32, blocks: u32, in_line: u32, top: u32) {
+    let _ = writeln!(
+        out,
+        "<text class=\"soft\" x=\"{EDGE}\" y=\"{}\">block \u{2192} node: send &#160; block \u{2190} node: receive &#160; +: \
+         combine &#160; =: combine, final</text>",
+        top + 36
+    );
+    for colour in 0..colours {
+        let (x, y) = (EDGE + colour % in_line * LEGEND, top + 46 + colour / in_line * 24);
+        let more = if blocks > colours { ", \u{2026}" } else { "" };
+        let _ = writeln!(
+            out,
+            "<g class=\"c{colour}\"><rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" rx=\"2\"/><text x=\"{}\" y=\"{}\">block \
+             {colour}{more}</text></g>",
+            x + 17,
+            y + 11
+        );
+    }
+}
