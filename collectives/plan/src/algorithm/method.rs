@@ -147,6 +147,7 @@ fn direct(operation: Operation) -> Method {
         .strict()
         .with_unit(shared_by_ranks),
         O::Scan | O::Exscan => Method::new(2, scan_direct::size, scan_direct::step, scan_direct::cost)
+            .strict()
             .with_unit(scan_direct::unit),
         O::Barrier => Method::new(2, barrier::size, barrier::step, barrier::cost),
         O::AllGather | O::AllGatherV => {

@@ -35,7 +35,7 @@ mod tree_reduce;
 use core::ops::Range;
 
 use method::algorithm_rule;
-pub(crate) use method::{cost, group, method};
+pub(crate) use method::{Method, cost, group, method};
 
 use crate::{Action, Algorithm, Blocks, OutputSet, Partials, Place, Sources, Span, Step, Targets, View};
 
