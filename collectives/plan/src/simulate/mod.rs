@@ -91,7 +91,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { nodes: 512, whole_steps: 2_000_000, most_steps: 60_000_000, most_work: 60_000_000 }
+        Self { nodes: 512, whole_steps: 2_000_000, most_steps: 20_000_000, most_work: 60_000_000 }
     }
 }
 

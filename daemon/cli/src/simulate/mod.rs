@@ -56,8 +56,8 @@ pub struct SimulateArgs {
     /// With --end each size is this many times the one before.
     #[arg(short = 'f', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..))]
     factor: u64,
-    /// Algorithms separated by commas, or `all`.
-    #[arg(long, value_name = "NAMES", default_value = "all")]
+    /// Algorithms separated by commas; `simple`, those that are not made of others; or `all`.
+    #[arg(long, value_name = "NAMES", default_value = SIMPLE)]
     algorithm: String,
     /// Make nodes slower: node=3,slowdown=4, or share=0.05,slowdown=2 for nodes that the seed picks. Their own work and their
     /// ports take so many times as long. Can be repeated.
@@ -174,14 +174,21 @@ fn read(args: &SimulateArgs) -> Result<Description, String> {
     Description::from_toml(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
+/// The words for many algorithms.
+const ALL: &str = "all";
+const SIMPLE: &str = "simple";
+
 fn algorithms(names: &str) -> Result<Vec<Algorithm>, String> {
-    if names == "all" {
-        return Ok(Algorithm::ALL.to_vec());
+    let simple = |algorithm: &&Algorithm| !matches!(algorithm, Algorithm::Hierarchical(_));
+    match names {
+        ALL => return Ok(Algorithm::ALL.to_vec()),
+        SIMPLE => return Ok(Algorithm::ALL.iter().filter(simple).copied().collect()),
+        _ => {}
     }
     let one = |name: &str| {
         Algorithm::from_name(name).ok_or_else(|| {
             let all: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
-            format!("`{name}` is not an algorithm; there are {}, or all", all.join(", "))
+            format!("`{name}` is not an algorithm; there are {}; or {SIMPLE}, or {ALL}", all.join(", "))
         })
     };
     names.split(',').map(one).collect()
@@ -242,7 +249,7 @@ fn row(
         ));
     });
     shown.line("");
-    if args.algorithm == "all" && matches!(found, Err(Failure::Ineligible(_))) {
+    if [ALL, SIMPLE].contains(&args.algorithm.as_str()) && matches!(found, Err(Failure::Ineligible(_))) {
         return None;
     }
     let bus_factor = args.operation.bus_factor(ranks);
