@@ -107,6 +107,7 @@ impl Measure {
 
     fn ask<D: Device + ?Sized>(&mut self, length: u64, link: &mut Link, turn: &mut Turn<'_, D>) {
         self.awaited += 1;
+        link.probes += 1;
         link.control(Message::Probe { length }, turn);
     }
 
@@ -200,17 +201,16 @@ impl Communicator {
         link.control(Message::Probed { room }, turn);
     }
 
-    /// A probe of this node was answered. `false`: there was none.
+    /// A probe of this node was answered, perhaps after there was time to wait for it. `false`: there was none.
     pub(crate) fn on_probed<D: Device + ?Sized>(
         &mut self,
         at: usize,
         room: Option<RemoteSlice>,
         turn: &mut Turn<'_, D>,
     ) -> bool {
-        let Some(measure) = self.measure.as_mut().filter(|m| m.link == at && m.awaited > 0) else {
-            return false;
-        };
-        if let Some(link) = self.peers.links.get_mut(at) {
+        let Some(link) = self.peers.links.get_mut(at).filter(|link| link.probes > 0) else { return false };
+        link.probes -= 1;
+        if let Some(measure) = self.measure.as_mut().filter(|m| m.link == at && m.awaited > 0) {
             measure.answered(room, link, turn);
         }
         true

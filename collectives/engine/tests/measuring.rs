@@ -84,3 +84,27 @@ fn a_peer_that_dies_while_it_is_measured_is_noticed() {
         matches!(readiness, ringway_engine::Readiness::Failed(_))
     });
 }
+
+/// Where measuring takes too long it ends with what is known, and answers that come later do no harm.
+#[test]
+fn a_slow_link_is_not_measured_for_ever() {
+    let mut world = World::new(&setup(&[0, 1], 40_000_000));
+    for node in &mut world.nodes {
+        node.engine.measure(node.ids[0]);
+    }
+    let mut left = 2;
+    for _ in 0..200 {
+        world.pass(10);
+        for node in &mut world.nodes {
+            let Some(measured) = node.engine.take_measured(node.ids[0]) else { continue };
+            assert!((4e7..6e7).contains(&measured.latency_ns), "{measured:?}");
+            assert_eq!(measured.byte_ns, None);
+            left -= 1;
+        }
+    }
+    assert_eq!(left, 0);
+    for node in &world.nodes {
+        let readiness = node.engine.readiness(node.ids[0], node.device.as_ref().unwrap());
+        assert_eq!(readiness, ringway_engine::Readiness::Ready);
+    }
+}

@@ -169,6 +169,8 @@ pub(crate) struct Link {
     /// The queue pair failed.
     pub(crate) broken: Option<Time>,
     pub(crate) abort_heard: bool,
+    /// Probes that the peer has not answered.
+    pub(crate) probes: u32,
     /// Blocks of the workspace that the link was measured with: written by the peer, and written to it. They stay as long as
     /// the link, since what is sent again may still read or write them.
     measured_with: [Option<u64>; 2],
@@ -243,6 +245,7 @@ impl Link {
             ended: false,
             broken: None,
             abort_heard: false,
+            probes: 0,
             measured_with: [None; 2],
             destroyed: false,
         })
