@@ -1,5 +1,8 @@
 //! What the engine is made with.
 
+use std::sync::Arc;
+
+use ringway_plan::file::Listed;
 use ringway_verbs::LocalKey;
 use thiserror::Error;
 
@@ -23,6 +26,9 @@ pub struct WorkspaceConfig {
 pub struct EngineConfig {
     /// Memory of its own.
     pub workspace: WorkspaceConfig,
+    /// Plans that are used for what they are for, the last one first. The same on every node, for each operation and
+    /// number of nodes.
+    pub plans: Vec<Arc<Listed>>,
     /// Messages up to this many bytes are sent without asking the receiver. The same on every node.
     pub eager_max_bytes: u32,
     /// Collectives, and besides them messages, that one rank may have outstanding in a communicator.
@@ -94,6 +100,7 @@ impl EngineConfig {
     pub const fn new(workspace: WorkspaceConfig) -> Self {
         Self {
             workspace,
+            plans: Vec::new(),
             eager_max_bytes: 8 << 10,
             operations_per_rank: 256,
             message_pool: 128,

@@ -407,7 +407,7 @@ impl Engine {
             call: slot.and_then(|slot| slot.signature),
             missing: slot.map(|_| communicator.missing()).unwrap_or_default(),
             waited_ms: slot.map_or(0, |slot| elapsed_ms(slot.since, self.now)),
-            algorithm: communicator.run.algorithm(),
+            algorithm: communicator.run.source().cloned(),
             bytes: communicator.bytes + communicator.point.bytes,
             failure: match &communicator.state {
                 State::Failing { failure, .. } | State::Failed { failure, .. } => Some(failure.clone()),

@@ -1,6 +1,6 @@
 //! What the engine tells about itself.
 
-use ringway_plan::Algorithm;
+use ringway_plan::Source;
 
 use crate::{CommunicatorId, Failure, Signature};
 
@@ -45,8 +45,8 @@ pub struct CommunicatorStatus {
     pub missing: Vec<u32>,
     /// For how long.
     pub waited_ms: u64,
-    /// The algorithm that ran last.
-    pub algorithm: Option<Algorithm>,
+    /// The algorithm that ran last, or the listed plan.
+    pub algorithm: Option<Source>,
     /// Bytes of the buffers of finished operations.
     pub bytes: u64,
     /// Why it has failed.

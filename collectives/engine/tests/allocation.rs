@@ -12,7 +12,8 @@ mod common;
 use allocation_counter::{measure, opt_out};
 use common::oracle::{Job, collectives};
 use common::{Setup, World};
-use ringway_engine::{LocalRank, PointToPoint, Request, Token};
+use ringway_engine::{EngineConfig, LocalRank, PointToPoint, Request, Token};
+use ringway_plan::Tuning;
 use ringway_sim::SimDevice;
 use ringway_verbs::{
     Access, Capabilities, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, PostError,
@@ -183,34 +184,45 @@ fn messages(world: &mut World, round: u64) -> u64 {
 #[test]
 fn the_data_path_does_not_allocate() {
     for layout in [&[0_u32, 0][..], &[0, 1, 1, 2]] {
-        let mut world = World::new(&Setup { region: 4 << 20, ..Setup::new(layout) });
-        let ranks = layout.len() as u32;
-        let (mut cold, mut warm) = (0, 0);
-        let mut last = String::new();
-        for round in 0..8 {
-            let mut allocated = 0;
-            for operation in collectives() {
-                for count in [1, 20_000] {
-                    let job = Job::new(operation, count, ranks, 1);
-                    job.prepare(&world);
-                    for rank in 0..ranks {
-                        job.call(&mut world, 0, rank);
-                    }
-                    let more = settle(&mut world);
-                    if more > 0 {
-                        last = format!("{operation} x{count} in round {round}");
-                    }
-                    allocated += more;
-                }
-            }
-            let more = messages(&mut world, round);
-            if more > 0 {
-                last = format!("messages in round {round}");
-            }
-            let total = if round < 4 { &mut cold } else { &mut warm };
-            *total += allocated + more;
-        }
-        assert!(cold > 0, "{layout:?}: nothing is counted");
-        assert_eq!(warm, 0, "{layout:?}: last {last}");
+        measured(layout, &Setup { region: 4 << 20, ..Setup::new(layout) });
     }
+}
+
+#[test]
+fn listed_plans_do_not_allocate() {
+    let layout = [0, 1, 1, 2];
+    let configure: fn(&mut EngineConfig) = |config| config.plans = common::listed(&[3], &Tuning::default());
+    measured(&layout, &Setup { region: 4 << 20, configure, ..Setup::new(&layout) });
+}
+
+fn measured(layout: &[u32], setup: &Setup) {
+    let mut world = World::new(setup);
+    let ranks = layout.len() as u32;
+    let (mut cold, mut warm) = (0, 0);
+    let mut last = String::new();
+    for round in 0..8 {
+        let mut allocated = 0;
+        for operation in collectives() {
+            for count in [1, 20_000] {
+                let job = Job::new(operation, count, ranks, 1);
+                job.prepare(&world);
+                for rank in 0..ranks {
+                    job.call(&mut world, 0, rank);
+                }
+                let more = settle(&mut world);
+                if more > 0 {
+                    last = format!("{operation} x{count} in round {round}");
+                }
+                allocated += more;
+            }
+        }
+        let more = messages(&mut world, round);
+        if more > 0 {
+            last = format!("messages in round {round}");
+        }
+        let total = if round < 4 { &mut cold } else { &mut warm };
+        *total += allocated + more;
+    }
+    assert!(cold > 0, "{layout:?}: nothing is counted");
+    assert_eq!(warm, 0, "{layout:?}: last {last}");
 }

@@ -11,7 +11,7 @@ mod common;
 
 use common::oracle::{Job, collectives};
 use common::{Setup, World};
-use ringway_plan::{Algorithm, Blocks, Call, Layout, Plan, Preference, Tuning, View};
+use ringway_plan::{Algorithm, Blocks, Call, Layout, Plan, Preference, Source, Tuning, View};
 use ringway_types::{DataType, Operation, Reduction};
 
 const LAYOUTS: [&[u32]; 9] = [
@@ -66,7 +66,11 @@ fn every_algorithm_that_is_asked_for_runs_where_it_can() {
                 Job::new(operation, count, layout.ranks(), 3).run(&mut world);
                 for node in &world.nodes {
                     let ran = node.engine.status(node.ids[0]).unwrap().algorithm;
-                    assert_eq!(ran == Some(algorithm), can, "{operation} by {algorithm} on {node_of:?}");
+                    assert_eq!(
+                        ran == Some(Source::Algorithm(algorithm)),
+                        can,
+                        "{operation} by {algorithm} on {node_of:?}"
+                    );
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Runs the plan of one collective on this node, chunk by chunk.
 
-use ringway_plan::{Action, Algorithm, LOOKAHEAD, Layout, Plan, PlanSettings, Shape, View};
+use ringway_plan::{Action, LOOKAHEAD, Layout, Plan, PlanSettings, Shape, Source, View};
 use ringway_verbs::Device;
 
 use super::handing::{Active, PIECES, WORKS};
@@ -8,7 +8,7 @@ use super::local::{Ground, Work};
 use super::queue::{LocalCall, Queue};
 use crate::link::Link;
 use crate::turn::{Shared, Turn};
-use crate::{BufferRef, CommunicatorId, Failure, RegionId, Signature};
+use crate::{BufferRef, CommunicatorId, EngineConfig, Failure, RegionId, Signature};
 
 /// The most chunks under way at once. A power of two that fits the three bits it has in an immediate.
 pub(crate) const MAX_DEPTH: u32 = 8;
@@ -198,7 +198,7 @@ impl Run {
         let sequence = queue.head;
         let Some(signature) = queue.signature(sequence) else { return Ok(Start::Starved) };
         let view = queue.view(layout, sequence, &signature);
-        let plan = settings.plan(&view);
+        let plan = plan(settings, &view, &shared.config);
         let shape = plan.shape(&view);
         let each = shape.scratch.checked_next_multiple_of(64).unwrap_or(u64::MAX);
         let wanted = shape.depth.clamp(1, MAX_DEPTH);
@@ -240,9 +240,9 @@ impl Run {
         shared.give_scratch(self.id.0 & 0xffff, self.scratch.take());
     }
 
-    /// The algorithm that runs or ran last.
-    pub(crate) fn algorithm(&self) -> Option<Algorithm> {
-        self.plan.as_ref().and_then(Plan::algorithm)
+    /// Where the steps come from that run or ran last.
+    pub(crate) fn source(&self) -> Option<&Source> {
+        self.plan.as_ref().map(Plan::source)
     }
 
     /// The link of some message that is waited for.
@@ -421,4 +421,12 @@ impl Run {
             }
         }
     }
+}
+
+/// The plan for a call: the one listed for it last, or what the settings of all nodes make of it.
+fn plan(settings: &PlanSettings, view: &View<'_>, config: &EngineConfig) -> Plan {
+    let listed = config.plans.iter().rev().find(|listed| listed.is_for(view));
+    listed
+        .and_then(|listed| Plan::listed(listed, view, settings.tuning()).ok())
+        .unwrap_or_else(|| settings.plan(view))
 }

@@ -23,10 +23,11 @@ use ringway_engine::{
     WorkspaceConfig,
 };
 use ringway_mem::{Mapping, Window};
-use ringway_plan::{Layout, PlanSettings, Preference, Tuning};
+use ringway_plan::file::{Listed, export};
+use ringway_plan::{Algorithm, Layout, PlanSettings, Preference, Tuning};
 use ringway_reduce::{Scalar, Source};
 use ringway_sim::{SimConfig, SimDevice, SimNetwork};
-use ringway_types::{DataType, Reduction};
+use ringway_types::{DataType, Operation, Reduction};
 use ringway_verbs::{Access, Completion, Device, Time};
 
 /// A node's memory: region 0 is the workspace, region `1 + l` local rank `l`'s.
@@ -240,6 +241,19 @@ pub(crate) struct World {
     pub(crate) finished: BTreeMap<(usize, u32, u32), Outcome>,
     next_token: u32,
     seed: u64,
+}
+
+/// Every algorithm that can be written to a file, for these numbers of nodes; rings behind direct exchanges.
+pub(crate) fn listed(nodes: &[u32], tuning: &Tuning) -> Vec<Arc<Listed>> {
+    let mut plans = Vec::new();
+    for algorithm in [Algorithm::Direct, Algorithm::Ring] {
+        for &nodes in nodes {
+            for operation in Operation::ALL {
+                plans.extend(export(algorithm, *operation, nodes, tuning).ok());
+            }
+        }
+    }
+    plans
 }
 
 impl World {

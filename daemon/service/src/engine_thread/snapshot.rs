@@ -51,7 +51,9 @@ impl EngineThread {
             current: engine.and_then(|e| e.call).map_or_else(String::new, |call| call.to_string()),
             waited_ms: engine.map_or(0, |e| e.waited_ms),
             late_ranks: engine.map(|e| e.missing.clone()).unwrap_or_default(),
-            algorithm: engine.and_then(|e| e.algorithm).map_or_else(String::new, |a| a.name().to_owned()),
+            algorithm: engine
+                .and_then(|e| e.algorithm.as_ref())
+                .map_or_else(String::new, |a| a.name().to_owned()),
             bytes: engine.map_or(0, |e| e.bytes),
             failure,
             path: "engine".to_owned(),
