@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use ringway_group::{
-    Answer, Failure, FailureKind, GroupId, Key, Limits, MESSAGE_BYTES_MAX, NodeRef, PeerEndpoint, Request,
-    Root, ToMember, ToRoot,
+    Answer, Failure, FailureKind, GroupId, Key, Limits, ListedPlan, MESSAGE_BYTES_MAX, NodeRef, PeerEndpoint,
+    Request, Root, ToMember, ToRoot,
 };
 use ringway_plan::{Algorithm, PlanSettings, Preference, Rule, Tuning, tuner::Constants};
 use ringway_types::Operation;
@@ -59,6 +59,12 @@ fn settings() -> PlanSettings {
     PlanSettings::new(Tuning::default(), preference(1), rules).unwrap_or_default()
 }
 
+/// As many plans, for two nodes.
+fn plans(count: u8) -> Vec<ListedPlan> {
+    let plan = |i| ListedPlan { operation: Operation::Allreduce, nodes: 2, name: "p".into(), digest: i };
+    (0..u64::from(count)).map(plan).collect()
+}
+
 /// Every message, cut short, and with lengths that lie.
 #[must_use]
 pub fn message_samples() -> Vec<Vec<u8>> {
@@ -72,6 +78,7 @@ pub fn message_samples() -> Vec<Vec<u8>> {
             devices: names(&["roce", "tcp"]),
             preference: preference(1),
             host: "10.0.0.1".to_owned(),
+            plans: plans(1),
         },
         Request::Endpoints(endpoints()),
         Request::Ready { measured: None },
@@ -131,6 +138,7 @@ pub fn root(bytes: &[u8]) {
                     devices,
                     preference: preference(timeout),
                     host: format!("host{device}"),
+                    plans: plans(rank % 2),
                 }
             }
             3 => {

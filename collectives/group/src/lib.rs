@@ -5,7 +5,8 @@
 //! the caller hands the messages over by itself, so that one node or many take the same path:
 //!
 //! 1. *Gathering.* Each local rank is announced to the root ([`Request::Join`]), which checks that ranks are
-//!    different, agree about the size, have a device in common, and come in time.
+//!    different, agree about the size, have a device in common, and come in time. When all are there it checks that their
+//!    nodes were given the same plans, as far as they are for so many nodes.
 //! 2. *Opening.* When all ranks are there every node gets the roster ([`Answer::Roster`]), with what plans shall be
 //!    chosen by, opens one queue pair for each other node and sends the endpoints to the root.
 //! 3. *Connecting.* When all endpoints are there the root gives each node those meant for it
@@ -26,6 +27,7 @@ mod member;
 mod message;
 mod names;
 mod planning;
+mod plans;
 mod rendezvous;
 mod root;
 #[cfg(test)]
@@ -41,4 +43,5 @@ pub use message::{
 };
 pub use names::{GroupId, Key, NodeRef, RootAt, Ticket};
 pub use planning::Planning;
+pub use plans::{ListedPlan, PLANS_MAX};
 pub use root::{Limits, Root};

@@ -10,7 +10,8 @@ use ringway_plan::{Layout, PlanSettings, Preference, tuner::Constants};
 use ringway_verbs::{Endpoint, Time};
 
 use crate::{
-    Answer, Failure, FailureKind, GroupId, Key, PeerEndpoint, Request, RootAt, Ticket, ToMember, ToRoot,
+    Answer, Failure, FailureKind, GroupId, Key, ListedPlan, PeerEndpoint, Request, RootAt, Ticket, ToMember,
+    ToRoot,
     names::{after, list_ranks},
     rendezvous::parts,
 };
@@ -23,6 +24,9 @@ pub struct MemberConfig {
     pub devices: Vec<String>,
     /// What this node is known by, as long as it is the same one: its address. At most 64 printable characters.
     pub host: String,
+    /// The plans this node was given as files, at most [`PLANS_MAX`](crate::PLANS_MAX), in order: of those for one thing it
+    /// uses the last. The nodes of a communicator must use the same.
+    pub plans: Vec<ListedPlan>,
     /// How long after its own deadline a member still waits for the root to say who was missing.
     pub grace: Duration,
     /// As [`crate::Limits::setup`] at the root.
@@ -397,6 +401,7 @@ impl Member {
                 devices: self.config.devices.clone(),
                 preference: seat.preference,
                 host: self.config.host.clone(),
+                plans: self.config.plans.clone(),
             };
             let message = ToRoot { key: group.key, group: id, body };
             self.events.push_back(MemberEvent::Send { root, message });

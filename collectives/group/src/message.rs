@@ -8,7 +8,7 @@ use ringway_plan::{PlanSettings, Preference};
 use ringway_verbs::Endpoint;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned, de::Error as _};
 
-use crate::{Failure, GroupId, Key, wire};
+use crate::{Failure, GroupId, Key, ListedPlan, plans::are_plans, wire};
 
 /// The most bytes of one message.
 pub const MESSAGE_BYTES_MAX: usize = 48 * 1024;
@@ -51,6 +51,8 @@ pub enum Request {
         preference: Preference,
         /// What this node is known by, so that what is learnt of its links is found again.
         host: String,
+        /// The plans this node was given as files, in order.
+        plans: Vec<ListedPlan>,
     },
     /// Some of my endpoints, one for each other node, named by the node they are for.
     Endpoints(Vec<PeerEndpoint>),
@@ -157,7 +159,9 @@ impl ToRoot {
         message.body = match message.body {
             Request::Fail(failure) => Request::Fail(failure.cleaned()),
             Request::Endpoints(list) if list.len() > ENDPOINTS_MAX => return Err(MalformedMessage),
-            Request::Join { ref devices, ref host, .. } if !are_devices(devices) || !is_host(host) => {
+            Request::Join { ref devices, ref host, ref plans, .. }
+                if !are_devices(devices) || !is_host(host) || !are_plans(plans) =>
+            {
                 return Err(MalformedMessage);
             }
             other => other,

@@ -10,7 +10,8 @@ use ringway_verbs::Time;
 
 use super::*;
 use crate::{
-    FailureKind, JoinRequest, Limits, Member, MemberConfig, MemberEvent, NodeRef, Root, RootAt, Ticket,
+    FailureKind, JoinRequest, Limits, Member, MemberConfig, MemberEvent, NodeRef, PLANS_MAX, Root, RootAt,
+    Ticket,
 };
 
 const KEY: Key = Key { secret: [0xff; 16], uid: u32::MAX };
@@ -46,11 +47,82 @@ fn texts_of_peers_are_cleaned() {
     for names in [&["a\nb"][..], &["a", ""], &["a"; DEVICES_MAX + 1], &[]] {
         let devices = names.iter().map(|name| (*name).to_owned()).collect();
         let (preference, host) = (Preference::default(), String::new());
-        let body = Request::Join { rank: 0, size: 1, timeout_ms: 1, devices, preference, host };
+        let body =
+            Request::Join { rank: 0, size: 1, timeout_ms: 1, devices, preference, host, plans: Vec::new() };
         let message = ToRoot { key: KEY, group: GroupId(1), body };
         let decoded = ToRoot::decode(&message.encode().expect("fits"));
         assert_eq!(decoded, Err(MalformedMessage), "{names:?}");
     }
+}
+
+fn join(rank: u32, size: u32, plans: Vec<ListedPlan>) -> Request {
+    let (preference, host) = (Preference::default(), "h".into());
+    Request::Join { rank, size, timeout_ms: 1000, devices: vec!["x".into()], preference, host, plans }
+}
+
+#[test]
+fn plans_of_peers_are_bounded() {
+    let plan = |name: &str| ListedPlan {
+        operation: Operation::Allreduce,
+        nodes: 2,
+        name: name.to_owned(),
+        digest: u64::MAX,
+    };
+    let decoded = |plans: Vec<ListedPlan>| {
+        let body = join(0, 1, plans);
+        let message = ToRoot { key: KEY, group: GroupId(1), body };
+        ToRoot::decode(&message.encode().expect("fits")) == Ok(message)
+    };
+    assert!(decoded(vec![plan(&"x".repeat(64)); PLANS_MAX]));
+    for plans in
+        [vec![plan("x"); PLANS_MAX + 1], vec![plan("")], vec![plan("a b")], vec![plan(&"x".repeat(65))]]
+    {
+        assert!(!decoded(plans));
+    }
+}
+
+/// Two ranks on two nodes with these plans join: what is said to both.
+fn formed(plans: [Vec<ListedPlan>; 2]) -> Result<(), String> {
+    let mut root = Root::new(Limits::default());
+    for (rank, plans) in (0..).zip(plans) {
+        let body = join(rank, 2, plans);
+        root.receive(NodeRef(u64::from(rank)), ToRoot { key: KEY, group: GroupId(1), body }, Time(0));
+    }
+    let said: Vec<Answer> = core::iter::from_fn(|| root.next_message()).map(|(_, it)| it.body).collect();
+    assert_eq!(said.len(), 2, "both are told");
+    match &said[..] {
+        [Answer::Fail(first), Answer::Fail(second)] if first == second => {
+            assert_eq!(first.kind, FailureKind::Incompatible);
+            Err(first.text.clone())
+        }
+        [Answer::Roster { .. }, Answer::Roster { .. }] => Ok(()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nodes_with_different_plans_do_not_come_together() {
+    let plan =
+        |operation, nodes, name: &str, digest| ListedPlan { operation, nodes, name: name.into(), digest };
+    let mine = plan(Operation::Allreduce, 2, "mine", 7);
+    assert_eq!(formed([vec![mine.clone()], vec![mine.clone()]]), Ok(()));
+    // What is not used does not matter: an earlier plan for the same, and those for other numbers of nodes.
+    let earlier = plan(Operation::Allreduce, 2, "old", 1);
+    let other = plan(Operation::Allreduce, 3, "other", 2);
+    assert_eq!(formed([vec![earlier, mine.clone()], vec![mine.clone(), other]]), Ok(()));
+    assert_eq!(
+        formed([vec![mine.clone()], Vec::new()]).unwrap_err(),
+        "for allreduce between 2 nodes the daemon of rank 0 has the plan mine (0000000000000007), that of rank 1 no plan: \
+         list the same files in `plans` on every node and start the daemons again"
+    );
+    let theirs = plan(Operation::Allreduce, 2, "mine", 8);
+    let text = formed([vec![mine], vec![theirs]]).unwrap_err();
+    assert!(
+        text.contains(
+            "has the plan mine (0000000000000007), that of rank 1 the plan mine (0000000000000008)"
+        ),
+        "{text}"
+    );
 }
 
 proptest! {
@@ -84,6 +156,7 @@ proptest! {
         let config = MemberConfig {
             devices: vec!["x".into()],
             host: "h".into(),
+            plans: Vec::new(),
             grace: Duration::ZERO,
             setup: Duration::ZERO,
         };
@@ -149,6 +222,7 @@ fn request() -> impl Strategy<Value = Request> {
             devices: vec!["x".into()],
             preference: if timeout_ms > 6 { ring() } else { Preference::default() },
             host: "h".into(),
+            plans: Vec::new(),
         }),
         2 => endpoints().prop_map(Request::Endpoints),
         1 => Just(Request::Ready { measured: None }),

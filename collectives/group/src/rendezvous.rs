@@ -9,9 +9,10 @@ use ringway_plan::{Layout, Preference, tuner::Constants};
 use ringway_verbs::{Endpoint, Time};
 
 use crate::{
-    Answer, ENDPOINTS_MAX, Failure, FailureKind, GroupId, NodeRef, PeerEndpoint, ToMember,
+    Answer, ENDPOINTS_MAX, Failure, FailureKind, GroupId, ListedPlan, NodeRef, PeerEndpoint, ToMember,
     names::{after, list_ranks},
     planning::{Place, Planning},
+    plans,
 };
 
 /// Nodes whose devices are named when they have none in common.
@@ -29,6 +30,7 @@ pub(crate) struct JoinOffer {
     pub(crate) devices: Vec<String>,
     pub(crate) preference: Preference,
     pub(crate) host: String,
+    pub(crate) plans: Vec<ListedPlan>,
 }
 
 /// What the root gives to every communicator.
@@ -86,6 +88,8 @@ struct Node {
     group: GroupId,
     /// What it can use between nodes, the best first.
     devices: Vec<String>,
+    /// What it was given as files.
+    plans: Vec<ListedPlan>,
     number: u32,
     /// Its endpoints, by the node that they are for.
     endpoints: BTreeMap<u32, Endpoint>,
@@ -135,7 +139,7 @@ impl Rendezvous {
         terms: &Terms<'_>,
         out: &mut Outbox,
     ) -> Verdict {
-        let JoinOffer { rank, size, timeout, devices, preference, host } = offer;
+        let JoinOffer { rank, size, timeout, devices, preference, host, plans } = offer;
         let mut refuse = |kind, text: String| {
             let body = Answer::Refuse { rank, failure: Failure::new(kind, text) };
             out.push_back((from, ToMember { group, body }));
@@ -161,6 +165,7 @@ impl Rendezvous {
         self.nodes.entry(from).or_insert(Node {
             group,
             devices,
+            plans,
             number: 0,
             endpoints: BTreeMap::new(),
             open: false,
@@ -234,12 +239,25 @@ impl Rendezvous {
         devices.find(|device| self.nodes.values().all(|node| node.devices.contains(device))).cloned()
     }
 
+    /// Why the nodes cannot work together although all are there: they were given different plans.
+    fn different_plans(&self, nodes: u32) -> Option<String> {
+        let mut others = self.nodes.iter();
+        let (first, node) = others.next()?;
+        others.find_map(|(other, its)| {
+            let (ranks, others) = (self.ranks_on(*first), self.ranks_on(*other));
+            plans::difference(nodes, (&node.plans, &ranks), (&its.plans, &others))
+        })
+    }
+
     fn call_roster(&mut self, planning: &Planning, out: &mut Outbox) -> Verdict {
         let places: BTreeMap<NodeRef, u32> = self.nodes.keys().copied().zip(0..).collect();
         let labels: Vec<u32> = self.ranks.values().filter_map(|s| places.get(&s.node).copied()).collect();
         let (Some(layout), Some(device)) = (Layout::new(&labels), self.best_device()) else {
             return Verdict::Over;
         };
+        if let Some(text) = self.different_plans(layout.nodes()) {
+            return Verdict::Failed(Failure::new(FailureKind::Incompatible, text));
+        }
         let node_of: Vec<u32> = (0..layout.ranks()).map(|r| layout.node_of(r)).collect();
         for (rank, seat) in &self.ranks {
             if let Some(node) = self.nodes.get_mut(&seat.node) {

@@ -57,9 +57,9 @@ impl Root {
     /// A member said something.
     pub fn receive(&mut self, from: NodeRef, message: ToRoot, now: Time) {
         let ToRoot { key, group, body } = message;
-        if let Request::Join { rank, size, timeout_ms, devices, preference, host } = body {
+        if let Request::Join { rank, size, timeout_ms, devices, preference, host, plans } = body {
             let timeout = Duration::from_millis(u64::from(timeout_ms));
-            let offer = JoinOffer { rank, size, timeout, devices, preference, host };
+            let offer = JoinOffer { rank, size, timeout, devices, preference, host, plans };
             return self.join(from, key, group, offer, now);
         }
         // Anything else about a rendezvous that is over, or from a member that is not part of it, crossed its end.

@@ -131,6 +131,10 @@ pub struct DaemonArgs {
     /// Milliseconds of silence after which a peer that is waited for counts as lost
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     peer_timeout_ms: Option<i64>,
+    /// Files with plans of collectives, as `ringway plan export` writes them, with commas: each is proved right, and used for
+    /// its operation between its number of nodes, of several the last one; the same on all nodes
+    #[arg(long, value_name = "FILES", value_delimiter = ',')]
+    plans: Option<Vec<String>>,
     /// MiB of memory for data on its way
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     workspace_mib: Option<i64>,
@@ -240,6 +244,7 @@ impl DaemonArgs {
             delay_us: self.delay_us,
             pcap: self.pcap,
             peer_timeout_ms: self.peer_timeout_ms,
+            plans: self.plans,
             workspace_mib: self.workspace_mib,
             late_after_s: self.late_after_s,
             idle_exit_s: self.idle_exit_s,

@@ -4,13 +4,14 @@
 //! the defaults.
 
 mod key;
+mod plans;
 mod resolve;
 mod settings;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use ringway_ibverbs::IbverbsConfig;
-use ringway_plan::{Preference, tuner::Order};
+use ringway_plan::{Preference, file::Listed, tuner::Order};
 use ringway_tcp::{Congestion, ZeroCopy};
 use ringway_wrap::FaultSpec;
 use thiserror::Error;
@@ -261,6 +262,8 @@ pub struct Config {
     pub delay: Duration,
     /// A file that gets all packets to and from other nodes.
     pub pcap: Option<PathBuf>,
+    /// Plans from files, for what they are for; the last one first.
+    pub plans: Vec<Arc<Listed>>,
     /// Memory for data on its way.
     pub workspace_bytes: u64,
     /// When a rank that others wait for is named in the log.

@@ -24,6 +24,9 @@ use crate::{
 pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
     allow_descriptors();
     let claim = Claim::take(&config)?;
+    for plan in &config.plans {
+        tracing::info!(plan = plan.name(), operation = %plan.operation(), nodes = plan.nodes(), "has a listed plan");
+    }
     let Made { devices, open, refused, door } = devices::make(&config)?;
     let commands = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
     let events = Lane::new().map_err(ServiceError::system("make an eventfd"))?;
@@ -85,6 +88,7 @@ fn peers_config(config: &Config, open: &[Open]) -> Result<PeersConfig, ServiceEr
         key: network.map(|n| n.cluster_key.clone()),
         devices: open.iter().map(|open| open.protocol.clone()).collect(),
         planning: planning(config)?,
+        plans: config.plans.iter().map(|plan| (&**plan).into()).collect(),
         times,
     })
 }

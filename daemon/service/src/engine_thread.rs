@@ -340,6 +340,7 @@ impl EngineThread {
 /// The engine's configuration, from the daemon's.
 fn engine_config(config: &Config, workspace: WorkspaceConfig) -> EngineConfig {
     let mut engine = EngineConfig::new(workspace);
+    engine.plans.clone_from(&config.plans);
     engine.late_after_ms = milliseconds(config.late_after);
     if let Some(network) = &config.network {
         engine.peer_timeout_ms = milliseconds(network.peer_timeout);

@@ -9,8 +9,8 @@ use std::{
 
 use ringway_abi::{UniqueId, control::RefusalKind};
 use ringway_group::{
-    Failure, FailureKind, GroupId, HOST_BYTES_MAX, JoinRequest, Key, Limits, Member, MemberConfig,
-    MemberEvent, NodeRef, Planning, Root, RootAt, Ticket,
+    Failure, FailureKind, GroupId, HOST_BYTES_MAX, JoinRequest, Key, Limits, ListedPlan, Member,
+    MemberConfig, MemberEvent, NodeRef, Planning, Root, RootAt, Ticket,
 };
 use ringway_plan::{
     Layout, PlanSettings, Preference,
@@ -43,6 +43,8 @@ pub(crate) struct PeersConfig {
     pub(crate) devices: Vec<String>,
     /// What the plans of communicators that are rooted here are chosen by.
     pub(crate) planning: Planning,
+    /// The plans this node was given as files, in order.
+    pub(crate) plans: Vec<ListedPlan>,
     /// How patient to be with others.
     pub(crate) times: Times,
 }
@@ -134,13 +136,13 @@ impl Membership {
         door: Option<Box<dyn DataDoor>>,
         poller: Poller,
     ) -> Result<Self, PeersError> {
-        let PeersConfig { listen, advertised, key, devices, planning, times } = config;
+        let PeersConfig { listen, advertised, key, devices, planning, plans, times } = config;
         let peers = Peers::new(listen, key.as_ref(), times, door, poller)?;
         let limits = Limits { ranks: ringway_abi::MAX_RANKS, ..Limits::default() };
         let mut host = advertised.or(listen).map_or_else(String::new, |at| at.ip().to_string());
         host.truncate(HOST_BYTES_MAX);
         let grace = Duration::from_secs(2);
-        let member = Member::new(MemberConfig { devices, host, grace, setup: limits.setup });
+        let member = Member::new(MemberConfig { devices, host, plans, grace, setup: limits.setup });
         let mut root = Root::new(limits);
         root.set_planning(planning);
         let now = Instant::now();

@@ -127,6 +127,7 @@ impl Network {
         let config = |node| MemberConfig {
             devices: devices(node).iter().map(|name| (*name).to_owned()).collect(),
             host: format!("host{node}"),
+            plans: Vec::new(),
             grace: Duration::from_secs(2),
             setup: Limits::default().setup,
         };

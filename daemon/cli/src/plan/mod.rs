@@ -21,14 +21,15 @@ use crate::output;
 const AFTER_HELP: &str = "\
 A plan lists for every node what it does in a collective: what it sends, to
 whom, what it combines, and what each step waits for. Write one, change it, and
-prove what it became:
+let daemons use it:
 
   $ ringway plan export --operation allreduce --algorithm ring --nodes 4 \\
       --output ring.json
   $ ringway plan show ring.json --svg ring.svg
   $ ringway plan verify ring.json
+  $ ringwayd --plans ring.json ...      (on every node)
 
-What is read is proved first: every element of every output gets each
+What daemons read is proved first: every element of every output gets each
 contribution exactly once, in the same order everywhere, whatever the timing.";
 
 /// Plans of collectives: print them, prove them right, write them to files.

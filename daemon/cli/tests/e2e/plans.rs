@@ -1,8 +1,8 @@
-//! Plans in files: written, changed, proved and shown.
+//! Plans in files: written, changed, proved and run by daemons.
 
 use std::{fs, path::Path};
 
-use crate::harness::{Folder, assert_mentions, run_ringway};
+use crate::harness::{Folder, KEY, Rank, assert_mentions, form, node, run_ringway, tell_all};
 
 /// Writes an algorithm as a file in a folder, with some words replaced.
 fn exported(folder: &Folder, nodes: &str, changes: &[(&str, &str)]) -> String {
@@ -18,16 +18,67 @@ fn exported(folder: &Folder, nodes: &str, changes: &[(&str, &str)]) -> String {
     file
 }
 
+/// What makes of a ring a plan of another name, with other tags and short chunks.
+const CHANGES: [(&str, &str); 3] = [
+    ("allreduce-ring", "mine"),
+    ("\"tag\":1", "\"tag\":71"),
+    ("\"chunk_bytes\": 393216", "\"chunk_bytes\": 12288"),
+];
+
 #[test]
-fn a_plan_that_was_changed_is_proved_again() {
+fn daemons_run_a_plan_that_was_written_and_changed() {
     let folder = Folder::new();
-    let changes = [("allreduce-ring", "mine"), ("\"tag\":1", "\"tag\":71")];
-    let file = exported(&folder, "3", &changes);
+    let file = exported(&folder, "3", &CHANGES);
     let verified = run_ringway(&["plan", "verify", &file]).success();
     assert_mentions(&verified.out, &["the plan mine-3 is right: allreduce between 3 nodes", "messages"]);
+    let settings = format!("plans = [{file:?}]\n");
+    let daemons = [(); 3].map(|()| node(KEY, &settings).0);
+    let mut ranks = form(&daemons, 2, "");
+    for count in [1, 5, 3000, 200_000] {
+        tell_all(&mut ranks, &format!("call allreduce u64 sum {count} 0"));
+        for rank in &mut ranks {
+            assert_eq!(rank.answer(), Ok("21".to_owned()), "{count} elements");
+        }
+        for daemon in &daemons {
+            assert_eq!(daemon.status()["communicators"][0]["algorithm"], "mine-3");
+        }
+    }
+    // Another operation has no such plan.
+    tell_all(&mut ranks, "call broadcast i32 - 5 1");
+    ranks.iter_mut().for_each(|rank| assert!(rank.answer().is_ok()));
+    assert_ne!(daemons[0].status()["communicators"][0]["algorithm"], "mine-3");
+}
+
+#[test]
+fn nodes_with_different_plans_are_told_so() {
+    let folder = Folder::new();
+    let file = exported(&folder, "2", &CHANGES[..1]);
+    let daemons = [node(KEY, &format!("plans = [{file:?}]\n")).0, node(KEY, "").0];
+    let mut ranks = [Rank::start(&daemons[0]), Rank::start(&daemons[1])];
+    let id = ranks[0].must("id several");
+    for (number, rank) in ranks.iter_mut().enumerate() {
+        rank.tell(&format!("join {id} {number} 2"));
+    }
+    for rank in &mut ranks {
+        let error = rank.answer().expect_err("refused");
+        assert_mentions(
+            &error,
+            &["allreduce between 2 nodes", "rank 0", "the plan mine-2", "rank 1 no plan", "`plans`"],
+        );
+    }
+}
+
+#[test]
+fn a_daemon_does_not_start_with_a_wrong_plan() {
+    let folder = Folder::new();
     let file = exported(&folder, "2", &[("\"finish\":true", "\"finish\":false")]);
+    let ended = run_ringway(&["daemon", "--plans", &file]).failure();
+    let parts = ["setting `plans`", &file, "plan allreduce-ring-2", "element 0", "finished wrongly"];
+    assert_mentions(&ended.err, &parts);
     let ended = run_ringway(&["plan", "verify", &file]).failure();
     assert_mentions(&ended.err, &["plan allreduce-ring-2", "finished wrongly"]);
+    let ended = run_ringway(&["daemon", "--plans", "/nowhere/plan.json"]).failure();
+    assert_mentions(&ended.err, &["setting `plans`", "/nowhere/plan.json", "No such file"]);
 }
 
 #[test]

@@ -62,6 +62,7 @@ impl Settings {
             delay_us: Some(0),
             pcap: None,
             peer_timeout_ms: Some(1000),
+            plans: None,
             workspace_mib: Some(16),
             late_after_s: Some(5),
             idle_exit_s: Some(0),
@@ -129,6 +130,7 @@ impl Settings {
             fault: fault(&s)?,
             delay: Duration::from_micros(number("delay_us", s.delay_us, 0..=100_000, "microseconds")?),
             pcap: for_packets("pcap", s.pcap.as_deref(), &s)?.map(PathBuf::from),
+            plans: super::plans::read(s.plans.as_deref().unwrap_or_default())?,
             workspace_bytes: number("workspace_mib", s.workspace_mib, 1..=65_536, "MiB")? * MIB,
             late_after: Duration::from_secs(number("late_after_s", s.late_after_s, 1..=86_400, "seconds")?),
             idle_exit: Some(number(
@@ -152,7 +154,11 @@ impl Settings {
     }
 }
 
-fn invalid(setting: &'static str, value: impl ToString, allowed: impl Into<String>) -> ConfigError {
+pub(super) fn invalid(
+    setting: &'static str,
+    value: impl ToString,
+    allowed: impl Into<String>,
+) -> ConfigError {
     ConfigError::Invalid { setting, value: value.to_string(), allowed: allowed.into() }
 }
 

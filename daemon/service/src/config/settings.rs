@@ -82,6 +82,9 @@ pub struct Settings {
     pub pcap: Option<String>,
     /// Milliseconds of silence after which a peer is lost.
     pub peer_timeout_ms: Option<i64>,
+    /// Files with plans of collectives, as `ringway plan export` writes them: each is used for its operation between its
+    /// number of nodes, the last one first. The same on all nodes.
+    pub plans: Option<Vec<String>>,
     /// MiB for data on its way.
     pub workspace_mib: Option<i64>,
     /// Seconds after which a late rank is named in the log.
@@ -135,7 +138,7 @@ impl Settings {
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
             algorithm, order, tuning_file, link_cache, roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, delay_us, pcap,
-            peer_timeout_ms, workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max,
+            peer_timeout_ms, plans, workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max,
             ring_argument_words
         )
     }

@@ -93,6 +93,7 @@ impl Daemon {
             key: listen.map(|_| ClusterKey::new([key; 32])),
             devices: device.split(',').map(str::to_owned).collect(),
             planning: Planning::default(),
+            plans: Vec::new(),
             times,
         };
         Self::configured(config, door)
@@ -213,6 +214,7 @@ impl Cluster {
                 key: Some(ClusterKey::new([5; 32])),
                 devices: vec!["test".to_owned()],
                 planning: Planning::new(settings, Order::Stable),
+                plans: Vec::new(),
                 times: Times::default(),
             };
             Some(Daemon::configured(config, None))

@@ -57,6 +57,8 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("`engine_cpu`", "may use", message(|s| s.engine_cpu = Some(100_000))),
         ("`roce_port`", "65535", message(|s| s.roce_port = Some(0))),
         ("`peer_timeout_ms`", "100", message(|s| s.peer_timeout_ms = Some(1))),
+        ("`plans`", "/nowhere", message(|s| s.plans = Some(vec!["/nowhere/plan.json".to_owned()]))),
+        ("`plans`", "at most 64", message(|s| s.plans = Some(vec!["x".to_owned(); 65]))),
         ("`workspace_mib`", "65536", message(|s| s.workspace_mib = Some(0))),
         ("`late_after_s`", "seconds", message(|s| s.late_after_s = Some(0))),
         ("`idle_exit_s`", "0 stays", message(|s| s.idle_exit_s = Some(-5))),
