@@ -35,6 +35,17 @@ pub struct Cost {
     pub reduced: f64,
 }
 
+/// What nodes do for one chunk, whenever they do it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Work {
+    /// Messages sent and received.
+    pub messages: f64,
+    /// Bytes sent.
+    pub sent: f64,
+    /// Bytes combined, each operand but the first counted.
+    pub reduced: f64,
+}
+
 impl Terms {
     /// Nodes, as a number to reckon with.
     #[must_use]

@@ -29,7 +29,7 @@ pub mod tuner;
 pub mod verify;
 
 pub use call::{Blocks, Call, View};
-pub use cost::{Cost, Terms};
+pub use cost::{Cost, Terms, Work};
 pub use layout::{Layout, Run};
 pub use pair::{Pair, Stage};
 pub use plan::{Algorithm, Ineligible, Plan, Source, Tuning};

@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::algorithm::{self, Frame, Method, Size};
 use crate::file::Listed;
 use crate::tuner::Problem;
-use crate::{Blocks, Call, Cost, Layout, Pair, Shape, Step, Terms, View};
+use crate::{Blocks, Call, Cost, Layout, Pair, Shape, Step, Terms, View, Work};
 
 /// A way to do an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +126,13 @@ impl Algorithm {
     #[must_use]
     pub fn cost(self, operation: Operation, terms: &Terms) -> Option<Cost> {
         algorithm::cost(self, operation, terms)
+    }
+
+    /// What all nodes together do for one chunk that costs so much. Of what is exact for one node alone, as a hierarchical
+    /// algorithm's, it is what the busiest node does, times the nodes.
+    #[must_use]
+    pub fn total(self, operation: Operation, terms: &Terms, cost: &Cost) -> Work {
+        algorithm::total(self, operation, terms, cost)
     }
 }
 

@@ -77,10 +77,18 @@ fn busiest(programs: &[Program]) -> (f64, f64, f64) {
     most
 }
 
+/// What all nodes do: messages, bytes sent, bytes combined.
+fn all(programs: &[Program]) -> (f64, f64, f64) {
+    let each = programs.iter().map(|program| busiest(core::slice::from_ref(program)));
+    each.fold((0.0, 0.0, 0.0), |sum, it| (sum.0 + it.0, sum.1 + it.1, sum.2 + it.2))
+}
+
 /// A call of one chunk in which all blocks of all algorithms are equally long.
 fn even(operation: Operation, nodes: u32) -> Scenario {
     let layout: Vec<u32> = (0..nodes).collect();
-    let size = 128 * if operation == Operation::Allreduce { u64::from(nodes) } else { 1 };
+    use Operation as O;
+    let is_vector = matches!(operation, O::Allreduce | O::Reduce | O::Broadcast | O::Scan | O::Exscan);
+    let size = 128 * if is_vector { u64::from(nodes) } else { 1 };
     scenario(operation, &layout, size, 1, 0, |_| false)
 }
 
@@ -166,4 +174,37 @@ fn costs_are_the_published_ones() {
     assert_eq!(of("nhr", 8), (6.0, 1.75, 0.875));
     assert_eq!(of("halving-doubling", 5), (6.0, 3.5, 1.75));
     assert_eq!(of("nhr", 5), (6.0, 1.6, 0.8));
+}
+
+/// What all nodes do together is what their steps are; of hierarchical algorithms and scans it is at most what is said.
+#[test]
+fn totals_are_those_of_the_steps() {
+    let mut counted = 0;
+    for algorithm in Algorithm::ALL {
+        let is_even = |operation: &Operation| operation.is_collective() && !operation.has_counts();
+        for operation in Operation::ALL.iter().copied().filter(is_even) {
+            for nodes in 2..=17 {
+                let tuning = Tuning { chunk_bytes: 1 << 20, group_nodes: 0, ..Tuning::default() };
+                let scenario = even(operation, nodes);
+                let Ok(programs) = enumerate(&scenario, Some(*algorithm), &tuning) else { continue };
+                let terms = Terms { nodes, most_local: 1, bytes: 128.0 * f64::from(nodes), group_nodes: 0 };
+                let cost = algorithm.cost(operation, &terms).unwrap();
+                let said = algorithm.total(operation, &terms, &cost);
+                let found = all(&programs);
+                for (said, found) in
+                    [(said.messages, found.0), (said.sent, found.1), (said.reduced, found.2)]
+                {
+                    // Scans combine in steps of their own.
+                    let at_most = matches!(algorithm, Algorithm::Hierarchical(_))
+                        || matches!(operation, Operation::Scan | Operation::Exscan);
+                    assert!(
+                        said >= found - 1e-6 && (at_most || said <= found + 1e-6),
+                        "{operation} by {algorithm} between {nodes} nodes: {said} is said, {found} found"
+                    );
+                }
+                counted += 1;
+            }
+        }
+    }
+    assert!(counted > 500, "{counted}");
 }

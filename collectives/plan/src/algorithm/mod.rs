@@ -27,6 +27,7 @@ mod reduce_scatter_ring;
 mod rounds;
 mod scan_direct;
 mod scatter_all_gather;
+mod totals;
 mod tree;
 mod tree_allreduce;
 mod tree_broadcast;
@@ -36,6 +37,7 @@ use core::ops::Range;
 
 use method::algorithm_rule;
 pub(crate) use method::{Method, cost, group, method};
+pub(crate) use totals::total;
 
 use crate::{Action, Algorithm, Blocks, OutputSet, Partials, Place, Sources, Span, Step, Targets, View};
 

@@ -39,7 +39,7 @@ struct Spot {
 impl Spot {
     fn new(frame: &Frame<'_>) -> Self {
         let distance = frame.distance_from(frame.root_node());
-        let given = given(frame, distance);
+        let given = given(frame.nodes(), distance);
         Self { tree: Tree::rooted(frame, Kind::Binomial, 0), distance, given }
     }
 
@@ -54,9 +54,15 @@ impl Spot {
 }
 
 /// Blocks that the scatter gives to the node so many places after the root's: those of its subtree.
-fn given(frame: &Frame<'_>, distance: u32) -> u32 {
+fn given(nodes: u32, distance: u32) -> u32 {
     let subtree = if distance == 0 { u32::MAX } else { distance & distance.wrapping_neg() };
-    subtree.min(frame.nodes() - distance)
+    subtree.min(nodes - distance)
+}
+
+/// Messages that all nodes together send and receive.
+pub(super) fn messages(nodes: u32) -> f64 {
+    let around = |distance| f64::from(nodes - given(nodes, distance));
+    2.0 * (1..nodes).map(|distance| 1.0 + around(distance)).sum::<f64>()
 }
 
 pub(super) fn size(frame: &Frame<'_>) -> Size {
@@ -84,7 +90,7 @@ pub(super) fn step(frame: &Frame<'_>, index: u32) -> Step {
     let span = Span { place: place(frame), offset, length };
     if phase == 0 {
         let next = (spot.distance + 1) % frame.nodes();
-        let next = Spot { tree: spot.tree, distance: next, given: given(frame, next) };
+        let next = Spot { tree: spot.tree, distance: next, given: given(frame.nodes(), next) };
         if next.has(distance) {
             return nothing();
         }
@@ -125,7 +131,7 @@ fn scatter(frame: &Frame<'_>, spot: &Spot, index: u32) -> Step {
         return copy(frame, span(spot.distance, spot.given), ready);
     };
     let first = spot.distance + (1 << number);
-    let from = span(first, given(frame, first));
+    let from = span(first, given(frame.nodes(), first));
     if from.length == 0 {
         return nothing();
     }

@@ -1,0 +1,53 @@
+//! What all nodes together do for one chunk, which is what counts where several of them share processors.
+
+use ringway_types::Operation;
+
+use super::{halving_doubling::Fold, scatter_all_gather};
+use crate::{Algorithm, Cost, Terms, Work};
+
+/// Of an algorithm that costs so much. Where nodes differ and no sum is known it is as if all did what the busiest one does.
+pub(crate) fn total(algorithm: Algorithm, operation: Operation, terms: &Terms, cost: &Cost) -> Work {
+    use Operation as O;
+    let (n, others) = (terms.n(), terms.n() - 1.0);
+    let even = Work { messages: n * cost.messages, sent: n * cost.sent, reduced: n * cost.reduced };
+    let trees = if algorithm == Algorithm::DoubleTree { 2.0 } else { 1.0 };
+    let one_way = Work { messages: 2.0 * trees * others, sent: others * terms.bytes, reduced: 0.0 };
+    match (algorithm, operation) {
+        // However it goes, every other node is sent the vector once.
+        (Algorithm::ScatterAllGather, O::Broadcast) => {
+            Work { messages: scatter_all_gather::messages(terms.nodes), ..one_way }
+        }
+        (_, O::Broadcast) => one_way,
+        (_, O::Reduce) => Work { reduced: one_way.sent, ..one_way },
+        (Algorithm::Tree | Algorithm::DoubleTree, O::Allreduce) => {
+            Work { messages: 2.0 * one_way.messages, sent: 2.0 * one_way.sent, reduced: one_way.sent }
+        }
+        (_, O::Gather | O::GatherV | O::Scatter | O::ScatterV) => {
+            Work { messages: 2.0 * others, sent: others * terms.bytes / n, reduced: 0.0 }
+        }
+        (_, O::Scan | O::Exscan) => {
+            Work { messages: n * others, sent: even.sent / 2.0, reduced: even.reduced / 2.0 }
+        }
+        (Algorithm::RecursiveDoubling | Algorithm::HalvingDoubling, O::Allreduce) => {
+            folded(algorithm, terms)
+        }
+        _ => even,
+    }
+}
+
+/// Nodes beyond a power of two give others what they have, and get the result back.
+fn folded(algorithm: Algorithm, terms: &Terms) -> Work {
+    let fold = Fold::new(terms.nodes.max(1));
+    let (log2, extra) = (f64::from(fold.log2), f64::from(fold.extra));
+    let members = log2.exp2();
+    let (messages, sent, reduced) = if algorithm == Algorithm::RecursiveDoubling {
+        (members * log2, members * log2, members * log2)
+    } else {
+        (2.0 * members * log2, 2.0 * (members - 1.0), members - 1.0)
+    };
+    Work {
+        messages: 2.0 * (messages + 2.0 * extra),
+        sent: (sent + 2.0 * extra) * terms.bytes,
+        reduced: (reduced + extra) * terms.bytes,
+    }
+}
