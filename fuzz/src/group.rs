@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use ringway_group::{
-    Answer, Failure, FailureKind, GroupId, Key, Limits, ListedPlan, MESSAGE_BYTES_MAX, NodeRef, PeerEndpoint,
-    Request, Root, ToMember, ToRoot,
+    Answer, Failure, FailureKind, GroupId, Host, Key, Limits, ListedPlan, MESSAGE_BYTES_MAX, NodeRef,
+    PeerEndpoint, Request, Root, ToMember, ToRoot,
 };
 use ringway_plan::{Algorithm, PlanSettings, Preference, Rule, Tuning, tuner::Constants};
 use ringway_types::Operation;
@@ -77,7 +77,7 @@ pub fn message_samples() -> Vec<Vec<u8>> {
             timeout_ms: 1000,
             devices: names(&["roce", "tcp"]),
             preference: preference(1),
-            host: "10.0.0.1".to_owned(),
+            host: Host { name: "10.0.0.1".to_owned(), processors: 7, processor_count: 2 },
             plans: plans(1),
         },
         Request::Endpoints(endpoints()),
@@ -137,7 +137,11 @@ pub fn root(bytes: &[u8]) {
                     timeout_ms: u32::from(timeout) * 100,
                     devices,
                     preference: preference(timeout),
-                    host: format!("host{device}"),
+                    host: Host {
+                        name: format!("host{device}"),
+                        processors: 0,
+                        processor_count: u32::from(device),
+                    },
                     plans: plans(rank % 2),
                 }
             }

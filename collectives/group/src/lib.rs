@@ -23,6 +23,7 @@
 #![warn(clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod failure;
+mod host;
 mod member;
 mod message;
 mod names;
@@ -36,10 +37,11 @@ mod simulation;
 mod wire;
 
 pub use failure::{Failure, FailureKind};
+pub use host::{HOST_BYTES_MAX, Host};
 pub use member::{JoinRequest, Member, MemberConfig, MemberEvent};
 pub use message::{
-    Answer, DEVICES_MAX, ENDPOINTS_MAX, HOST_BYTES_MAX, MESSAGE_BYTES_MAX, MalformedMessage, PeerEndpoint,
-    Request, ToMember, ToRoot,
+    Answer, DEVICES_MAX, ENDPOINTS_MAX, MESSAGE_BYTES_MAX, MalformedMessage, PeerEndpoint, Request, ToMember,
+    ToRoot,
 };
 pub use names::{GroupId, Key, NodeRef, RootAt, Ticket};
 pub use planning::Planning;

@@ -10,8 +10,8 @@ use ringway_plan::{Layout, PlanSettings, Preference, tuner::Constants};
 use ringway_verbs::{Endpoint, Time};
 
 use crate::{
-    Answer, Failure, FailureKind, GroupId, Key, ListedPlan, PeerEndpoint, Request, RootAt, Ticket, ToMember,
-    ToRoot,
+    Answer, Failure, FailureKind, GroupId, Host, Key, ListedPlan, PeerEndpoint, Request, RootAt, Ticket,
+    ToMember, ToRoot,
     names::{after, list_ranks},
     rendezvous::parts,
 };
@@ -22,8 +22,8 @@ pub struct MemberConfig {
     /// The devices this node can use between nodes, the best first: one to [`DEVICES_MAX`](crate::DEVICES_MAX) names of at
     /// most 32 printable characters. A communicator uses one that all its nodes have.
     pub devices: Vec<String>,
-    /// What this node is known by, as long as it is the same one: its address. At most 64 printable characters.
-    pub host: String,
+    /// Where this node runs.
+    pub host: Host,
     /// The plans this node was given as files, at most [`PLANS_MAX`](crate::PLANS_MAX), in order: of those for one thing it
     /// uses the last. The nodes of a communicator must use the same.
     pub plans: Vec<ListedPlan>,

@@ -8,7 +8,7 @@ use ringway_plan::{PlanSettings, Preference};
 use ringway_verbs::Endpoint;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned, de::Error as _};
 
-use crate::{Failure, GroupId, Key, ListedPlan, plans::are_plans, wire};
+use crate::{Failure, GroupId, Host, Key, ListedPlan, plans::are_plans, wire};
 
 /// The most bytes of one message.
 pub const MESSAGE_BYTES_MAX: usize = 48 * 1024;
@@ -18,9 +18,6 @@ pub const ENDPOINTS_MAX: usize = 256;
 
 /// The most devices of one node.
 pub const DEVICES_MAX: usize = 4;
-
-/// The most bytes of a host's name.
-pub const HOST_BYTES_MAX: usize = 64;
 
 /// From a member to the root.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,8 +46,8 @@ pub enum Request {
         /// The algorithms it asks for.
         #[serde(with = "wire::preference")]
         preference: Preference,
-        /// What this node is known by, so that what is learnt of its links is found again.
-        host: String,
+        /// Where this node runs.
+        host: Host,
         /// The plans this node was given as files, in order.
         plans: Vec<ListedPlan>,
     },
@@ -160,7 +157,7 @@ impl ToRoot {
             Request::Fail(failure) => Request::Fail(failure.cleaned()),
             Request::Endpoints(list) if list.len() > ENDPOINTS_MAX => return Err(MalformedMessage),
             Request::Join { ref devices, ref host, ref plans, .. }
-                if !are_devices(devices) || !is_host(host) || !are_plans(plans) =>
+                if !are_devices(devices) || !host.is_sound() || !are_plans(plans) =>
             {
                 return Err(MalformedMessage);
             }
@@ -198,10 +195,6 @@ impl ToMember {
 
 fn are_devices(names: &[String]) -> bool {
     (1..=DEVICES_MAX).contains(&names.len()) && names.iter().all(|name| is_device_name(name))
-}
-
-fn is_host(name: &str) -> bool {
-    name.len() <= HOST_BYTES_MAX && name.bytes().all(|b| b.is_ascii_graphic())
 }
 
 fn is_device_name(name: &str) -> bool {

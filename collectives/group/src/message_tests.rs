@@ -46,7 +46,7 @@ fn texts_of_peers_are_cleaned() {
     assert!(failure.text.starts_with("[31mxxx") && failure.text.len() == 1000);
     for names in [&["a\nb"][..], &["a", ""], &["a"; DEVICES_MAX + 1], &[]] {
         let devices = names.iter().map(|name| (*name).to_owned()).collect();
-        let (preference, host) = (Preference::default(), String::new());
+        let (preference, host) = (Preference::default(), Host::default());
         let body =
             Request::Join { rank: 0, size: 1, timeout_ms: 1, devices, preference, host, plans: Vec::new() };
         let message = ToRoot { key: KEY, group: GroupId(1), body };
@@ -56,7 +56,7 @@ fn texts_of_peers_are_cleaned() {
 }
 
 fn join(rank: u32, size: u32, plans: Vec<ListedPlan>) -> Request {
-    let (preference, host) = (Preference::default(), "h".into());
+    let (preference, host) = (Preference::default(), Host::default());
     Request::Join { rank, size, timeout_ms: 1000, devices: vec!["x".into()], preference, host, plans }
 }
 
@@ -155,7 +155,7 @@ proptest! {
     ) {
         let config = MemberConfig {
             devices: vec!["x".into()],
-            host: "h".into(),
+            host: Host::default(),
             plans: Vec::new(),
             grace: Duration::ZERO,
             setup: Duration::ZERO,
@@ -221,7 +221,7 @@ fn request() -> impl Strategy<Value = Request> {
             timeout_ms,
             devices: vec!["x".into()],
             preference: if timeout_ms > 6 { ring() } else { Preference::default() },
-            host: "h".into(),
+            host: Host::default(),
             plans: Vec::new(),
         }),
         2 => endpoints().prop_map(Request::Endpoints),

@@ -38,6 +38,8 @@ pub(crate) struct Place {
     pub(crate) device: String,
     /// The nodes' hosts, sorted.
     pub(crate) hosts: Vec<String>,
+    /// How many of them share a processor: as [`Constants::sharing`].
+    pub(crate) sharing: f64,
 }
 
 impl Planning {
@@ -93,6 +95,7 @@ impl Planning {
         preference: Preference,
         measured: Option<Constants>,
     ) -> PlanSettings {
+        let measured = measured.map(|measured| measured.unshared(place.sharing));
         if let Some(constants) = measured {
             self.learned.learn(&place.device, place.hosts.clone(), constants);
             self.changed = true;

@@ -9,7 +9,8 @@ use ringway_plan::{Layout, Preference, tuner::Constants};
 use ringway_verbs::{Endpoint, Time};
 
 use crate::{
-    Answer, ENDPOINTS_MAX, Failure, FailureKind, GroupId, ListedPlan, NodeRef, PeerEndpoint, ToMember,
+    Answer, ENDPOINTS_MAX, Failure, FailureKind, GroupId, Host, ListedPlan, NodeRef, PeerEndpoint, ToMember,
+    host,
     names::{after, list_ranks},
     planning::{Place, Planning},
     plans,
@@ -29,7 +30,7 @@ pub(crate) struct JoinOffer {
     pub(crate) timeout: Duration,
     pub(crate) devices: Vec<String>,
     pub(crate) preference: Preference,
-    pub(crate) host: String,
+    pub(crate) host: Host,
     pub(crate) plans: Vec<ListedPlan>,
 }
 
@@ -96,7 +97,7 @@ struct Node {
     /// All of them came.
     open: bool,
     ready: bool,
-    host: String,
+    host: Host,
     /// What it found its links to be.
     measured: Option<Constants>,
 }
@@ -265,9 +266,10 @@ impl Rendezvous {
             }
         }
         self.phase = Phase::Opening;
-        let mut hosts: Vec<String> = self.nodes.values().map(|node| node.host.clone()).collect();
+        let mut hosts: Vec<String> = self.nodes.values().map(|node| node.host.name.clone()).collect();
         hosts.sort_unstable();
-        let place = self.place.insert(Place { layout, device, hosts });
+        let sharing = host::sharing(self.nodes.values().map(|node| &node.host));
+        let place = self.place.insert(Place { layout, device, hosts, sharing });
         let (measure, device) = (planning.wants_measured(place), place.device.clone());
         let roster =
             |node| Answer::Roster { node, node_of: node_of.clone(), device: device.clone(), measure };

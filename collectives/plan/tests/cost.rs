@@ -191,8 +191,7 @@ fn totals_are_those_of_the_steps() {
                 let cost = algorithm.cost(operation, &terms).unwrap();
                 let said = algorithm.total(operation, &terms, &cost);
                 let found = all(&programs);
-                for (said, found) in
-                    [(said.messages, found.0), (said.sent, found.1), (said.reduced, found.2)]
+                for (said, found) in [(said.messages, found.0), (said.sent, found.1), (said.reduced, found.2)]
                 {
                     // Scans combine in steps of their own.
                     let at_most = matches!(algorithm, Algorithm::Hierarchical(_))

@@ -14,6 +14,7 @@ use crate::{
     membership::{Membership, PeersConfig},
     peers::Times,
     poller::Poller,
+    polling::processors_of,
     tuning_file::read_tuning,
 };
 
@@ -86,6 +87,7 @@ fn peers_config(config: &Config, open: &[Open]) -> Result<PeersConfig, ServiceEr
         listen: network.map(|n| n.listen),
         advertised: network.map(|n| n.advertise),
         key: network.map(|n| n.cluster_key.clone()),
+        processors: processors_of(config.engine_cpu),
         devices: open.iter().map(|open| open.protocol.clone()).collect(),
         planning: planning(config)?,
         plans: config.plans.iter().map(|plan| (&**plan).into()).collect(),

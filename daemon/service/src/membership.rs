@@ -9,7 +9,7 @@ use std::{
 
 use ringway_abi::{UniqueId, control::RefusalKind};
 use ringway_group::{
-    Failure, FailureKind, GroupId, HOST_BYTES_MAX, JoinRequest, Key, Limits, ListedPlan, Member,
+    Failure, FailureKind, GroupId, HOST_BYTES_MAX, Host, JoinRequest, Key, Limits, ListedPlan, Member,
     MemberConfig, MemberEvent, NodeRef, Planning, Root, RootAt, Ticket,
 };
 use ringway_plan::{
@@ -39,6 +39,8 @@ pub(crate) struct PeersConfig {
     pub(crate) advertised: Option<SocketAddr>,
     /// Proves that daemons belong together.
     pub(crate) key: Option<ClusterKey>,
+    /// Tells the processors of the engine thread from others, and how many they are: as in [`Host`].
+    pub(crate) processors: (u64, u32),
     /// What the devices between nodes speak, the best first. A communicator uses what all its nodes have.
     pub(crate) devices: Vec<String>,
     /// What the plans of communicators that are rooted here are chosen by.
@@ -136,11 +138,12 @@ impl Membership {
         door: Option<Box<dyn DataDoor>>,
         poller: Poller,
     ) -> Result<Self, PeersError> {
-        let PeersConfig { listen, advertised, key, devices, planning, plans, times } = config;
+        let PeersConfig { listen, advertised, key, processors, devices, planning, plans, times } = config;
         let peers = Peers::new(listen, key.as_ref(), times, door, poller)?;
         let limits = Limits { ranks: ringway_abi::MAX_RANKS, ..Limits::default() };
-        let mut host = advertised.or(listen).map_or_else(String::new, |at| at.ip().to_string());
-        host.truncate(HOST_BYTES_MAX);
+        let mut name = advertised.or(listen).map_or_else(String::new, |at| at.ip().to_string());
+        name.truncate(HOST_BYTES_MAX);
+        let host = Host { name, processors: processors.0, processor_count: processors.1 };
         let grace = Duration::from_secs(2);
         let member = Member::new(MemberConfig { devices, host, plans, grace, setup: limits.setup });
         let mut root = Root::new(limits);

@@ -17,7 +17,7 @@ use company::Company;
 
 pub(crate) use arithmetic::arithmetic_cost;
 pub(crate) use calibrate::wake_up_cost;
-pub(crate) use cpus::{allowed_cpus, parallelism, parallelism_with_clients};
+pub(crate) use cpus::{allowed_cpus, parallelism, parallelism_with_clients, processors_of};
 
 use crate::config::PollingMode;
 

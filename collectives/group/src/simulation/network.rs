@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    Answer, Failure, FailureKind, GroupId, JoinRequest, Key, Limits, Member, MemberConfig, MemberEvent,
+    Answer, Failure, FailureKind, GroupId, Host, JoinRequest, Key, Limits, Member, MemberConfig, MemberEvent,
     NodeRef, Planning, Root, RootAt, Ticket, ToMember, ToRoot,
 };
 use ringway_plan::tuner::{Constants, Order, Saved};
@@ -126,7 +126,7 @@ impl Network {
         };
         let config = |node| MemberConfig {
             devices: devices(node).iter().map(|name| (*name).to_owned()).collect(),
-            host: format!("host{node}"),
+            host: Host { name: format!("host{node}"), ..Host::default() },
             plans: Vec::new(),
             grace: Duration::from_secs(2),
             setup: Limits::default().setup,

@@ -28,9 +28,7 @@ pub(crate) fn total(algorithm: Algorithm, operation: Operation, terms: &Terms, c
         (_, O::Scan | O::Exscan) => {
             Work { messages: n * others, sent: even.sent / 2.0, reduced: even.reduced / 2.0 }
         }
-        (Algorithm::RecursiveDoubling | Algorithm::HalvingDoubling, O::Allreduce) => {
-            folded(algorithm, terms)
-        }
+        (Algorithm::RecursiveDoubling | Algorithm::HalvingDoubling, O::Allreduce) => folded(algorithm, terms),
         _ => even,
     }
 }

@@ -79,6 +79,20 @@ impl Constants {
         Ok(self)
     }
 
+    /// What was measured while so many nodes for each processor did the same, as it would be if each had one of its own: all
+    /// that a message takes between them is processor time.
+    #[must_use]
+    pub fn unshared(self, sharing: f64) -> Self {
+        let sharing = sharing.max(1.0);
+        Self {
+            latency_ns: self.latency_ns / sharing,
+            message_ns: self.message_ns / sharing,
+            byte_ns: self.byte_ns / sharing,
+            sharing,
+            ..self
+        }
+    }
+
     /// What is slower of either, as a collective waits for the slowest.
     #[must_use]
     pub const fn slower(self, other: Self) -> Self {

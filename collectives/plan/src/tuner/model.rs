@@ -56,8 +56,14 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
         + cost.reduced * constants.reduce_ns
         + local;
     // Processors that several nodes share do the work of all of them.
-    let first_ns = first_ns.max(busy_ns * constants.sharing);
-    let next_ns = (busy_ns * constants.sharing).max(first_ns / f64::from(problem.depth.max(1)));
+    let total = algorithm.total(problem.operation, &terms, &cost);
+    let nodes_ns = total.messages * constants.message_ns
+        + total.sent * constants.byte_ns
+        + total.reduced * constants.reduce_ns;
+    let shared_ns = constants.sharing * (nodes_ns / terms.n() + local);
+    let busy_ns = busy_ns.max(shared_ns);
+    let first_ns = first_ns.max(busy_ns);
+    let next_ns = busy_ns.max(first_ns / f64::from(problem.depth.max(1)));
     Some(Prediction { time_ns: (chunks - 1) as f64 * next_ns + first_ns, chunks, first_ns })
 }
 

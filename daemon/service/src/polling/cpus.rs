@@ -14,6 +14,18 @@ pub(crate) fn parallelism() -> u32 {
     within_quota(allowed())
 }
 
+/// What tells the processors that an engine thread may use from others, on any host, and how many they are. Daemons that say
+/// the same share them. 0 of them where that is not known.
+pub(crate) fn processors_of(engine_cpu: Option<usize>) -> (u64, u32) {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = boot.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    let Ok(boot) = u64::from_str_radix(&digits, 16) else { return (0, 0) };
+    let cpus = engine_cpu.map_or_else(allowed_cpus, |cpu| vec![cpu]);
+    let count = within_quota(u32::try_from(cpus.len()).unwrap_or(u32::MAX));
+    let words: Vec<u64> = core::iter::once(boot).chain(cpus.into_iter().map(|cpu| cpu as u64)).collect();
+    (ringway_types::digest_counts(&words), count)
+}
+
 fn allowed() -> u32 {
     u32::try_from(allowed_cpus().len()).unwrap_or(u32::MAX)
 }
@@ -78,6 +90,16 @@ mod tests {
     fn some_cpu_is_always_there() {
         assert!(parallelism() >= 1 && parallelism_with_clients() >= parallelism());
         assert!(!allowed_cpus().is_empty());
+    }
+
+    #[test]
+    fn daemons_on_the_same_processors_say_so() {
+        let (all, count) = processors_of(None);
+        assert_eq!(processors_of(None), (all, count));
+        assert_eq!(count, parallelism());
+        let one = processors_of(Some(0));
+        assert_eq!(one.1, 1);
+        assert_ne!(one.0, processors_of(Some(1)).0);
     }
 
     #[test]
