@@ -35,6 +35,19 @@ fn latency_asks_for_few_messages_and_bandwidth_for_few_bytes() {
     assert!((rounds(found, Operation::Allreduce).sent - least).abs() < 1.0, "{found}");
 }
 
+/// Where many nodes share few processors what all of them do counts: a tree has the fewest messages in all, though it has more
+/// of them one behind the other than an exchange of everybody with everybody.
+#[test]
+fn shared_processors_ask_for_few_messages_in_all() {
+    let own = Constants { latency_ns: 10_000.0, message_ns: 2_000.0, ..Constants::default() };
+    assert_eq!(fastest(4, Operation::Allreduce, 8, &own), Algorithm::Direct);
+    let shared = Constants { sharing: 8.0, ..own };
+    assert_eq!(fastest(4, Operation::Allreduce, 8, &shared), Algorithm::Tree);
+    let twice = Constants { latency_ns: 20_000.0, message_ns: 4_000.0, byte_ns: 1.0, ..own };
+    let found = twice.unshared(2.0);
+    assert_eq!((found.latency_ns, found.message_ns, found.sharing), (10_000.0, 2_000.0, 2.0));
+}
+
 #[test]
 fn strict_leaves_what_combines_in_order() {
     let all = |order, operation| {

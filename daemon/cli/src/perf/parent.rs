@@ -59,8 +59,12 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     }
     let mut printer = Printer { json: args.json, ..Printer::default() };
     if !args.json {
-        let columns =
-            Columns { offset: args.offsets.is_some(), floor: args.floor, round_trip: args.round_trip };
+        let columns = Columns {
+            offset: args.offsets.is_some(),
+            floor: args.floor,
+            round_trip: args.round_trip,
+            algorithm: args.nodes > 1,
+        };
         output::line(&format!(
             "# ringway perf {}, {} ranks, {}",
             args.operation.name(),

@@ -81,6 +81,8 @@ pub(crate) struct Columns {
     /// The bare kernel's time and the share of it that was reached.
     pub(crate) floor: bool,
     pub(crate) round_trip: bool,
+    /// What was done between nodes; always last, as names have any length.
+    pub(crate) algorithm: bool,
 }
 
 /// The table's head.
@@ -118,6 +120,9 @@ pub(crate) fn header(columns: Columns) -> String {
         names += &format!(" {:>11}", "round trip");
         units += &format!(" {:>11}", "(ns)");
     }
+    if columns.algorithm {
+        names += "  algorithm";
+    }
     format!("{names}\n{units}")
 }
 
@@ -150,6 +155,9 @@ pub(crate) fn line(row: &Row) -> String {
     if !row.round_trip_ns.is_empty() {
         let trips: Vec<String> = row.round_trip_ns.iter().map(|ns| format!("{ns:.0}")).collect();
         text += &format!(" {:>11}", trips.join("/"));
+    }
+    if row.nodes > 1 && !row.algorithm.is_empty() {
+        text += &format!("  {}", row.algorithm);
     }
     text
 }
