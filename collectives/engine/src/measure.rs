@@ -1,5 +1,5 @@
 //! What messages to the next node take, measured once when a communicator's connections stand: round trips of messages without
-//! a payload, several of them at once, and writes.
+//! a payload, several of them at once, to one node and to several, and writes.
 //!
 //! Every node measures the link to the node behind it, all at the same time, so that what they share (a host's processors, a
 //! switch) is in the figures. The peer answers each [`Message::Probe`]; one with a length is answered with room of that
@@ -19,6 +19,9 @@ const ROUND_TRIPS: usize = 17;
 const BURST: u32 = 8;
 /// How often that is timed.
 const BURSTS: u32 = 5;
+/// The most nodes that one message each is sent to at once, and how often that is timed.
+const FAN: usize = 8;
+const FANS: usize = 9;
 /// Bytes of one write.
 pub(crate) const WRITE_BYTES: u64 = 256 << 10;
 /// Writes behind one another, where the first one did not take long.
@@ -43,6 +46,7 @@ pub struct Measured {
 enum Phase {
     RoundTrips,
     Bursts,
+    Fans,
     Room,
     FirstWrite,
     Writes,
@@ -63,6 +67,10 @@ pub(crate) struct Measure {
     taken: usize,
     burst_ns: u64,
     bursts: u32,
+    /// Nodes that a fan is sent to, and what fans took.
+    fan: u32,
+    fans: [u64; FANS],
+    fans_taken: usize,
     byte_ns: Option<f64>,
     /// Bytes of the writes that are timed.
     written: u64,
@@ -81,6 +89,9 @@ impl Measure {
             taken: 0,
             burst_ns: u64::MAX,
             bursts: 0,
+            fan: 0,
+            fans: [0; FANS],
+            fans_taken: 0,
             byte_ns: None,
             written: 0,
             room: RemoteSlice::default(),
@@ -88,19 +99,26 @@ impl Measure {
     }
 
     fn round_trip_ns(&self) -> u64 {
-        let mut times = self.round_trips;
-        let times = times.get_mut(1.min(self.taken)..self.taken).unwrap_or_default();
-        times.sort_unstable();
-        times.get(times.len() / 2).copied().unwrap_or(0)
+        median(self.round_trips, self.taken)
+    }
+
+    /// What a message takes of an engine's time: of some at once to one node, which may travel together, or to several, of
+    /// which each travels by itself, whichever is more. For each probe a node sends one, answers one, and gets both.
+    fn message_ns(&self) -> f64 {
+        let beyond = |ns: u64, probes: u32| {
+            let more = ns.saturating_sub(self.round_trip_ns());
+            more as f64 / f64::from(4 * probes.saturating_sub(1).max(1))
+        };
+        let burst = if self.burst_ns == u64::MAX { 0.0 } else { beyond(self.burst_ns, BURST) };
+        let fan = if self.fan > 1 { beyond(median(self.fans, self.fans_taken), self.fan) } else { 0.0 };
+        burst.max(fan)
     }
 
     /// What is known.
     fn measured(&self) -> Measured {
-        let round_trip_ns = self.round_trip_ns();
-        let beyond = if self.burst_ns == u64::MAX { 0 } else { self.burst_ns.saturating_sub(round_trip_ns) };
         Measured {
-            latency_ns: round_trip_ns as f64 / 2.0,
-            message_ns: beyond as f64 / f64::from(2 * (BURST - 1)),
+            latency_ns: self.round_trip_ns() as f64 / 2.0,
+            message_ns: self.message_ns(),
             byte_ns: self.byte_ns,
         }
     }
@@ -116,10 +134,23 @@ impl Measure {
         match phase {
             Phase::RoundTrips => self.ask(0, link, turn),
             Phase::Bursts => (0..BURST).for_each(|_| self.ask(0, link, turn)),
+            // Asked by whoever has all links.
+            Phase::Fans => {}
             Phase::Room => self.ask(WRITE_BYTES, link, turn),
             Phase::FirstWrite => self.write(1, link, turn),
             Phase::Writes => self.write(WRITES, link, turn),
             Phase::Done => {}
+        }
+    }
+
+    /// Sends a probe to each of some nodes, beginning with the next one.
+    fn fan_out<D: Device + ?Sized>(&mut self, links: &mut [Link], turn: &mut Turn<'_, D>) {
+        self.since = turn.now;
+        self.fan = 0;
+        let (before, after) = links.split_at_mut(self.link.min(links.len()));
+        for link in after.iter_mut().chain(before).take(FAN) {
+            self.ask(0, link, turn);
+            self.fan += 1;
         }
     }
 
@@ -146,6 +177,7 @@ impl Measure {
         let next = match self.phase {
             Phase::RoundTrips => self.round_trip(elapsed_ns),
             Phase::Bursts => self.burst(elapsed_ns),
+            Phase::Fans => self.fanned(elapsed_ns),
             Phase::Room => match room {
                 Some(room) => {
                     self.room = room;
@@ -177,7 +209,15 @@ impl Measure {
     fn burst(&mut self, elapsed_ns: u64) -> Phase {
         self.burst_ns = self.burst_ns.min(elapsed_ns);
         self.bursts += 1;
-        if self.bursts < BURSTS { Phase::Bursts } else { Phase::Room }
+        if self.bursts < BURSTS { Phase::Bursts } else { Phase::Fans }
+    }
+
+    fn fanned(&mut self, elapsed_ns: u64) -> Phase {
+        if let Some(place) = self.fans.get_mut(self.fans_taken) {
+            *place = elapsed_ns;
+            self.fans_taken += 1;
+        }
+        if self.fans_taken < FANS { Phase::Fans } else { Phase::Room }
     }
 
     fn count_writes(&mut self, elapsed_ns: u64) {
@@ -191,6 +231,13 @@ impl Measure {
         let over = now.0.saturating_sub(self.began.0) >= LONGEST_NS && self.taken > 1;
         over || self.phase == Phase::Done
     }
+}
+
+/// The middle of so many times, but the first, which only warms up.
+fn median<const N: usize>(mut times: [u64; N], taken: usize) -> u64 {
+    let times = times.get_mut(1.min(taken)..taken).unwrap_or_default();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or(0)
 }
 
 impl Communicator {
@@ -210,8 +257,13 @@ impl Communicator {
     ) -> bool {
         let Some(link) = self.peers.links.get_mut(at).filter(|link| link.probes > 0) else { return false };
         link.probes -= 1;
-        if let Some(measure) = self.measure.as_mut().filter(|m| m.link == at && m.awaited > 0) {
+        let is_awaited = |m: &&mut Measure| m.awaited > 0 && (m.link == at || m.phase == Phase::Fans);
+        let Some(measure) = self.measure.as_mut().filter(is_awaited) else { return true };
+        if let Some(link) = self.peers.links.get_mut(measure.link) {
             measure.answered(room, link, turn);
+        }
+        if measure.phase == Phase::Fans && measure.awaited == 0 {
+            measure.fan_out(&mut self.peers.links, turn);
         }
         true
     }

@@ -44,6 +44,8 @@ pub struct Work {
     pub sent: f64,
     /// Bytes combined, each operand but the first counted.
     pub reduced: f64,
+    /// Bytes copied from one place to another on a node, but its own ranks' blocks to themselves.
+    pub copied: f64,
 }
 
 impl Terms {

@@ -83,6 +83,13 @@ fn all(programs: &[Program]) -> (f64, f64, f64) {
     each.fold((0.0, 0.0, 0.0), |sum, it| (sum.0 + it.0, sum.1 + it.1, sum.2 + it.2))
 }
 
+/// Bytes that all nodes copy.
+fn copied(programs: &[Program]) -> f64 {
+    let steps = programs.iter().flat_map(|program| &program.chunks[0]);
+    let bytes = steps.map(|step| if let Action::Copy { from, .. } = step.action { from.length } else { 0 });
+    bytes.sum::<u64>() as f64
+}
+
 /// A call of one chunk in which all blocks of all algorithms are equally long.
 fn even(operation: Operation, nodes: u32) -> Scenario {
     let layout: Vec<u32> = (0..nodes).collect();
@@ -191,6 +198,9 @@ fn totals_are_those_of_the_steps() {
                 let cost = algorithm.cost(operation, &terms).unwrap();
                 let said = algorithm.total(operation, &terms, &cost);
                 let found = all(&programs);
+                if !matches!(algorithm, Algorithm::Hierarchical(_)) && operation == Operation::Allreduce {
+                    assert!((said.copied - copied(&programs)).abs() < 1e-6, "{algorithm}, {nodes} nodes");
+                }
                 for (said, found) in [(said.messages, found.0), (said.sent, found.1), (said.reduced, found.2)]
                 {
                     // Scans combine in steps of their own.

@@ -3,15 +3,16 @@
 use ringway_types::Operation;
 
 use super::{halving_doubling::Fold, scatter_all_gather};
-use crate::{Algorithm, Cost, Terms, Work};
+use crate::{Algorithm, Cost, Pair, Stage, Terms, Work};
 
 /// Of an algorithm that costs so much. Where nodes differ and no sum is known it is as if all did what the busiest one does.
 pub(crate) fn total(algorithm: Algorithm, operation: Operation, terms: &Terms, cost: &Cost) -> Work {
     use Operation as O;
     let (n, others) = (terms.n(), terms.n() - 1.0);
-    let even = Work { messages: n * cost.messages, sent: n * cost.sent, reduced: n * cost.reduced };
+    let copied = n * copied(algorithm, operation, terms);
+    let even = Work { messages: n * cost.messages, sent: n * cost.sent, reduced: n * cost.reduced, copied };
     let trees = if algorithm == Algorithm::DoubleTree { 2.0 } else { 1.0 };
-    let one_way = Work { messages: 2.0 * trees * others, sent: others * terms.bytes, reduced: 0.0 };
+    let one_way = Work { messages: 2.0 * trees * others, sent: others * terms.bytes, ..Work::default() };
     match (algorithm, operation) {
         // However it goes, every other node is sent the vector once.
         (Algorithm::ScatterAllGather, O::Broadcast) => {
@@ -20,13 +21,14 @@ pub(crate) fn total(algorithm: Algorithm, operation: Operation, terms: &Terms, c
         (_, O::Broadcast) => one_way,
         (_, O::Reduce) => Work { reduced: one_way.sent, ..one_way },
         (Algorithm::Tree | Algorithm::DoubleTree, O::Allreduce) => {
-            Work { messages: 2.0 * one_way.messages, sent: 2.0 * one_way.sent, reduced: one_way.sent }
+            let (messages, sent) = (2.0 * one_way.messages, 2.0 * one_way.sent);
+            Work { messages, sent, reduced: one_way.sent, copied: 0.0 }
         }
         (_, O::Gather | O::GatherV | O::Scatter | O::ScatterV) => {
-            Work { messages: 2.0 * others, sent: others * terms.bytes / n, reduced: 0.0 }
+            Work { messages: 2.0 * others, sent: others * terms.bytes / n, ..Work::default() }
         }
         (_, O::Scan | O::Exscan) => {
-            Work { messages: n * others, sent: even.sent / 2.0, reduced: even.reduced / 2.0 }
+            Work { messages: n * others, sent: even.sent / 2.0, reduced: even.reduced / 2.0, copied: 0.0 }
         }
         (Algorithm::RecursiveDoubling | Algorithm::HalvingDoubling, O::Allreduce) => folded(algorithm, terms),
         _ => even,
@@ -47,5 +49,25 @@ fn folded(algorithm: Algorithm, terms: &Terms) -> Work {
         messages: 2.0 * (messages + 2.0 * extra),
         sent: (sent + 2.0 * extra) * terms.bytes,
         reduced: (reduced + extra) * terms.bytes,
+        copied: 0.0,
+    }
+}
+
+/// What a node copies where blocks lie in scratch memory in another order than in the vector: all that was finished by others,
+/// or, where nothing is combined, everything.
+fn copied(algorithm: Algorithm, operation: Operation, terms: &Terms) -> f64 {
+    let turns = |stage: Stage| matches!(stage, Stage::Nhr | Stage::Bruck);
+    match (algorithm, operation) {
+        (Algorithm::Nhr, Operation::Allreduce) => terms.bytes * (terms.n() - 1.0) / terms.n(),
+        (Algorithm::Hierarchical(Pair { inner, outer }), Operation::Allreduce)
+            if turns(inner) || turns(outer) =>
+        {
+            terms.bytes * (terms.n() - 1.0) / terms.n()
+        }
+        (
+            Algorithm::BidirectionalRing | Algorithm::RecursiveDoubling | Algorithm::Nhr | Algorithm::Bruck,
+            Operation::AllGather | Operation::AllGatherV,
+        ) => terms.bytes,
+        _ => 0.0,
     }
 }

@@ -45,7 +45,8 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     let bytes = given * problem.bytes as f64 / chunks as f64;
     let terms = Terms { nodes: problem.layout.nodes(), most_local, bytes, group_nodes: 0 };
     let cost = algorithm.cost(problem.operation, &terms)?;
-    let local = local_ns(problem.operation, &terms, constants);
+    let total = algorithm.total(problem.operation, &terms, &cost);
+    let local = local_ns(problem.operation, &terms, constants) + total.copied / terms.n() * constants.copy_ns;
     let first_ns = cost.rounds * constants.latency_ns
         + cost.port_bytes * constants.byte_ns
         + cost.path_reduced * constants.reduce_ns
@@ -56,7 +57,6 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
         + cost.reduced * constants.reduce_ns
         + local;
     // Processors that several nodes share do the work of all of them.
-    let total = algorithm.total(problem.operation, &terms, &cost);
     let nodes_ns = total.messages * constants.message_ns
         + total.sent * constants.byte_ns
         + total.reduced * constants.reduce_ns;
