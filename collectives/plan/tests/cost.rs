@@ -162,6 +162,10 @@ fn costs_of_groups_are_those_of_the_steps() {
     for algorithm in pairs {
         for (nodes, group) in [(12, 2), (12, 3), (12, 4), (12, 6), (20, 10), (15, 5), (64, 16)] {
             assert!(compare(*algorithm, Operation::Allreduce, nodes, group).is_some());
+            let power_of_two = nodes.is_power_of_two() || !algorithm.name().contains("halving-doubling");
+            for half in [Operation::ReduceScatter, Operation::AllGather] {
+                assert_eq!(compare(*algorithm, half, nodes, group).is_some(), power_of_two);
+            }
         }
     }
 }

@@ -127,15 +127,23 @@ fn any_number_of_nodes_to_64_is_right() {
     any_number(55..=64);
 }
 
-/// Groups of other sizes than the usual one, of nodes with several ranks.
+/// Groups of other sizes than the usual one, of nodes with several ranks. Other operations than allreduce take turns.
 #[test]
 fn groups_of_any_size_are_right() {
-    for (nodes, group) in [(8, 2), (8, 4), (10, 5), (12, 2), (12, 3), (12, 4), (12, 6)] {
+    use Operation as O;
+    const HALVES: [O; 4] = [O::ReduceScatter, O::AllGatherV, O::ReduceScatterV, O::AllGather];
+    let groups = [(8, 2), (8, 4), (10, 5), (12, 2), (12, 3), (12, 4), (12, 6), (16, 2), (16, 8)];
+    for (turn, (nodes, group)) in groups.into_iter().enumerate() {
         for (i, pair) in Pair::ALL.into_iter().enumerate() {
             let layout = &layouts(nodes)[(i + group as usize) % 4];
-            let scenario = scenario(Operation::Allreduce, layout, 31, 2, 0, IN_PLACE[i % 3]);
             let tuning = Tuning { group_nodes: group, ..small(18, 0) };
-            prove_one(&scenario, Algorithm::Hierarchical(pair), &tuning);
+            for (operation, size) in [(O::Allreduce, 31), (HALVES[(i + turn) % 4], 3)] {
+                let scenario = scenario(operation, layout, size, 2, 0, IN_PLACE[i % 3]);
+                let algorithm = Algorithm::Hierarchical(pair);
+                if scenario.offers(algorithm) {
+                    prove_one(&scenario, algorithm, &tuning);
+                }
+            }
         }
     }
 }

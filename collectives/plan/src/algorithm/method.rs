@@ -9,7 +9,7 @@ use super::{
     reduce_scatter_direct, reduce_scatter_ring, rounds, scan_direct, scatter_all_gather, tree,
     tree_allreduce, tree_broadcast, tree_reduce,
 };
-use crate::{Algorithm, Cost, Step, Terms, View};
+use crate::{Algorithm, Cost, Pair, Stage, Step, Terms, View};
 
 /// How an algorithm does one operation.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +91,7 @@ pub(crate) fn method(algorithm: Algorithm, operation: Operation) -> Option<Metho
         Algorithm::HalvingDoubling => halving_doubling(operation),
         Algorithm::Nhr => nhr(operation),
         Algorithm::Bruck => bruck(operation).or_else(|| bruck_all_to_all(operation)),
-        Algorithm::Hierarchical(_) => hierarchical(operation),
+        Algorithm::Hierarchical(pair) => hierarchical(pair, operation),
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn cost(algorithm: Algorithm, operation: Operation, terms: &Terms) ->
         return None;
     }
     match algorithm {
-        Algorithm::Hierarchical(pair) => hierarchical::cost(pair, terms),
+        Algorithm::Hierarchical(pair) => hierarchical::cost(pair, operation, terms),
         _ => Some((method.cost)(terms)),
     }
 }
@@ -357,7 +357,17 @@ fn bruck(operation: Operation) -> Option<Method> {
 }
 
 /// Two groups of two nodes are the least. What it costs depends on the pair: see [`cost`].
-fn hierarchical(operation: Operation) -> Option<Method> {
-    let method = || Method::new(4, rounds::size, rounds::step, |_| Cost::default());
-    (operation == Operation::Allreduce).then(|| method().with_unit(rounds::half_a_chunk).in_groups())
+fn hierarchical(pair: Pair, operation: Operation) -> Option<Method> {
+    use Operation as O;
+    let method = Method::new(4, rounds::size, rounds::step, |_| Cost::default()).in_groups();
+    match operation {
+        O::Allreduce => Some(method.with_unit(rounds::half_a_chunk)),
+        O::ReduceScatter | O::ReduceScatterV | O::AllGather | O::AllGatherV => {
+            let method = method.with_unit(rounds::half_the_blocks);
+            // Nodes that are folded into a power of two have no block of their own.
+            let folds = [pair.inner, pair.outer].contains(&Stage::HalvingDoubling);
+            Some(if folds { method.for_powers_of_two() } else { method })
+        }
+        _ => None,
+    }
 }

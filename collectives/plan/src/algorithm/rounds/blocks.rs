@@ -71,8 +71,7 @@ impl<'a> Blocks<'a> {
             let all = offset.saturating_add(start);
             return (local == 0 && length > 0).then_some(Piece { all, alone: all, within: 0, length });
         }
-        let nodes = self.frame.nodes();
-        let (node, lane) = (block % nodes, block / nodes);
+        let (node, lane) = self.schedule.finisher(block);
         let (start, whole) = self.frame.view.block(self.frame.rank(node, local)?);
         let (alone, length) = self.lane(whole, lane);
         let within = if self.frame.is_uniform() {
@@ -103,8 +102,7 @@ impl<'a> Blocks<'a> {
         if is_vector(self.frame) {
             return self.piece(block, 0).map_or(0, |piece| piece.length);
         }
-        let nodes = self.frame.nodes();
-        let (node, lane) = (block % nodes, block / nodes);
+        let (node, lane) = self.schedule.finisher(block);
         if self.frame.is_uniform() {
             let length = self.lane(self.frame.view.block(0).1, lane).1;
             return length.saturating_mul(u64::from(self.frame.locals_on(node)));

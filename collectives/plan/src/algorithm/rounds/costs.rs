@@ -1,5 +1,7 @@
 //! What each half of an allreduce costs, where every node does as much in one as in the other.
 
+use ringway_types::Operation;
+
 use super::Rule;
 use crate::{Cost, Terms};
 
@@ -8,7 +10,23 @@ pub(in crate::algorithm) fn allreduce(rule: &dyn Rule, terms: &Terms) -> Cost {
 }
 
 pub(in crate::algorithm) fn reduce_scatter(rule: &dyn Rule, terms: &Terms) -> Cost {
-    let whole = rule.cost(terms);
+    scatters(rule.cost(terms))
+}
+
+pub(in crate::algorithm) fn all_gather(rule: &dyn Rule, terms: &Terms) -> Cost {
+    gathers(rule.cost(terms))
+}
+
+/// What is the operation's of the cost of an allreduce.
+pub(in crate::algorithm) fn part(operation: Operation, whole: Cost) -> Cost {
+    match operation {
+        Operation::ReduceScatter | Operation::ReduceScatterV => scatters(whole),
+        Operation::AllGather | Operation::AllGatherV => gathers(whole),
+        _ => whole,
+    }
+}
+
+fn scatters(whole: Cost) -> Cost {
     Cost {
         rounds: whole.rounds / 2.0,
         link_bytes: whole.link_bytes / 2.0,
@@ -19,6 +37,6 @@ pub(in crate::algorithm) fn reduce_scatter(rule: &dyn Rule, terms: &Terms) -> Co
     }
 }
 
-pub(in crate::algorithm) fn all_gather(rule: &dyn Rule, terms: &Terms) -> Cost {
-    Cost { path_reduced: 0.0, reduced: 0.0, ..reduce_scatter(rule, terms) }
+fn gathers(whole: Cost) -> Cost {
+    Cost { path_reduced: 0.0, reduced: 0.0, ..scatters(whole) }
 }

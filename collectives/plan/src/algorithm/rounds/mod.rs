@@ -12,7 +12,7 @@ mod ring;
 mod steps;
 mod two_shot;
 
-pub(super) use costs::{all_gather, allreduce, reduce_scatter};
+pub(super) use costs::{all_gather, allreduce, part, reduce_scatter};
 pub(super) use steps::{size, step};
 
 use ringway_types::Operation;
@@ -187,6 +187,13 @@ impl Schedule {
         let inner = self.inner.own(self.group, self.place, lane)?;
         let outer = self.outer.own(self.groups, self.home, 0)?;
         Some(inner.saturating_mul(self.outer_blocks()).saturating_add(outer))
+    }
+
+    /// The node that finishes a block, where each finishes one of every lane; and the lane.
+    pub(super) fn finisher(&self, block: u32) -> (u32, u32) {
+        let (inner, home) = (block / self.groups, block % self.groups);
+        let (lane, place) = (inner / self.group, inner % self.group);
+        (home.saturating_mul(self.group).saturating_add(place), lane)
     }
 
     pub(super) fn slot(&self, block: u32) -> u32 {
