@@ -48,6 +48,9 @@ pub enum Algorithm {
     /// Bruck's concatenation, backwards in time its reduce-scatter, and his all_to_all by way of other nodes: fewest rounds
     /// for any number of nodes.
     Bruck,
+    /// A ring among groups of nodes and direct exchanges within them at the same time: what came from another group goes on
+    /// in this one while the next part comes.
+    Pipeline,
     /// One algorithm within groups of nodes, another one among them.
     Hierarchical(Pair),
 }
@@ -69,6 +72,7 @@ const SIMPLE: &[Algorithm] = &[
     Algorithm::HalvingDoubling,
     Algorithm::Nhr,
     Algorithm::Bruck,
+    Algorithm::Pipeline,
 ];
 
 const ALL: [Algorithm; SIMPLE.len() + Pair::ALL.len()] = {
@@ -105,6 +109,7 @@ impl Algorithm {
             Self::HalvingDoubling => "halving-doubling",
             Self::Nhr => "nhr",
             Self::Bruck => "bruck",
+            Self::Pipeline => "pipeline",
             Self::Hierarchical(pair) => pair.algorithm_name(),
         }
     }

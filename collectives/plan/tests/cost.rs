@@ -158,8 +158,8 @@ fn costs_are_those_of_the_steps() {
 
 #[test]
 fn costs_of_groups_are_those_of_the_steps() {
-    let pairs = Algorithm::ALL.iter().filter(|it| matches!(it, Algorithm::Hierarchical(_)));
-    for algorithm in pairs {
+    let in_groups = |it: &&Algorithm| matches!(it, Algorithm::Hierarchical(_) | Algorithm::Pipeline);
+    for algorithm in Algorithm::ALL.iter().filter(in_groups) {
         for (nodes, group) in [(12, 2), (12, 3), (12, 4), (12, 6), (20, 10), (15, 5), (64, 16)] {
             assert!(compare(*algorithm, Operation::Allreduce, nodes, group).is_some());
             let power_of_two = nodes.is_power_of_two() || !algorithm.name().contains("halving-doubling");

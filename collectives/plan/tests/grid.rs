@@ -86,10 +86,15 @@ fn any_number(nodes: core::ops::RangeInclusive<u32>) {
             for (i, size) in sizes.iter().enumerate() {
                 let scenario = scenario(operation, &layout, *size, 1, 0, IN_PLACE[(i + nodes as usize) % 3]);
                 let tuning = small(n.max(8) / 2 * if nodes % 2 == 0 { 1 } else { 8 }, 0);
-                // Pairs take turns with the sizes.
+                // Pairs take turns: with the sizes, and of each half of an allreduce with the form that carries counts.
                 let its_turn = |(j, algorithm): &(usize, Algorithm)| {
-                    !matches!(algorithm, Algorithm::Hierarchical(_))
-                        || (j + nodes as usize) % sizes.len() == i
+                    let turn = j + nodes as usize;
+                    let form = match operation {
+                        O::Allreduce => true,
+                        O::ReduceScatterV | O::AllGather => turn.is_multiple_of(2),
+                        _ => !turn.is_multiple_of(2),
+                    };
+                    !matches!(algorithm, Algorithm::Hierarchical(_)) || form && turn / 2 % sizes.len() == i
                 };
                 let offered = algorithms(&scenario).into_iter().flatten().enumerate().filter(its_turn);
                 for (_, algorithm) in offered {
@@ -144,6 +149,11 @@ fn groups_of_any_size_are_right() {
                     prove_one(&scenario, algorithm, &tuning);
                 }
             }
+        }
+        for (operation, size) in HALVES.into_iter().zip([3; 4]).chain([(O::Allreduce, 31)]) {
+            let scenario = scenario(operation, &layouts(nodes)[turn % 4], size, 2, 0, IN_PLACE[turn % 3]);
+            let tuning = Tuning { group_nodes: group, ..small(36, 0) };
+            prove_one(&scenario, Algorithm::Pipeline, &tuning);
         }
     }
 }

@@ -194,7 +194,12 @@ fn any_change_to_a_plan_of_rounds_is_noticed() {
         for nodes in [5, 6, 7, 8] {
             let layout = &layouts(nodes)[(nodes as usize + i) % 4];
             let scenario = scenario(operation, layout, 21, 1, 0, choices[(i + nodes as usize) % 3]);
-            for algorithm in algorithms(&scenario) {
+            for (j, algorithm) in algorithms(&scenario).into_iter().enumerate() {
+                // Of the two halves of an allreduce each pair has one.
+                let half = operation != O::Allreduce && j % 2 != i % 2;
+                if half && matches!(algorithm, Some(Algorithm::Hierarchical(_))) {
+                    continue;
+                }
                 let mut programs = enumerate(&scenario, algorithm, &small(24, 0)).unwrap();
                 let steps: usize = programs.iter().flat_map(|it| &it.chunks).map(Vec::len).sum();
                 attack.run(&scenario, algorithm, &mut programs, 1 + steps / 40);

@@ -5,8 +5,8 @@ use ringway_types::Operation;
 use super::{
     Frame, Size, all_gather_ring, allreduce_direct, allreduce_recursive_doubling, allreduce_ring,
     allreduce_two_shot, barrier, bidirectional_ring, broadcast, bruck, bruck_all_to_all, exchange,
-    grouped_all_to_all, halving_doubling, hierarchical, local, nhr, pairwise, reduce_direct, reduce_ring,
-    reduce_scatter_direct, reduce_scatter_ring, rounds, scan_direct, scatter_all_gather, tree,
+    grouped_all_to_all, halving_doubling, hierarchical, local, nhr, pairwise, pipeline, reduce_direct,
+    reduce_ring, reduce_scatter_direct, reduce_scatter_ring, rounds, scan_direct, scatter_all_gather, tree,
     tree_allreduce, tree_broadcast, tree_reduce,
 };
 use crate::{Algorithm, Cost, Pair, Stage, Step, Terms, View};
@@ -91,6 +91,7 @@ pub(crate) fn method(algorithm: Algorithm, operation: Operation) -> Option<Metho
         Algorithm::HalvingDoubling => halving_doubling(operation),
         Algorithm::Nhr => nhr(operation),
         Algorithm::Bruck => bruck(operation).or_else(|| bruck_all_to_all(operation)),
+        Algorithm::Pipeline => pipeline(operation),
         Algorithm::Hierarchical(pair) => hierarchical(pair, operation),
     }
 }
@@ -351,6 +352,22 @@ fn bruck(operation: Operation) -> Option<Method> {
         }
         O::AllGather | O::AllGatherV => {
             method(|terms| rounds::all_gather(&Rule, terms)).with_unit(rounds::half_the_blocks)
+        }
+        _ => return None,
+    })
+}
+
+/// Two groups of two nodes are the least. Every message is of one node's block, as around a ring.
+fn pipeline(operation: Operation) -> Option<Method> {
+    use Operation as O;
+    let method = |cost| Method::new(4, rounds::size, rounds::step, cost).in_groups();
+    Some(match operation {
+        O::Allreduce => method(pipeline::cost).with_unit(allreduce_ring::unit),
+        O::ReduceScatter | O::ReduceScatterV => {
+            method(|terms| rounds::part(O::ReduceScatter, pipeline::cost(terms))).with_unit(shared_by_ranks)
+        }
+        O::AllGather | O::AllGatherV => {
+            method(|terms| rounds::part(O::AllGather, pipeline::cost(terms))).with_unit(shared_by_ranks)
         }
         _ => return None,
     })

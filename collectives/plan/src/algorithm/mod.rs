@@ -20,6 +20,7 @@ mod method;
 mod nhr;
 mod pairwise;
 mod pattern;
+mod pipeline;
 mod reduce_direct;
 mod reduce_ring;
 mod reduce_scatter_direct;

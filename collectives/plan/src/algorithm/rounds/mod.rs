@@ -126,11 +126,26 @@ pub(super) fn stage_rule(stage: Stage) -> &'static dyn Rule {
     }
 }
 
+/// A round of either stage.
+enum Part {
+    Outer(u32),
+    /// For these slots of the outer stage.
+    Inner {
+        round: u32,
+        slots: Slots,
+    },
+}
+
 /// The rounds of a plan on a node: an outer all-gather among the nodes with the same place in their groups, then an inner
 /// one within the group. Without groups there is one group, and nothing to do outside of it.
+///
+/// Where the two overlap the inner one is done for each block of the outer one on its own, as soon as that has come: in turn
+/// `t` all rounds of the inner one for the `t`-th block, then the outer round in which the next block but one comes. That is
+/// for an inner one whose rounds do not need one another, and two of which every message is one slot.
 pub(super) struct Schedule {
     inner: &'static dyn Rule,
     outer: &'static dyn Rule,
+    overlaps: bool,
     /// Nodes of a group, and groups.
     group: u32,
     groups: u32,
@@ -142,15 +157,15 @@ pub(super) struct Schedule {
 impl Schedule {
     pub(super) fn new(frame: &Frame<'_>) -> Self {
         let nodes = frame.nodes();
+        let in_groups = || super::group(nodes, frame.group).unwrap_or(nodes);
         let (inner, outer, group) = match frame.algorithm {
-            Algorithm::Hierarchical(pair) => {
-                let group = super::group(nodes, frame.group).unwrap_or(nodes);
-                (stage_rule(pair.inner), stage_rule(pair.outer), group)
-            }
+            Algorithm::Hierarchical(pair) => (stage_rule(pair.inner), stage_rule(pair.outer), in_groups()),
+            Algorithm::Pipeline => (stage_rule(Stage::TwoShot), stage_rule(Stage::Ring), in_groups()),
             algorithm => (algorithm_rule(algorithm).unwrap_or(&Alone), &Alone as &dyn Rule, nodes),
         };
         let me = frame.me() % nodes;
-        Self { inner, outer, group, groups: nodes / group, place: me % group, home: me / group }
+        let overlaps = frame.algorithm == Algorithm::Pipeline;
+        Self { inner, outer, overlaps, group, groups: nodes / group, place: me % group, home: me / group }
     }
 
     fn outer_blocks(&self) -> u32 {
@@ -166,7 +181,8 @@ impl Schedule {
     }
 
     pub(super) fn rounds(&self) -> u32 {
-        self.inner.rounds(self.group).saturating_add(self.outer_rounds())
+        let turns = if self.overlaps { self.groups } else { 1 };
+        self.inner.rounds(self.group).saturating_mul(turns).saturating_add(self.outer_rounds())
     }
 
     pub(super) fn lanes(&self) -> u32 {
@@ -202,13 +218,43 @@ impl Schedule {
         inner.saturating_mul(each).saturating_add(self.outer.slot(self.groups, self.home, block % each))
     }
 
+    /// Which round of which stage a round is.
+    fn part(&self, round: u32) -> Part {
+        if self.overlaps {
+            let (turn, at) = (round.saturating_add(1) / self.group, round.saturating_add(1) % self.group);
+            return match at.checked_sub(1) {
+                Some(round) => Part::Inner { round, slots: Slots::new(self.came(turn), 1) },
+                None => Part::Outer(turn.saturating_sub(1)),
+            };
+        }
+        match round.checked_sub(self.outer_rounds()) {
+            Some(round) => Part::Inner { round, slots: Slots::new(0, self.outer_blocks()) },
+            None => Part::Outer(round),
+        }
+    }
+
+    /// The slot of the outer stage that is filled so many rounds of it after its start; first this node's own.
+    fn came(&self, rounds: u32) -> u32 {
+        match rounds.checked_sub(1) {
+            Some(round) => self.outer.exchange(self.groups, self.home, round).receive.first,
+            None => self.outer.slot(self.groups, self.home, self.home),
+        }
+    }
+
     /// A round, with nodes and slots of the whole.
     pub(super) fn exchange(&self, round: u32) -> Exchange {
         let each = self.outer_blocks();
-        if let Some(round) = round.checked_sub(self.outer_rounds()) {
+        let (round, of) = match self.part(round) {
+            Part::Outer(round) => (round, None),
+            Part::Inner { round, slots } => (round, Some(slots)),
+        };
+        if let Some(of) = of {
             let it = self.inner.exchange(self.group, self.place, round);
             let node = |place: u32| self.home.saturating_mul(self.group).saturating_add(place);
-            let slots = |it: Slots| Slots::new(it.first.saturating_mul(each), it.count.saturating_mul(each));
+            let slots = |it: Slots| {
+                let first = it.first.saturating_mul(each).saturating_add(of.first);
+                Slots::new(first, it.count.saturating_mul(of.count))
+            };
             return Exchange {
                 to: it.to.map(node),
                 send: slots(it.send),
@@ -244,6 +290,11 @@ impl Schedule {
 
     /// The round of an all-gather that must be over before another one's message goes out.
     pub(super) fn needed_to_gather(&self, round: u32) -> Option<u32> {
+        if self.overlaps {
+            // The outer one before it.
+            let inner = round.saturating_add(1) % self.group;
+            return round.checked_sub(if inner == 0 { self.group } else { inner });
+        }
         let outer = self.outer_rounds();
         let (parallel, start) =
             if round < outer { (self.outer.is_parallel(), 0) } else { (self.inner.is_parallel(), outer) };
@@ -252,6 +303,13 @@ impl Schedule {
 
     /// The same of a reduce-scatter, in which rounds count down.
     pub(super) fn needed_to_scatter(&self, round: u32) -> Option<u32> {
+        if self.overlaps {
+            // What goes out within the group has nothing of others in it, what goes to the next group all that came before.
+            return match self.part(round) {
+                Part::Inner { .. } => None,
+                Part::Outer(_) => Some(round.saturating_add(1)),
+            };
+        }
         let outer = self.outer_rounds();
         let (parallel, end) = if round < outer {
             (self.outer.is_parallel(), outer)
