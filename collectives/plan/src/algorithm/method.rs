@@ -4,10 +4,10 @@ use ringway_types::Operation;
 
 use super::{
     Frame, Size, all_gather_ring, allreduce_direct, allreduce_recursive_doubling, allreduce_ring,
-    allreduce_two_shot, barrier, bidirectional_ring, broadcast, bruck, bruck_all_to_all, exchange,
-    grouped_all_to_all, halving_doubling, hierarchical, local, nhr, pairwise, pipeline, reduce_direct,
-    reduce_ring, reduce_scatter_direct, reduce_scatter_ring, rounds, scan_direct, scatter_all_gather, tree,
-    tree_allreduce, tree_broadcast, tree_reduce,
+    allreduce_two_shot, barrier, bidirectional_ring, binomial_gather, broadcast, bruck, bruck_all_to_all,
+    exchange, grouped_all_to_all, halving_doubling, hierarchical, local, nhr, pairwise, pipeline,
+    reduce_direct, reduce_ring, reduce_scatter_direct, reduce_scatter_ring, rounds, scan_direct,
+    scatter_all_gather, tree, tree_allreduce, tree_broadcast, tree_reduce,
 };
 use crate::{Algorithm, Cost, Pair, Stage, Step, Terms, View};
 
@@ -177,8 +177,10 @@ fn ring(operation: Operation) -> Option<Method> {
     })
 }
 
-/// A chunk waits for a whole one on every level, which is for short vectors.
+/// A chunk waits for a whole one on every level, which is for short vectors; so does one of blocks for all below a node.
 fn binomial(operation: Operation) -> Option<Method> {
+    use binomial_gather as it;
+    use rounds::half_the_blocks as unit;
     use tree::Kind::Binomial as KIND;
     Some(match operation {
         Operation::Broadcast => Method::new(
@@ -193,6 +195,9 @@ fn binomial(operation: Operation) -> Option<Method> {
             |frame, index| tree_reduce::step(frame, KIND, index),
             tree_reduce::binomial_cost,
         ),
+        // Nodes on the way know only how long all blocks are.
+        Operation::Gather => Method::new(2, it::size, it::gather_step, it::gather_cost).with_unit(unit),
+        Operation::Scatter => Method::new(2, it::size, it::scatter_step, it::scatter_cost).with_unit(unit),
         _ => return None,
     })
 }

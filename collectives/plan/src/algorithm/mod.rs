@@ -7,6 +7,7 @@ mod allreduce_ring;
 mod allreduce_two_shot;
 mod barrier;
 mod bidirectional_ring;
+mod binomial_gather;
 mod broadcast;
 mod bruck;
 mod bruck_all_to_all;
