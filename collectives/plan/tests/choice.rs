@@ -62,7 +62,7 @@ fn pairs_have_names_and_need_groups() {
         Algorithm::Hierarchical(Pair { inner: Stage::TwoShot, outer: Stage::HalvingDoubling })
     );
     assert_eq!(algorithm.to_string(), name);
-    assert_eq!(Algorithm::ALL.iter().filter(|it| it.name().starts_with("hierarchical:")).count(), 25);
+    assert_eq!(Algorithm::ALL.iter().filter(|it| it.name().starts_with("hierarchical:")).count(), 33);
     assert_eq!(Algorithm::from_name("hierarchical:nhr"), None);
     let refused = |nodes: u32, operation, algorithm, group| {
         let layout = Layout::new(&(0..nodes).collect::<Vec<_>>()).unwrap();

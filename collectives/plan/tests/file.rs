@@ -47,7 +47,7 @@ fn every_algorithm_that_can_be_said_in_blocks_is_written_and_read_again() {
             }
         }
     }
-    assert_eq!(plans, 251);
+    assert_eq!(plans, 305);
     // These send blocks that do not lie one behind the other in one message, or those of several ranks.
     let sends_several = |name: &String| {
         ["bidirectional-ring", "recursive-doubling", "halving-doubling", "nhr", "bruck", "binomial"]

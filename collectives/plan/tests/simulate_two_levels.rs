@@ -23,18 +23,29 @@ fn mesh(nodes: u32, latency: u64) -> Network {
 }
 
 /// The time of a call in one chunk of so many bytes: of the vector, or of all blocks together.
-fn time(network: &Network, algorithm: Algorithm, operation: Operation, bytes: u64, group_nodes: u32) -> f64 {
+fn time(network: &Network, algorithm: Algorithm, operation: Operation, bytes: u64, group: u32) -> f64 {
+    time_in_chunks(1, network, algorithm, operation, bytes, group)
+}
+
+fn time_in_chunks(
+    chunks: u64,
+    network: &Network,
+    algorithm: Algorithm,
+    operation: Operation,
+    bytes: u64,
+    group_nodes: u32,
+) -> f64 {
     let nodes = network.nodes;
     let layout = Layout::new(&(0..nodes).collect::<Vec<_>>()).expect("a layout");
-    let streams = if operation == Operation::Allreduce { 1 } else { u64::from(nodes) };
+    let streams = if HALVES.contains(&operation) { u64::from(nodes) } else { 1 };
     let call = Call { operation, element: 4, count: bytes / 4 / streams, root: 0 };
-    let tuning =
-        Tuning { chunk_bytes: 1 << 40, direct_max_bytes: 0, depth: 8, pack_max_bytes: 0, group_nodes };
+    let chunk_bytes = if chunks == 1 { 1 << 40 } else { bytes / chunks };
+    let tuning = Tuning { chunk_bytes, direct_max_bytes: 0, depth: 8, pack_max_bytes: 0, group_nodes };
     let limits = Limits { whole_steps: u64::MAX, ..Limits::default() };
     let (layout, tuning, detail) = (&layout, &tuning, Detail::Nodes);
     let request = Request { network, layout, call, algorithm, tuning, detail, limits };
     let outcome = simulate(&request, &mut |_| {}).expect("a time");
-    assert_eq!(outcome.chunks, 1, "{algorithm} {operation}");
+    assert_eq!(outcome.chunks, chunks, "{algorithm} {operation}");
     outcome.time as f64
 }
 
@@ -128,6 +139,29 @@ fn a_hierarchical_algorithm_takes_what_its_stages_do() {
                 let found = time(&mesh(nodes, A / 3), algorithm, operation, bytes(nodes), group);
                 let what = format!("{algorithm} {operation} on {nodes} nodes by {group}");
                 assert_near(found, times * half, 1e-9, &what);
+            }
+        }
+    }
+}
+
+/// A broadcast and a reduce along trees take as many messages one behind the other as there are levels of both; along chains
+/// chunk behind chunk.
+#[test]
+fn trees_of_two_levels_take_what_their_levels_do() {
+    for (nodes, group) in GROUPS {
+        let (n, place, groups) = (bytes(nodes) as f64, f64::from(group), f64::from(nodes / group));
+        for operation in [Operation::Broadcast, Operation::Reduce] {
+            let what = format!("{operation} on {nodes} nodes by {group}");
+            let chains = named("hierarchical:ring+ring");
+            for chunks in [1, 16] {
+                let found = time_in_chunks(chunks, &mesh(nodes, 0), chains, operation, bytes(nodes), group);
+                let (hops, c) = (place + groups - 2.0, chunks as f64);
+                assert_near(found, (hops - 1.0 + c) * (A as f64 + n / c * B), 1e-9, &what);
+            }
+            if nodes.is_power_of_two() {
+                let binomial = named("hierarchical:binomial+binomial");
+                let found = time(&mesh(nodes, A / 3), binomial, operation, bytes(nodes), group);
+                assert_near(found, f64::from(nodes).log2() * (A as f64 + n * B), 1e-9, &what);
             }
         }
     }

@@ -381,15 +381,33 @@ fn pipeline(operation: Operation) -> Option<Method> {
 /// Two groups of two nodes are the least. What it costs depends on the pair: see [`cost`].
 fn hierarchical(pair: Pair, operation: Operation) -> Option<Method> {
     use Operation as O;
-    let method = Method::new(4, rounds::size, rounds::step, |_| Cost::default()).in_groups();
+    let method = |size, step| Method::new(4, size, step, |_| Cost::default()).in_groups();
     match operation {
-        O::Allreduce => Some(method.with_unit(rounds::half_a_chunk)),
-        O::ReduceScatter | O::ReduceScatterV | O::AllGather | O::AllGatherV => {
-            let method = method.with_unit(rounds::half_the_blocks);
+        O::Allreduce if pair.has_rounds() => {
+            Some(method(rounds::size, rounds::step).with_unit(rounds::half_a_chunk))
+        }
+        O::ReduceScatter | O::ReduceScatterV | O::AllGather | O::AllGatherV if pair.has_rounds() => {
+            let method = method(rounds::size, rounds::step).with_unit(rounds::half_the_blocks);
             // Nodes that are folded into a power of two have no block of their own.
             let folds = [pair.inner, pair.outer].contains(&Stage::HalvingDoubling);
             Some(if folds { method.for_powers_of_two() } else { method })
         }
+        O::Broadcast if pair.is_tree() => Some(method(
+            |frame| tree_broadcast::size(frame, levels(frame)),
+            |frame, index| tree_broadcast::step(frame, levels(frame), index),
+        )),
+        O::Reduce if pair.is_tree() => Some(method(
+            |frame| tree_reduce::size(frame, levels(frame)),
+            |frame, index| tree_reduce::step(frame, levels(frame), index),
+        )),
         _ => None,
+    }
+}
+
+/// The tree of a hierarchical algorithm.
+const fn levels(frame: &Frame<'_>) -> tree::Kind {
+    match frame.algorithm {
+        Algorithm::Hierarchical(pair) => tree::Kind::Levels(pair),
+        _ => tree::Kind::Binomial,
     }
 }

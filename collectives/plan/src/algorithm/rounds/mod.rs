@@ -115,7 +115,7 @@ impl Rule for Alone {
     }
 }
 
-/// The rule of a stage of a hierarchical algorithm.
+/// The rule of a stage of a hierarchical algorithm; trees have none.
 pub(super) fn stage_rule(stage: Stage) -> &'static dyn Rule {
     match stage {
         Stage::Ring => &ring::Ring,
@@ -123,6 +123,7 @@ pub(super) fn stage_rule(stage: Stage) -> &'static dyn Rule {
         Stage::Nhr => &super::nhr::Nhr,
         Stage::HalvingDoubling => &super::halving_doubling::HalvingDoubling,
         Stage::Bruck => &super::bruck::Bruck,
+        Stage::Binomial | Stage::Tree => &Alone,
     }
 }
 
