@@ -9,7 +9,7 @@ use super::{Scenario, Violation, Wrong};
 pub(super) fn check(
     scenario: &Scenario,
     memory: &Memory<'_>,
-    symbols: &mut Symbols,
+    symbols: &Symbols,
     initial: &[Symbol],
     cells: &[Symbol],
 ) -> Result<(), Violation> {
@@ -23,7 +23,7 @@ pub(super) fn check(
             check_element(scenario, symbols, rank, element, cells[cell])
                 .map_err(|what| Violation::Result { rank, element, what })?;
             if scenario.call.operation == O::Allreduce {
-                // The same order, hence the same bits, for every rank.
+                // The same order and association, hence the same bits, for every rank.
                 let same = memory.outputs.first().map(|first| cells[first.start + (cell - output.start)]);
                 if same != Some(cells[cell]) {
                     return Err(Violation::Result { rank, element, what: Wrong::Order });

@@ -2,11 +2,15 @@
 //! and run on symbols instead of numbers.
 //!
 //! What is proved of a scenario: every element of every output ends up with exactly the contributions it must have,
-//! each once, combined in the same order for every rank and finished once; nothing else is written; scratch memory is
-//! enough; messages match; nothing waits forever; and any two steps that touch the same bytes, one of them writing,
-//! are ordered whatever the timing. Ordered means by [`crate::Step::after`], by the chunks a chunk waits for, and by
-//! messages: what happened before a message was sent happened before its bytes arrived.
+//! each once, combined in the same order and association for every rank and finished once; nothing else is written;
+//! scratch memory is enough; messages match; nothing waits forever; and any two steps that touch the same bytes, one of
+//! them writing, are ordered whatever the timing. Ordered means by [`crate::Step::after`], by the chunks a chunk waits
+//! for, and by messages: what happened before a message was sent happened before its bytes arrived.
+//!
+//! Of an operation that reduces it can be proved besides that it combines in the order that `order = "strict"` promises
+//! ([`check_strict`]), and asked in which one it does ([`associations`]).
 
+mod association;
 mod expect;
 mod hazard;
 mod memory;
@@ -19,6 +23,7 @@ use thiserror::Error;
 
 use crate::{Algorithm, Ineligible, Tuning};
 
+pub use association::{Associations, Term, associations, check_strict};
 pub(crate) use program::list;
 pub use program::{Program, enumerate};
 pub use run::Order;
@@ -156,6 +161,19 @@ pub enum Violation {
         element: u64,
         /// What is wrong.
         what: Wrong,
+    },
+    /// An element of an output is right, but not combined in the order and association that `order = "strict"` promises. Both
+    /// are given as the ranks whose inputs are combined, each combination in brackets.
+    #[error("rank {rank}: element {element} of its output is {found}, where strict promises {promised}")]
+    Association {
+        /// The rank.
+        rank: u32,
+        /// The element of its output.
+        element: u64,
+        /// How it was combined.
+        found: String,
+        /// How it must be.
+        promised: String,
     },
     /// Memory was changed that is no output.
     #[error("rank {rank}: a step wrote to memory that the operation leaves alone")]

@@ -47,15 +47,33 @@ struct Run<'a> {
     random: u64,
 }
 
+/// What is there in the end.
+pub(super) struct Finished<'a> {
+    memory: Memory<'a>,
+    pub(super) symbols: Symbols,
+    cells: Vec<Symbol>,
+}
+
+impl Finished<'_> {
+    /// What every rank's output holds.
+    pub(super) fn outputs(&self) -> impl Iterator<Item = &[Symbol]> {
+        self.memory.outputs.iter().map(|output| self.cells.get(output.clone()).unwrap_or(&[]))
+    }
+}
+
 /// Runs the programs and checks the outputs. A send is done when its receive has been posted, which is the latest an
 /// engine may take; if that does not block, nothing less strict does, because waiting only ever ends.
-pub(super) fn run(scenario: &Scenario, programs: &[Program], order: Order) -> Result<(), Violation> {
+pub(super) fn run<'a>(
+    scenario: &'a Scenario,
+    programs: &'a [Program],
+    order: Order,
+) -> Result<Finished<'a>, Violation> {
     let memory = Memory::new(scenario, programs);
     let mut symbols = Symbols::default();
     let mut cells = vec![UNWRITTEN; memory.cells];
     for (rank, input) in (0u32..).zip(&memory.inputs) {
         for (element, cell) in (0u64..).zip(input.clone()) {
-            cells[cell] = symbols.add(vec![(rank, element)], false);
+            cells[cell] = symbols.input((rank, element));
         }
     }
     let initial = cells.clone();
@@ -67,7 +85,9 @@ pub(super) fn run(scenario: &Scenario, programs: &[Program], order: Order) -> Re
     let mut run = Run { scenario, programs, memory, symbols, cells, chunks, posted, order, random };
     while run.pass()? {}
     run.finished()?;
-    expect::check(scenario, &run.memory, &mut run.symbols, &initial, &run.cells)
+    expect::check(scenario, &run.memory, &run.symbols, &initial, &run.cells)?;
+    let Run { memory, symbols, cells, .. } = run;
+    Ok(Finished { memory, symbols, cells })
 }
 
 impl Run<'_> {
