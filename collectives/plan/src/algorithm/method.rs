@@ -29,7 +29,8 @@ pub(crate) struct Method {
     pub(crate) step: fn(&Frame<'_>, u32) -> Step,
     /// What a chunk costs.
     pub(crate) cost: fn(&Terms) -> Cost,
-    /// Contributions are combined ranks ascending within a node, then nodes ascending.
+    /// Contributions are combined ranks ascending within a node, then nodes ascending, in the one association that
+    /// [`crate::verify::check_strict`] proves.
     pub(crate) strict: bool,
 }
 
@@ -282,7 +283,7 @@ fn grouped_all_to_all(operation: Operation) -> Option<Method> {
 fn two_shot(operation: Operation) -> Option<Method> {
     let method =
         || Method::new(2, allreduce_two_shot::size, allreduce_two_shot::step, allreduce_two_shot::cost);
-    (operation == Operation::Allreduce).then(|| method().with_unit(allreduce_ring::unit))
+    (operation == Operation::Allreduce).then(|| method().strict().with_unit(allreduce_ring::unit))
 }
 
 /// Between two nodes both ways are one.
