@@ -4,11 +4,14 @@
 mod common;
 
 use common::{layouts, operations, scenario, small};
+use proptest::prelude::*;
+use ringway_plan::tuner::{self, Constants, tune};
 use ringway_plan::verify::{
     Order, Program, Scenario, Violation, associations, check, check_strict, enumerate,
 };
 use ringway_plan::{
-    Action, Algorithm, Layout, OutputSet, Partials, Place, Sources, Span, Step, Targets, Tuning,
+    Action, Algorithm, Blocks, Call, Layout, OutputSet, Partials, Place, PlanSettings, Preference, Sources,
+    Span, Step, Targets, Tuning, View,
 };
 use ringway_types::Operation;
 
@@ -56,22 +59,25 @@ fn strict_methods_are_strict_on_one_to_eight_nodes_of_any_layout() {
     }
 }
 
-/// One rank on each node, or uneven ones, in turns.
+/// Each operation has each kind of layout in turn; vectors have fewer elements than nodes, or more but no multiple of them.
 #[test]
 fn strict_methods_are_strict_on_up_to_64_nodes() {
     for nodes in 9..=64 {
         for (i, operation) in reducing().enumerate() {
             let turn = nodes as usize + i;
-            let most = if nodes <= 24 { 4 } else { 1 };
-            let layout = &layouts(nodes)[turn % most];
-            let size = match operation {
-                Operation::ReduceScatter | Operation::ReduceScatterV => 2,
-                _ => u64::from(nodes) + 1,
+            let layout = &layouts(nodes)[turn % 4];
+            let sizes = match operation {
+                Operation::ReduceScatter => [1, 2],
+                Operation::ReduceScatterV => [2, 3],
+                _ => [u64::from(nodes) / 2, u64::from(nodes) + 1],
             };
-            let scenario = scenario(operation, layout, size, 1, nodes / 2, IN_PLACE[turn % 3]);
-            for algorithm in offered(&scenario).filter(|it| it.is_strict(operation)) {
-                let broken = broken(&scenario, algorithm, &small([64, 16 * u64::from(nodes)][turn % 2], 0));
-                assert!(broken.is_none(), "{} {scenario:?}", broken.unwrap());
+            for (j, size) in sizes.into_iter().enumerate() {
+                let scenario = scenario(operation, layout, size, 1, nodes / 2, IN_PLACE[(turn + j) % 3]);
+                let tuning = small([32, 16 * u64::from(nodes)][(turn / 4 + j) % 2], 0);
+                for algorithm in offered(&scenario).filter(|it| it.is_strict(operation)) {
+                    let broken = broken(&scenario, algorithm, &tuning);
+                    assert!(broken.is_none(), "{} {scenario:?}", broken.unwrap());
+                }
             }
         }
     }
@@ -262,8 +268,38 @@ fn associations_do_not_depend_on_timing_or_place() {
     }
 }
 
-/// The layout is what the promise is of: which ranks are together, not how nodes are called.
-#[test]
-fn names_of_nodes_do_not_matter() {
-    assert_eq!(Layout::new(&[7, 7, 3, 9, 3]), Layout::new(&[0, 0, 1, 2, 1]));
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn strict_methods_are_strict_on_random_layouts(
+        layout in prop::collection::vec(0_u32..7, 1..=14),
+        operation in prop::sample::select(reducing().collect::<Vec<_>>()),
+        (size, element, root) in (0_u64..30, prop::sample::select(vec![1_u32, 2, 4, 8]), any::<u32>()),
+        (chunk_bytes, depth, in_place) in (1_u64..300, 1_u32..5, 0_usize..3),
+    ) {
+        let scenario = scenario(operation, &layout, size, element, root, IN_PLACE[in_place]);
+        let tuning = Tuning { depth, ..small(chunk_bytes, 0) };
+        for algorithm in offered(&scenario).filter(|it| it.is_strict(operation)) {
+            prop_assert_eq!(broken(&scenario, algorithm, &tuning), None);
+        }
+    }
+
+    /// Whatever links were found to take, and however long the call is.
+    #[test]
+    fn what_the_tuner_chooses_under_strict_is_strict(
+        layout in prop::collection::vec(0_u32..20, 1..=24),
+        (latency_ns, message_ns, byte_ns) in (0.0..1e7, 0.0..1e6, 0.0..1e3),
+        (log2, beyond) in (0_u32..40, 0_u64..100),
+    ) {
+        let layout = Layout::new(&layout).unwrap();
+        let constants = Constants { latency_ns, message_ns, byte_ns, ..Constants::default() };
+        let rules = tune(&layout, tuner::Order::Strict, &constants, &Tuning::default());
+        let settings = PlanSettings::new(Tuning::default(), Preference::default(), rules).unwrap();
+        for operation in reducing() {
+            let call = Call { operation, element: 1, count: (1 << log2) + beyond, root: 0 };
+            let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
+            let algorithm = settings.plan(&view).algorithm().unwrap();
+            prop_assert!(algorithm.is_strict(operation), "{} by {}", operation, algorithm);
+        }
+    }
 }
