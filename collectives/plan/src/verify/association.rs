@@ -4,18 +4,6 @@
 //! once after it. So two ways to combine the same inputs are sure to give the same bits, whatever the type and the
 //! reduction, where they are the same tree: the same inputs as leaves, one inner vertex for each step, the same order
 //! below each of them. That is what is compared here.
-//!
-//! # What `order = "strict"` promises
-//! A node's part is one combination of its ranks' inputs, ranks ascending, and the result is one combination of the parts of
-//! all nodes, nodes ascending (numbered by their lowest rank): `((r0 r1) (r2 r3) (r4))` for ranks 0 to 4 on three nodes. On
-//! one node the part is the result. A scan cannot have that: ranks may be on the nodes in any order. There a part is of
-//! consecutive ranks on one node, a run; what comes before a run is one combination of the parts of all runs before it, but
-//! that a node which has combined what comes before an earlier run of its own begins with that; and a rank's result is one
-//! combination of what comes before its run with the inputs of the run's ranks up to its own, or up to the one before it
-//! in an exclusive scan: `((r0 r1) r2 r3)` for rank 3. An average is divided in the last combination.
-//!
-//! All of it follows from the layout, and for a scan from the rank. Sizes, counts, chunks, algorithms, roots, places and timing
-//! do not matter. Layouts do: floating-point sums may differ where ranks are on other nodes.
 
 use std::collections::BTreeMap;
 
@@ -58,8 +46,8 @@ impl Associations {
         &self.terms
     }
 
-    /// The place in [`Associations::terms`] of each element of a rank's output; `None` for what an operation leaves alone. No
-    /// elements for a rank that does not exist.
+    /// The place in [`Associations::terms`] of each element of a rank's output; `None` for one that nothing was written to. No
+    /// elements where an operation leaves an output alone, nor for a rank that does not exist.
     #[must_use]
     pub fn output(&self, rank: u32) -> &[Option<usize>] {
         self.outputs.get(rank as usize).map_or(&[], Vec::as_slice)
@@ -118,9 +106,21 @@ pub fn associations(
     Ok(Associations::new(&finished.symbols, &outputs))
 }
 
-/// Proves that the programs of an operation that reduces combine contributions as `order = "strict"` promises (see this
-/// module's documentation). That they are right otherwise is [`super::check`]'s to prove. Whatever the timing: steps on the
-/// same bytes are ordered.
+/// Proves that the programs of an operation that reduces combine contributions as `order = "strict"` promises. That they are
+/// right otherwise is [`super::check`]'s to prove; so timing does not matter, as steps on the same bytes are ordered.
+///
+/// # What is promised
+/// A node's part is one combination of its ranks' inputs, ranks ascending, and the result is one combination of the parts of
+/// all nodes, nodes ascending (numbered by their lowest rank): `((0 1) (2 3) (4))` for ranks 0 to 4 on three nodes. On one
+/// node the part is the result: `(0 1 2 3 4)`. An average is divided in the last combination.
+///
+/// A scan cannot have that, as ranks may be on the nodes in any order. There a part is of a run ([`crate::Layout::runs`]).
+/// What comes before a run is one combination of the parts of all runs before it, but that on a node which has an earlier
+/// run it begins with what comes before that one. A rank's result is one combination of what comes before its run with the
+/// inputs of the run's ranks up to its own, or up to the one before it in an exclusive scan: `((0 1) 2 3)` for rank 3.
+///
+/// All of it follows from the layout, and for a scan from the rank. Sizes, counts, chunks, algorithms, roots, places and
+/// timing do not matter. Layouts do: floating-point sums may differ where ranks are on other nodes.
 ///
 /// # Errors
 /// [`Violation::Association`], or what running them finds.
