@@ -2,9 +2,10 @@
 //! into one message; larger ones go from buffer to buffer without a copy. Which of the two depends on the length of
 //! the block alone, which both of its ends know. Blocks and messages of no bytes do not exist.
 //!
-//! Steps: the local part; copies of small blocks into messages; for every round the message each way and larger
-//! blocks, one slot behind the other; copies of small blocks out of messages. A round has one partner and both of its
-//! nodes go through the slots in one order, each slot's receive and send side by side, so no circle of nodes can wait.
+//! Steps: the local part; copies of small blocks into messages; for every two rounds their messages and larger blocks, one slot
+//! behind the other; copies of small blocks out of messages. All nodes go through rounds and slots in one order, with a slot's
+//! receives and sends side by side, so no circle of nodes can wait: what the one that is least far waits for, another one
+//! can do. Two rounds are together because what comes in the one may overwrite what goes in the other.
 
 use super::{Frame, Size, align, local, nothing, one, outputs, pattern, scratch, times};
 use crate::{Action, Cost, OutputSet, Place, Span, Step, Terms};
@@ -14,15 +15,21 @@ use ringway_types::Operation as O;
 /// In-place blocks that may be waiting in scratch for their own place to be sent.
 const STAGES: u32 = 8;
 
+/// Packed messages of two rounds: a receive and a send of either.
+const PACKED_STEPS: u32 = 4;
+
 /// A tag no slot has.
 const PACKED: u32 = u16::MAX as u32;
 
 /// Where the parts of the plan start and how wide they are.
 struct Parts {
     width: u32,
-    /// Whether there are packed messages, and blocks that go on their own.
+    /// Steps of a slot in two rounds.
+    slot: u32,
+    /// Steps of two rounds.
+    each: u32,
+    /// Whether there are packed messages.
     packed: bool,
-    single: bool,
     packs: u32,
     messages: u32,
     unpacks: u32,
@@ -40,10 +47,12 @@ fn parts(frame: &Frame<'_>) -> Parts {
     let packed = frame.pack > 0 && (!frame.is_uniform() || longest <= frame.pack);
     let single = !frame.is_uniform() || longest > frame.pack;
     let (out, into) = (packed && pattern::sends(frame), packed && pattern::receives(frame));
+    let slot = if stages_needed(frame) || copies_on(frame) { 6 } else { 4 };
     let packs = local::steps(frame);
     let messages = packs.saturating_add(if out { times(rounds, width) } else { 0 });
-    let each = message_steps(packed, single, width);
-    let unpacks = messages.saturating_add(times(rounds, each));
+    let each =
+        (if packed { PACKED_STEPS } else { 0 }).saturating_add(if single { times(width, slot) } else { 0 });
+    let unpacks = messages.saturating_add(times(rounds.div_ceil(2), each));
     let end = unpacks.saturating_add(if into { times(rounds, width) } else { 0 });
     let stride = align(longest.min(frame.pack).saturating_mul(u64::from(width)));
     let area = |used: bool| if used { stride.saturating_mul(u64::from(rounds)) } else { 0 };
@@ -51,12 +60,25 @@ fn parts(frame: &Frame<'_>) -> Parts {
     let incoming = area(out);
     let staged = incoming.saturating_add(area(into));
     let scratch = staged.saturating_add(frame.slot(longest).saturating_mul(stages));
-    Parts { width, packed, single, packs, messages, unpacks, end, stride, incoming, stages: staged, scratch }
+    Parts {
+        width,
+        slot,
+        each,
+        packed,
+        packs,
+        messages,
+        unpacks,
+        end,
+        stride,
+        incoming,
+        stages: staged,
+        scratch,
+    }
 }
 
-const fn message_steps(packed: bool, single: bool, width: u32) -> u32 {
-    let message = if packed { 2 } else { 0 };
-    if single { times(width, 3).saturating_add(message) } else { message }
+/// Whether what comes is copied on to other ranks.
+fn copies_on(frame: &Frame<'_>) -> bool {
+    is_all_gather(frame) && frame.locals() > 1
 }
 
 /// Whether a block may arrive where another one is still to be sent from.
@@ -96,16 +118,11 @@ pub(super) fn step(frame: &Frame<'_>, index: u32) -> Step {
         let at = index - parts.packs;
         pack(frame, &parts, at / width, at % width)
     } else if index < parts.unpacks {
-        let each = message_steps(parts.packed, parts.single, parts.width).max(1);
         let at = index - parts.messages;
-        let (round, at) = (at / each, at % each);
-        if !parts.packed {
-            return single(frame, &parts, round, at, index);
-        }
-        if at < 2 {
-            message(frame, &parts, round, at == 1)
-        } else {
-            single(frame, &parts, round, at - 2, index)
+        let (double, at) = (at / parts.each.max(1), at % parts.each.max(1));
+        match at.checked_sub(if parts.packed { PACKED_STEPS } else { 0 }) {
+            None => message(frame, &parts, 2 * double + at / 2, at % 2 == 1),
+            Some(at) => single(frame, &parts, double, at),
         }
     } else if index < parts.end {
         let at = index - parts.unpacks;
@@ -115,13 +132,18 @@ pub(super) fn step(frame: &Frame<'_>, index: u32) -> Step {
     }
 }
 
-/// The messages of the two rounds before that of a message: in one of them this node may have met nobody.
-pub(super) fn rounds_before(frame: &Frame<'_>, index: u32) -> core::ops::Range<u32> {
+/// What a message of one of two rounds waits for where a node does one round behind the other: the first of them for the two
+/// rounds before, the second one for what is in its place in the first.
+pub(super) fn round_before(frame: &Frame<'_>, index: u32) -> core::ops::Range<u32> {
     let parts = parts(frame);
-    let each = message_steps(parts.packed, parts.single, parts.width).max(1);
-    let round = index.saturating_sub(parts.messages) / each;
-    let start = |round| parts.messages.saturating_add(times(round, each));
-    start(round.saturating_sub(2))..start(round)
+    let at = index.saturating_sub(parts.messages);
+    let (double, at) = (at / parts.each.max(1), at % parts.each.max(1));
+    let phase = at.checked_sub(if parts.packed { PACKED_STEPS } else { 0 }).map_or(at, |at| at % parts.slot);
+    if phase >= 2 {
+        return index - phase..index - phase + 2;
+    }
+    let start = |double| parts.messages.saturating_add(times(double, parts.each));
+    start(double.saturating_sub(1))..start(double)
 }
 
 /// The bytes of the small blocks before a slot in the packed message to or from a node.
@@ -148,7 +170,7 @@ fn small_length(frame: &Frame<'_>, piece: &Piece) -> u64 {
 }
 
 fn pack(frame: &Frame<'_>, parts: &Parts, round: u32, slot: u32) -> Step {
-    let Some(node) = pattern::partner(frame, round) else { return nothing() };
+    let Some(node) = pattern::to(frame, round) else { return nothing() };
     let Some(piece) = pattern::outgoing(frame, node, slot) else { return nothing() };
     let length = small_length(frame, &piece);
     if length == 0 {
@@ -163,7 +185,8 @@ fn pack(frame: &Frame<'_>, parts: &Parts, round: u32, slot: u32) -> Step {
 }
 
 fn message(frame: &Frame<'_>, parts: &Parts, round: u32, send: bool) -> Step {
-    let Some(peer) = pattern::partner(frame, round) else { return nothing() };
+    let peer = if send { pattern::to(frame, round) } else { pattern::from(frame, round) };
+    let Some(peer) = peer else { return nothing() };
     let at = parts.stride.saturating_mul(u64::from(round));
     let block = if send { pattern::outgoing } else { pattern::incoming };
     let length = packed_before(frame, parts.width, peer, block);
@@ -182,7 +205,7 @@ fn message(frame: &Frame<'_>, parts: &Parts, round: u32, send: bool) -> Step {
 }
 
 fn unpack(frame: &Frame<'_>, parts: &Parts, round: u32, slot: u32) -> Step {
-    let Some(node) = pattern::partner(frame, round) else { return nothing() };
+    let Some(node) = pattern::from(frame, round) else { return nothing() };
     let Some(piece) = pattern::incoming(frame, node, slot) else { return nothing() };
     let length = small_length(frame, &piece);
     if length == 0 {
@@ -190,11 +213,11 @@ fn unpack(frame: &Frame<'_>, parts: &Parts, round: u32, slot: u32) -> Step {
     }
     let at = parts.incoming.saturating_add(parts.stride.saturating_mul(u64::from(round)));
     let offset = at.saturating_add(packed_before(frame, slot, node, pattern::incoming));
-    let each = message_steps(parts.packed, parts.single, parts.width);
-    let received = parts.messages.saturating_add(times(round, each));
+    let received = parts.messages.saturating_add(times(round / 2, parts.each)).saturating_add(round % 2 * 2);
     // In place this overwrites the block that goes the other way: it must have been copied.
     let copied = if needs_stage(frame, &piece) {
-        one(parts.packs.saturating_add(times(round, parts.width)).saturating_add(slot))
+        let back = pattern::returning(frame, round);
+        one(parts.packs.saturating_add(times(back, parts.width)).saturating_add(slot))
     } else {
         0..0
     };
@@ -209,19 +232,25 @@ fn unpack(frame: &Frame<'_>, parts: &Parts, round: u32, slot: u32) -> Step {
     }
 }
 
-/// A block that goes on its own: receive, send, and what is to be done with what was received.
-fn single(frame: &Frame<'_>, parts: &Parts, round: u32, at: u32, index: u32) -> Step {
-    let (slot, phase) = (at / 3, at % 3);
-    let number = times(round, parts.width).saturating_add(slot);
-    // The slot that used the same stage before. Slots that use none hand it on.
+/// Blocks that go on their own, in one slot of two rounds: receive and send of either round, then what is to be done with what
+/// was received in either.
+fn single(frame: &Frame<'_>, parts: &Parts, double: u32, at: u32) -> Step {
+    let (slot, phase) = (at / parts.slot, at % parts.slot);
+    let (second, part) = if phase < 4 { (phase / 2, phase % 2) } else { (phase - 4, 2) };
+    let first = step_of(parts, times(double, parts.width).saturating_add(slot));
+    // Stages are used by turns; slots that use none hand theirs on.
+    let number = times(times(double, parts.width).saturating_add(slot), 2).saturating_add(second);
     let before = number.checked_sub(STAGES).filter(|_| stages_needed(frame));
-    let stage_free = before.map_or(0..0, |before| one(unstaged(parts, before)));
-    let unused = || match phase {
+    let stage_free =
+        before.map_or(0..0, |before| one(step_of(parts, before / 2).saturating_add(4 + before % 2)));
+    let unused = || match part {
         2 => Step { action: Action::Nothing, after: [stage_free.clone(), 0..0] },
         _ => nothing(),
     };
-    let Some(peer) = pattern::partner(frame, round) else { return unused() };
-    let block = if phase == 1 { pattern::outgoing } else { pattern::incoming };
+    let (round, send) = (2 * double + second, part == 1);
+    let peer = if send { pattern::to(frame, round) } else { pattern::from(frame, round) };
+    let Some(peer) = peer else { return unused() };
+    let block = if send { pattern::outgoing } else { pattern::incoming };
     let Some(piece) = block(frame, peer, slot) else { return unused() };
     let (start, length) = frame.cut(piece.length);
     if length == 0 || piece.length <= frame.pack {
@@ -232,30 +261,30 @@ fn single(frame: &Frame<'_>, parts: &Parts, round: u32, at: u32, index: u32) -> 
     let stage = frame.slot(pattern::longest(frame)).saturating_mul(u64::from(number % STAGES));
     let stage = scratch(parts.stages.saturating_add(stage), length);
     let tag = piece.tag;
-    match (phase, needs_stage(frame, &piece)) {
+    match (part, needs_stage(frame, &piece)) {
         (1, _) => Step::free(Action::Send { peer, tag, from: span }),
         (0, false) => Step::free(Action::Receive { peer, tag, into: span }),
         (0, true) => Step { action: Action::Receive { peer, tag, into: stage }, after: [stage_free, 0..0] },
         (_, true) => {
             let Place::Output(local) = piece.place else { return unused() };
             let into = outputs(OutputSet::One(local), offset);
-            Step { action: Action::Copy { from: stage, into }, after: [index - 2..index, 0..0] }
+            // What it overwrites goes in one of these two rounds as well.
+            Step { action: Action::Copy { from: stage, into }, after: [first..first + 4, 0..0] }
         }
-        (_, false) if is_all_gather(frame) && frame.locals() > 1 => {
+        (_, false) if copies_on(frame) => {
             let into = outputs(OutputSet::AllBut(0), offset);
-            super::after(Action::Copy { from: span, into }, index - 2)
+            super::after(Action::Copy { from: span, into }, first + 2 * second)
         }
         _ => unused(),
     }
 }
 
-/// The step that copies the block with this number out of its stage.
-fn unstaged(parts: &Parts, number: u32) -> u32 {
-    let each = message_steps(parts.packed, parts.single, parts.width);
+/// The first step of a slot, of all slots of all double rounds counted through.
+fn step_of(parts: &Parts, number: u32) -> u32 {
     let width = parts.width.max(1);
-    let message = if parts.packed { 2 } else { 0 };
-    let in_round = times(number % width, 3) + message + 2;
-    parts.messages.saturating_add(times(number / width, each)).saturating_add(in_round)
+    let packed = if parts.packed { PACKED_STEPS } else { 0 };
+    let in_double = times(number % width, parts.slot).saturating_add(packed);
+    parts.messages.saturating_add(times(number / width, parts.each)).saturating_add(in_double)
 }
 
 /// Whether a received block's place is also where one is sent from.

@@ -1,8 +1,10 @@
-//! All_to_all with one partner at a time: the direct exchange, but that messages of a round wait until those of the
-//! round before are done, so that no node ever gets messages from two others at once: `(N - 1) a + n b`.
+//! All_to_all with one other node at a time each way: the direct exchange, but that messages of a round wait until those of the
+//! round before are done, so that no node ever gets messages from two others at once: `(N - 1) a + n b` between any
+//! number of nodes. Where blocks have different lengths a round takes as long as the longest of its messages:
+//! `(N - 1) a + b` times the sum over all distances `k` of the longest block that goes `k` places on.
 //!
-//! Nodes meet as in a tournament (`pattern`): an even number of them in `N - 1` rounds, an odd one in `N`, as one is
-//! left out of each. Where blocks have different lengths a round takes as long as the longest of its pairs.
+//! Of nodes with several ranks a block of the second of two rounds waits for the one in its place in the first only, so that
+//! latencies do not add up; then messages come from two others at once.
 
 use super::{Frame, Size, exchange};
 use crate::{Action, Cost, Step, Terms};
@@ -10,11 +12,10 @@ use crate::{Action, Cost, Step, Terms};
 /// What a chunk costs.
 pub(super) fn cost(terms: &Terms) -> Cost {
     let (others, part) = (terms.n() - 1.0, terms.bytes / terms.n());
-    let rounds = if terms.nodes.is_multiple_of(2) { others } else { terms.n() };
     Cost {
-        rounds,
-        link_bytes: rounds * part,
-        port_bytes: rounds * part,
+        rounds: others,
+        link_bytes: others * part,
+        port_bytes: others * part,
         messages: 2.0 * others,
         sent: others * part,
         ..Cost::default()
@@ -30,7 +31,7 @@ pub(super) fn step(frame: &Frame<'_>, index: u32) -> Step {
     let mut step = exchange::step(frame, index);
     if matches!(step.action, Action::Send { .. } | Action::Receive { .. }) {
         // A message of the direct exchange has one condition at most.
-        step.after[1] = exchange::rounds_before(frame, index);
+        step.after[1] = exchange::round_before(frame, index);
     }
     step
 }

@@ -1,7 +1,8 @@
 //! Which blocks go between two nodes when nothing is combined.
 //!
-//! Two nodes exchange pieces in slots; a slot has at most one piece each way, both nodes come to its two pieces in
-//! the same order, and its number is the tag of messages.
+//! In each round every node sends to the node some places on and gets something from the one as many places back: `N - 1` rounds
+//! for any number of nodes. A round has slots; a slot of two nodes has at most one piece each way, and its number is the tag
+//! of messages. All nodes come to the same slots in the same order.
 
 use ringway_types::Operation as O;
 
@@ -26,48 +27,52 @@ struct Pair {
     tag: u32,
 }
 
-/// How often this node meets another one, itself included.
+/// Rounds in which this node sends something to another node and gets something from one.
 pub(super) fn rounds(frame: &Frame<'_>) -> u32 {
-    match frame.view.call.operation {
-        O::Gather | O::GatherV | O::Scatter | O::ScatterV if !frame.is_root_node() => 1,
-        _ => frame.nodes(),
-    }
+    if meets_root_only(frame) { 1 } else { frame.nodes() - 1 }
 }
 
-/// The node that is met in a round. Two nodes meet each other in the same round, so that both directions of a pair
-/// are under way together. `None` when there is none.
-pub(super) fn partner(frame: &Frame<'_>, round: u32) -> Option<u32> {
-    let node = match frame.view.call.operation {
-        O::Gather | O::GatherV | O::Scatter | O::ScatterV if !frame.is_root_node() => frame.root_node(),
-        O::Gather | O::GatherV | O::Scatter | O::ScatterV => frame.node_after(round),
-        _ => return met(frame.nodes(), frame.me(), round),
-    };
-    (node != frame.me() && round < rounds(frame)).then_some(node)
+const fn has_root(operation: O) -> bool {
+    matches!(operation, O::Gather | O::GatherV | O::Scatter | O::ScatterV)
 }
 
-/// Who meets whom in a round of a tournament of all nodes: of an odd number of them those whose numbers add up to the
-/// round, so that one is left out; of an even number the last one meets who would be left out among the others, and
-/// there is nobody left for the last round.
-fn met(nodes: u32, me: u32, round: u32) -> Option<u32> {
-    let odd = u64::from(if nodes.is_multiple_of(2) { nodes - 1 } else { nodes });
-    let (me, round) = (u64::from(me), u64::from(round));
-    if round >= odd || me >= u64::from(nodes) {
-        return None;
-    }
-    // Twice this is the round's number, or as much more as goes once around.
-    let left_out = round * odd.div_ceil(2) % odd;
-    let node = match (me == left_out, me == odd) {
-        (true, _) => odd,
-        (_, true) => left_out,
-        _ => (round + odd - me) % odd,
+fn meets_root_only(frame: &Frame<'_>) -> bool {
+    has_root(frame.view.call.operation) && !frame.is_root_node()
+}
+
+/// How many places on the node is that gets something in a round. Rounds `2 q` and `2 q + 1` go as far on as back, so that a
+/// node exchanges all that it has to with the same two nodes.
+fn distance(frame: &Frame<'_>, round: u32) -> u32 {
+    let far = round / 2 + 1;
+    if round.is_multiple_of(2) { far } else { frame.nodes() - far }
+}
+
+/// The node that this one sends to in a round. `None` when there is none.
+pub(super) fn to(frame: &Frame<'_>, round: u32) -> Option<u32> {
+    let node = |round| {
+        if meets_root_only(frame) { frame.root_node() } else { frame.node_after(distance(frame, round)) }
     };
-    u32::try_from(node).ok().filter(|node| *node < nodes)
+    (round < rounds(frame)).then(|| node(round))
+}
+
+/// The node that this one gets something from in a round, for which it is the same round. `None` when there is none.
+pub(super) fn from(frame: &Frame<'_>, round: u32) -> Option<u32> {
+    let node = |round| {
+        if meets_root_only(frame) { frame.root_node() } else { frame.node_before(distance(frame, round)) }
+    };
+    (round < rounds(frame)).then(|| node(round))
+}
+
+/// The round in which this node sends to the one that it gets something from in a round.
+pub(super) fn returning(frame: &Frame<'_>, round: u32) -> u32 {
+    let other = round ^ 1;
+    if other < rounds(frame) { other } else { round }
 }
 
 /// Slots of each round.
 pub(super) fn width(frame: &Frame<'_>) -> u32 {
     match frame.view.call.operation {
-        O::AllToAll | O::AllToAllV => times(frame.locals(), frame.most_local()),
+        O::AllToAll | O::AllToAllV => times(frame.most_local(), frame.most_local()),
         O::Gather | O::GatherV | O::Scatter | O::ScatterV if !frame.is_root_node() => frame.locals(),
         _ => frame.most_local(),
     }
@@ -164,15 +169,10 @@ pub(super) fn longest_pair(frame: &Frame<'_>) -> u64 {
     (0..frame.locals()).flat_map(row).max().unwrap_or(0)
 }
 
-/// Slots go through the pairs of local ranks in the order of the lower node's rank, then the higher one's.
+/// Slots go through the pairs of local ranks in the order of the lower node's rank, then the higher one's: the same on both.
 fn pair(frame: &Frame<'_>, node: u32, slot: u32) -> Option<Pair> {
-    let (locals, most) = (frame.locals().max(1), frame.most_local().max(1));
-    let (own, other, tag) = if frame.me() < node {
-        let (own, other) = (slot / most, slot % most);
-        (own, other, times(own, most).saturating_add(other))
-    } else {
-        let (other, own) = (slot / locals, slot % locals);
-        (own, other, times(other, most).saturating_add(own))
-    };
-    (own < locals && other < frame.locals_on(node)).then_some(Pair { own, other, tag })
+    let most = frame.most_local().max(1);
+    let (lower, higher) = (slot / most, slot % most);
+    let (own, other) = if frame.me() < node { (lower, higher) } else { (higher, lower) };
+    (own < frame.locals() && other < frame.locals_on(node)).then_some(Pair { own, other, tag: slot })
 }
