@@ -22,6 +22,8 @@ pub mod limits {
     pub const GPUS: usize = 1024;
     /// Bytes of a name.
     pub const NAME_BYTES: usize = 256;
+    /// Notes.
+    pub const NOTES: usize = 64;
 }
 
 /// What makes no sense in a file that could be read: the place in it, and what would be right.
@@ -85,6 +87,8 @@ impl Topology {
         bounded("bridges", self.bridges.len(), limits::BRIDGES)?;
         bounded("nics", self.nics.len(), limits::NICS)?;
         bounded("gpus", self.gpus.len(), limits::GPUS)?;
+        bounded("notes", self.notes.len(), limits::NOTES)?;
+        names(self.notes.iter().enumerate().map(|(n, note)| (format!("notes[{n}]"), Some(note))))?;
         let cpus = self.check_packages()?;
         self.check_numa(&cpus)?;
         self.check_caches(&cpus)?;
@@ -200,6 +204,7 @@ impl Topology {
             let place = format!("gpus[{g}]");
             names([
                 (format!("{place}.name"), gpu.name.as_ref()),
+                (format!("{place}.uuid"), gpu.uuid.as_ref()),
                 (format!("{place}.driver"), gpu.driver.as_ref()),
             ])?;
             self.check_node(&place, gpu.numa_node)?;
@@ -210,19 +215,26 @@ impl Topology {
             }
         }
         for (g, gpu) in self.gpus.iter().enumerate() {
+            let other = |place: String, address: PciAddress| match address {
+                own if own == gpu.pci.address => {
+                    Err(Invalid::new(place, format!("{address} is the GPU itself")))
+                }
+                _ if !all.contains(&address) => {
+                    Err(Invalid::new(place, format!("there is no GPU at {address}")))
+                }
+                _ => Ok(()),
+            };
             let ends = gpu.nvlinks.as_deref().unwrap_or_default();
             bounded(&format!("gpus[{g}].nvlinks"), ends.len(), limits::GPUS)?;
             for (l, end) in ends.iter().enumerate() {
-                let place = || format!("gpus[{g}].nvlinks[{l}].to");
-                match end.to {
-                    NvLinkEnd::Gpu(address) if address == gpu.pci.address => {
-                        return Err(Invalid::new(place(), format!("{address} is the GPU itself")));
-                    }
-                    NvLinkEnd::Gpu(address) if !all.contains(&address) => {
-                        return Err(Invalid::new(place(), format!("there is no GPU at {address}")));
-                    }
-                    _ => {}
+                if let NvLinkEnd::Gpu(address) = end.to {
+                    other(format!("gpus[{g}].nvlinks[{l}].to"), address)?;
                 }
+            }
+            let peers = gpu.peers.as_deref().unwrap_or_default();
+            bounded(&format!("gpus[{g}].peers"), peers.len(), limits::GPUS)?;
+            for (p, peer) in peers.iter().enumerate() {
+                other(format!("gpus[{g}].peers[{p}]"), *peer)?;
             }
         }
         Ok(())

@@ -22,6 +22,9 @@ pub struct Topology {
     pub nics: Vec<Nic>,
     /// By PCI address, which is the order of NVIDIA's management library as well.
     pub gpus: Vec<Gpu>,
+    /// What could not be found out when it was read, and why: a line each, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A processor.
@@ -151,6 +154,12 @@ pub struct Gpu {
     /// What it is sold as, where its driver says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// What it is called wherever it is, such as `GPU-0b1c...`, which `CUDA_VISIBLE_DEVICES` takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// How much memory it has in all, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
     /// The kernel's driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
@@ -159,9 +168,12 @@ pub struct Gpu {
     pub numa_node: Option<u32>,
     /// Where it is on PCI.
     pub pci: PciDevice,
-    /// Its links to other GPUs and to switches between them; `None` where nobody knows.
+    /// Its links that are in use, by where they go; `None` where nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvlinks: Option<Vec<NvLinks>>,
+    /// The GPUs of this host whose memory it can read and write itself, over whatever is between; `None` where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peers: Option<Vec<PciAddress>>,
 }
 
 /// NVLinks that go to one place.
@@ -175,11 +187,15 @@ pub struct NvLinks {
 }
 
 /// Where NVLinks go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NvLinkEnd {
     /// A GPU of this host.
     Gpu(PciAddress),
     /// The switches, through which all GPUs reach each other that have links to them.
     Switch,
+    /// A processor.
+    Cpu,
+    /// What this host does not show, such as a GPU of another virtual machine.
+    Unknown,
 }

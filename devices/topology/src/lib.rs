@@ -9,10 +9,10 @@
 //! What the kernel does not say is missing, not guessed: a virtual machine has perhaps one NIC without speed.
 //!
 //! # GPUs
-//! Those of NVIDIA and AMD are found on PCI. Names are those that NVIDIA's driver shows in `/proc/driver/nvidia`, and what a
-//! driver shows as `product_name`. Which NVLinks there are the kernel does not show: it is for the management library to
-//! tell, which cannot be called without unsafe code. So [`Gpu::nvlinks`] is known of hosts that are described by a file, and
-//! not of this one.
+//! Those of NVIDIA and AMD are found on PCI, by sysfs alone. Names and UUIDs are those that NVIDIA's driver shows in
+//! `/proc/driver/nvidia`, and what a driver shows as `product_name`. Memory, NVLinks and which GPUs reach each other's memory
+//! only NVIDIA's management library tells ([`Nvml`]). It is loaded where such a GPU is found, and nothing needs it: without it
+//! that is missing, and [`Topology::notes`] says why.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -20,6 +20,7 @@ mod cluster;
 mod file;
 mod host;
 mod index_set;
+mod nvml;
 mod paths;
 mod pci;
 pub mod rdma;
@@ -33,6 +34,7 @@ pub use host::{
     CacheKind, Caches, Gpu, LinkState, Nic, NumaNode, NvLinkEnd, NvLinks, Package, RdmaPort, Topology,
 };
 pub use index_set::{IndexSet, NoIndexSet};
+pub use nvml::Nvml;
 pub use paths::{PathClass, Place};
 pub use pci::{NoPciAddress, PciAddress, PciDevice, PciLink, PciParent};
 pub use tree::Tree;

@@ -62,10 +62,20 @@ prop_compose! {
         };
         let gpu = |index: u8| Gpu {
             name: links.map(|links| format!("GPU of {links}")),
+            uuid: links.map(|links| format!("GPU-{links}")),
+            memory_bytes,
             driver: None,
             numa_node: Some(0),
             pci: pci(100 + index, up(index % (bridges + 1)), links.is_none()),
-            nvlinks: links.map(|links| vec![NvLinks { to: NvLinkEnd::Switch, links }]),
+            nvlinks: links.map(|links| {
+                let other = NvLinkEnd::Gpu(pci(100 + (index + 1) % gpus, up(0), false).address);
+                let ends = [NvLinkEnd::Switch, NvLinkEnd::Cpu, NvLinkEnd::Unknown, other];
+                ends.into_iter().take(3 + usize::from(gpus > 1)).map(|to| NvLinks { to, links }).collect()
+            }),
+            peers: links.map(|_| {
+                let others = (0..gpus).filter(|other| *other != index);
+                others.map(|other| pci(100 + other, up(0), false).address).collect()
+            }),
         };
         for (index, nic) in (0..).zip(&mut nics) {
             nic.pci = (!nic.is_software).then(|| pci(200 + index, up(index % (bridges + 1)), true));
@@ -79,6 +89,7 @@ prop_compose! {
             bridges: (0..bridges).map(|index| pci(index + 1, up(index), index % 2 == 0)).collect(),
             nics,
             gpus: (0..gpus).map(gpu).collect(),
+            notes: links.map(|links| format!("{links} could not be read")).into_iter().collect(),
         }
     }
 }
@@ -190,6 +201,13 @@ fn errors_name_the_place_and_what_was_expected() {
         "\"to\": {\"gpu\": \"0000:99:00.0\"}",
         &["gpus[0].nvlinks[0].to", "no GPU"],
     );
+    refused("\"uuid\": \"GPU-", "\"uuid\": \"\\n", &["gpus[0].uuid", "control characters"]);
+    refused(
+        "\"peers\": [\n          \"0000:14:00.0\"",
+        "\"peers\": [\"0000:13:00.0\"",
+        &["gpus[0].peers[0]", "the GPU itself"],
+    );
+    refused("\"name\": \"dgx-01\"", "\"name\": \"x\", \"notes\": [\"\"]", &["host.notes[0]", "empty"]);
     refused(
         "\"distances\": [",
         "\"distances\": [10,",

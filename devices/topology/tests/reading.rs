@@ -1,16 +1,14 @@
 //! Hosts are read from the kernel's files as they are.
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests may panic")]
 
+mod gpus;
+mod library;
 mod trees;
 
-use std::{fs, path::PathBuf};
-
-use ringway_topology::{
-    CacheKind, Document, LinkState, NvLinkEnd, NvLinks, PathClass, Place, RdmaPort, Topology, rdma::LinkLayer,
-};
+use ringway_topology::{CacheKind, LinkState, PathClass, Place, RdmaPort, Topology, rdma::LinkLayer};
 use trees::{Host, board, machine, server};
 
-use PathClass::{HostBridge, NumaNode, NvLink, Same, Switch, Switches, System};
+use PathClass::{HostBridge, NumaNode, Same, Switch, Switches, System};
 
 fn read(host: &Host) -> Topology {
     let topology = Topology::read(host.root());
@@ -22,30 +20,6 @@ fn path(host: &Topology, from: Place, to: Place) -> PathClass {
     let there = host.path(from, to).expect("both are there");
     assert_eq!(host.path(to, from), Some(there), "the way back is the same");
     there
-}
-
-/// The server with NVLinks, which the kernel does not show.
-fn linked() -> Topology {
-    let mut host = read(&server());
-    for gpu in &mut host.gpus {
-        gpu.nvlinks = Some(vec![NvLinks { to: NvLinkEnd::Switch, links: 18 }]);
-    }
-    host
-}
-
-/// The hosts of the tests as files, for those who only want to show one.
-#[test]
-fn the_files_are_these_hosts() {
-    for (name, host) in [("machine", read(&machine())), ("server", linked()), ("board", read(&board()))] {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/hosts/{name}.json"));
-        let text = Document::from(host.clone()).to_json();
-        if std::env::var_os("RINGWAY_WRITE_HOSTS").is_some() {
-            fs::write(&path, &text).expect("written");
-        }
-        let file = fs::read_to_string(&path).expect("a file");
-        assert!(file == text, "{name}.json is another host: run with RINGWAY_WRITE_HOSTS=1 to write it");
-        assert_eq!(Document::read(&path).expect("read"), Document::from(host));
-    }
 }
 
 #[test]
@@ -99,7 +73,8 @@ fn a_server_has_switches_and_cards_near_its_gpus() {
     assert_eq!(host.numa[1].distances, [21, 10]);
     let gpu = &host.gpus[7];
     assert_eq!((gpu.name.as_deref(), gpu.driver.as_deref()), (Some("NVIDIA H100 80GB HBM3"), Some("nvidia")));
-    assert_eq!((gpu.numa_node, gpu.nvlinks.as_ref()), (Some(1), None));
+    assert_eq!((gpu.numa_node, gpu.nvlinks.as_ref(), gpu.memory_bytes), (Some(1), None, None));
+    assert_eq!(gpu.uuid.as_deref(), Some("GPU-00000000-0000-0000-0000-000000074000"));
     assert_eq!(gpu.pci.link.map(|link| (link.speed_mts, link.lanes)), Some((32_000, 16)));
     let names: Vec<&str> = host.nics.iter().map(ringway_topology::Nic::name).collect();
     assert_eq!(names, ["eno1", "ib0", "ib1", "ib2", "ib3", "ib4", "ib5", "ib6", "mlx5_7", "docker0", "lo"]);
@@ -117,7 +92,6 @@ fn a_server_has_switches_and_cards_near_its_gpus() {
     assert_eq!(path(&host, Place::Gpu(0), Place::Numa(0)), HostBridge);
     assert_eq!(path(&host, Place::Gpu(0), Place::Numa(1)), System);
     assert_eq!(path(&host, Place::Numa(0), Place::Numa(1)), System);
-    assert_eq!(path(&linked(), Place::Gpu(0), Place::Gpu(7)), NvLink(18));
 }
 
 #[test]

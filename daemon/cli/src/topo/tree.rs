@@ -169,6 +169,8 @@ fn gpu(gpu: &Gpu) -> About {
         let to = match links.to {
             NvLinkEnd::Switch => "switches".to_owned(),
             NvLinkEnd::Gpu(address) => address.to_string(),
+            NvLinkEnd::Cpu => "a processor".to_owned(),
+            NvLinkEnd::Unknown => "what is not shown here".to_owned(),
         };
         about.push(format!("{} to {to}", counted(links.links.into(), "NVLink")));
     }

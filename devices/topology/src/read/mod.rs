@@ -1,6 +1,6 @@
 //! A host from the files in which Linux shows it.
 
-mod gpus;
+pub(crate) mod gpus;
 mod memory;
 mod nics;
 mod pci;
@@ -9,16 +9,26 @@ mod processors;
 use std::{cmp::Reverse, path::Path};
 
 use self::pci::Bus;
-use crate::{Topology, Tree, limits};
+use crate::{Nvml, Topology, Tree, limits};
 
 impl Topology {
-    /// What this host has, as far as this process may see it: a container has its own network interfaces only.
+    /// What this host has, as far as this process may see it: a container has its own network interfaces only. Where there
+    /// are GPUs of NVIDIA's, their management library is asked as well.
     #[must_use]
     pub fn of_this_host() -> Self {
-        Self::read(Path::new("/"))
+        Self::read_and_ask(Path::new("/"), &Nvml::default())
     }
 
-    /// The same, from the files below this folder: `sys/devices/system`, `sys/bus/pci`, `sys/class/net`,
+    /// What the files below a folder show ([`Self::read`]), with what this management library says of NVIDIA's GPUs among it.
+    /// Where there are none it is not loaded.
+    #[must_use]
+    pub fn read_and_ask(root: &Path, nvml: &Nvml) -> Self {
+        let mut host = Self::read(root);
+        nvml.add_to(&mut host, &Tree::new(root));
+        host
+    }
+
+    /// What the files show alone, below this folder: `sys/devices/system`, `sys/bus/pci`, `sys/class/net`,
     /// `sys/class/infiniband`, `proc/cpuinfo`, `proc/meminfo`, `proc/driver/nvidia` and `proc/sys/kernel/hostname`. Any of them may
     /// be missing, or say what makes no sense, and is then left out.
     #[must_use]
@@ -40,12 +50,13 @@ impl Topology {
             numa,
             nics,
             gpus,
+            notes: Vec::new(),
         }
     }
 }
 
 /// A name as [`Topology::check`] wants it; `None` if nothing is left.
-fn named(text: String) -> Option<String> {
+pub(crate) fn named(text: String) -> Option<String> {
     let mut name: String = text.chars().filter(|c| !c.is_control()).collect();
     while name.len() > limits::NAME_BYTES {
         name.pop();

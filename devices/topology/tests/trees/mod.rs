@@ -172,6 +172,16 @@ pub(crate) fn server() -> Host {
     for switch in 0..4 {
         behind_a_switch(&host, switch);
     }
+    // Those of NVLink, which are no network of PCI.
+    for slot in 0..4 {
+        host.pci(
+            &format!("pci0000:f0/0000:f0:{slot:02x}.0"),
+            "0x068000",
+            "0x10de",
+            1,
+            Some(("8.0 GT/s PCIe", 2)),
+        );
+    }
     let management = "pci0000:00/0000:00:1c.0/0000:01:00.0";
     host.pci("pci0000:00/0000:00:1c.0", "0x060400", "0x8086", 0, Some(("8.0 GT/s PCIe", 1)));
     host.pci(management, "0x020000", "0x8086", 0, Some(("5.0 GT/s PCIe", 1)));
@@ -201,10 +211,7 @@ fn behind_a_switch(host: &Host, switch: u32) {
         let address = format!("0000:{:02x}:00.0", bus + 3 + slot);
         let device = format!("{port}/{address}");
         if slot < 2 {
-            host.pci(&device, "0x030200", "0x10de", node, Some((gen5, x16)));
-            host.driver(&device, "nvidia");
-            let file = format!("proc/driver/nvidia/gpus/{address}/information");
-            host.write(&file, "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 18");
+            h100(host, &device, node);
         } else {
             let number = switch * 2 + slot - 2;
             host.pci(&device, "0x020700", "0x15b3", node, Some((gen5, x16)));
@@ -223,6 +230,55 @@ fn behind_a_switch(host: &Host, switch: u32) {
             }
         }
     }
+}
+
+/// A GPU as its driver shows it.
+fn h100(host: &Host, path: &str, node: i32) {
+    host.pci(path, "0x030200", "0x10de", node, Some(("32.0 GT/s PCIe", 16)));
+    host.driver(path, "nvidia");
+    let address = path.rsplit('/').next().expect("an address");
+    let uuid = uuid(address);
+    host.write(
+        &format!("proc/driver/nvidia/gpus/{address}/information"),
+        format!("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 18\nGPU UUID: \t {uuid}"),
+    );
+}
+
+/// The server's GPUs, each at a host bridge of its own, and nothing else.
+pub(crate) fn eight() -> Host {
+    let host = Host::new("eight");
+    for bus in ["13", "14", "33", "34", "53", "54", "73", "74"] {
+        h100(&host, &format!("pci0000:{bus}/0000:{bus}:00.0"), 0);
+    }
+    host
+}
+
+/// The UUID that the GPU at an address has.
+pub(crate) fn uuid(address: &str) -> String {
+    format!("GPU-00000000-0000-0000-0000-{:0>12}", address.replace([':', '.'], ""))
+}
+
+/// A desk's machine with two GPUs at ports of the processor.
+pub(crate) fn workstation() -> Host {
+    let host = Host::new("desk");
+    host.write("proc/cpuinfo", "processor\t: 0\nmodel name\t: AMD Ryzen Threadripper PRO 7975WX\n");
+    host.write("sys/devices/system/cpu/online", "0-7");
+    for cpu in 0..8 {
+        let own = cpu.to_string();
+        host.cpu(cpu, 0, &own, &[("Unified", 2, "1024K", &own), ("Unified", 3, "32768K", "0-7")]);
+    }
+    host.numa(0, 128, "0-7", "10");
+    for (port, bus) in [("01.0", "01"), ("03.0", "41")] {
+        let port = format!("pci0000:00/0000:00:{port}");
+        host.pci(&port, "0x060400", "0x1022", 0, Some(("16.0 GT/s PCIe", 16)));
+        let gpu = format!("{port}/0000:{bus}:00.0");
+        host.pci(&gpu, "0x030000", "0x10de", 0, Some(("16.0 GT/s PCIe", 16)));
+        host.driver(&gpu, "nvidia");
+    }
+    host.pci("pci0000:00/0000:00:05.0", "0x020000", "0x8086", 0, None);
+    host.driver("pci0000:00/0000:00:05.0", "igc");
+    host.interface("enp5s0", Some("pci0000:00/0000:00:05.0"), &[ETHERNET, &[("speed", "2500")]].concat());
+    host
 }
 
 /// A machine whose kernel has no NUMA and shows no caches, and whose one card is no PCI device.
