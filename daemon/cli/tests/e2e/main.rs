@@ -24,6 +24,7 @@ mod lateness;
 mod limits;
 mod loss;
 mod machines;
+mod order;
 mod plans;
 mod programs;
 mod requests;
