@@ -30,7 +30,7 @@ const BUSES: [u32; 8] = [0x13, 0x14, 0x33, 0x34, 0x53, 0x54, 0x73, 0x74];
 
 fn card(bus: u32, name: &'static str, gib: u64) -> Card {
     let uuid = uuid(&format!("0000:{bus:02x}:00.0"));
-    Card { bus, name, uuid, memory: gib << 30, links: (0, 0), ends: Vec::new(), peers: [0, 0] }
+    Card { bus, name, uuid, memory: gib << 30, links: (0, 0), ends: Vec::new(), peers: [0; 3] }
 }
 
 /// All eight reach each other through four switches, over 18 links each.
@@ -39,7 +39,7 @@ fn switched() -> Vec<Card> {
     let one = |bus| Card {
         links: (18, (1 << 18) - 1),
         ends: ends.clone(),
-        peers: [0xff; 2],
+        peers: [0xff; 3],
         ..card(bus, "NVIDIA H100 80GB HBM3", 80)
     };
     BUSES.map(one).to_vec()
@@ -50,7 +50,7 @@ fn bridged() -> Vec<Card> {
     let one = |(bus, other): (u32, u32)| Card {
         links: (4, 0b1111),
         ends: vec![[0, other, 0]],
-        peers: [0b11; 2],
+        peers: [0b11; 3],
         ..card(bus, "NVIDIA RTX A6000", 48)
     };
     [(0x01, 0x41), (0x41, 0x01)].map(one).to_vec()
@@ -116,6 +116,12 @@ fn two_gpus_have_a_bridge_of_four_links() {
     assert_eq!(host.gpus[0].name.as_deref(), Some("NVIDIA RTX A6000"), "which the kernel does not show");
     assert_eq!(path(&host, Place::Gpu(0), Place::Gpu(1)), PathClass::NvLink(4));
 
+    // A peer is who can be read and written.
+    let mut half = bridged();
+    (half[0].peers[0], half[1].peers[1]) = (0, 0);
+    let host = asked(&workstation(), &half, &Odd::default());
+    assert_eq!((&host.gpus[0].peers, &host.gpus[1].peers), (&Some(vec![]), &Some(vec![])));
+
     // Without the bridge they are as sysfs shows them, and may or may not reach each other.
     let plain = [0x01, 0x41].map(|bus| card(bus, "NVIDIA RTX A6000", 48));
     let host = asked(&workstation(), &plain, &Odd::default());
@@ -131,7 +137,7 @@ fn ends_that_are_not_shown_are_switches_where_all_are_reached() {
         card.ends = vec![HIDDEN, [0, 0xc0, 0], HIDDEN, [7, 0xc1, 0]];
     }
     // Not the last one, whose NVLinks may go to another machine's GPU.
-    cards[7].peers[1] = 0b11_1111;
+    cards[7].peers[2] = 0b11_1111;
     let host = asked(&eight, &cards, &Odd::default());
     let to = |gpu: usize| host.gpus[gpu].nvlinks.as_ref().map(|ends| (ends[0].to, ends.len(), ends[0].links));
     assert_eq!((to(0), to(7)), (Some((NvLinkEnd::Switch, 1, 18)), Some((NvLinkEnd::Unknown, 1, 18))));

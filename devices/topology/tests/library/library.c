@@ -21,8 +21,8 @@ struct gpu {
     unsigned links, active;
     unsigned ends_count;
     place ends[18];
-    // Bits by the other's index: memory, NVLink.
-    unsigned reads, nvlink;
+    // Bits by the other's index, for each capability that is asked about: reading, writing, NVLink.
+    unsigned peers[3];
 };
 // A function that answers with a code, for all GPUs or for one only.
 struct failing { const char *function; int gpu, code; };
@@ -103,6 +103,6 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(const struct gpu *gpu, unsigned link, pc
 int nvmlDeviceGetP2PStatus(const struct gpu *gpu, const struct gpu *other, unsigned what, unsigned *status) {
     ANSWER(gpu);
     if (gpu == other || what > 2) return INVALID_ARGUMENT;
-    *status = (what == 2 ? gpu->nvlink : gpu->reads) >> (other - gpus) & 1 ? 0 : 1;
+    *status = gpu->peers[what] >> (other - gpus) & 1 ? 0 : 1;
     return SUCCESS;
 }

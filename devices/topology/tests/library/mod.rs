@@ -18,8 +18,8 @@ pub(crate) struct Card {
     pub(crate) links: (u32, u32),
     /// Domain, bus and device where they go.
     pub(crate) ends: Vec<[u32; 3]>,
-    /// Bits by index of those whose memory it reads, and of those that it reaches over NVLink.
-    pub(crate) peers: [u32; 2],
+    /// Bits by index of those whose memory it reads, whose it writes, and that it reaches over NVLink.
+    pub(crate) peers: [u32; 3],
 }
 
 impl Card {
@@ -28,9 +28,9 @@ impl Card {
         let ends: Vec<String> = self.ends.iter().map(|end| place(*end)).collect();
         let ends = if ends.is_empty() { "{0}".to_owned() } else { ends.join(", ") };
         let (links, active) = self.links;
-        let [reads, nvlink] = self.peers;
+        let [reads, writes, nvlink] = self.peers;
         format!(
-            "{{{}, \"{}\", \"{}\", {}ull, {links}u, {active}u, {}u, {{{ends}}}, {reads}u, {nvlink}u}},",
+            "{{{}, \"{}\", \"{}\", {}ull, {links}u, {active}u, {}u, {{{ends}}}, {{{reads}u, {writes}u, {nvlink}u}}}},",
             place([0, self.bus, 0]),
             self.name,
             self.uuid,
