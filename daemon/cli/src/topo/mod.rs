@@ -32,6 +32,10 @@ nearest first:
   PXB   several PCIe switches    SYS   what connects processors, or not known
 `near` is the NIC that is best for a GPU, or for memory of a NUMA node.
 
+Memory and NVLinks of NVIDIA's GPUs, and which of them reach each other's memory (P2P),
+are what NVIDIA's management library says (libnvidia-ml.so.1, which comes with the
+driver). Without it a line says why they are missing. --json has GPUs' UUIDs as well.
+
 Examples:
   ringway topo                              this host
   ringway topo --json                       the same for programs
@@ -49,8 +53,9 @@ and nodes are texts such as \"0-7,16-23\". A cluster has
 
 /// Show what this host has: cores, caches, NUMA nodes, PCIe, NICs and GPUs, and what lies between.
 ///
-/// Prints a tree, and below it which of NICs, GPUs and memory are near each other. It reads what Linux says, needs no
-/// privilege, and changes nothing. A host can be kept in a file, and a cluster be described by one, without being there.
+/// Prints a tree, and below it which of NICs, GPUs and memory are near each other. It reads what Linux says, and NVIDIA's
+/// driver of its GPUs, needs no privilege, and changes nothing. A host can be kept in a file, and a cluster be described by one,
+/// without being there.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct TopoArgs {

@@ -1,8 +1,8 @@
 //! A host as a tree.
 
 use ringway_topology::{
-    Gpu, IndexSet, LinkState, Nic, NumaNode, NvLinkEnd, PciDevice, PciLink, PciParent, Place, Topology,
-    rdma::LinkLayer,
+    Gpu, IndexSet, LinkState, Nic, NumaNode, NvLinkEnd, PciAddress, PciDevice, PciLink, PciParent, Place,
+    Topology, rdma::LinkLayer,
 };
 
 use super::{
@@ -13,11 +13,12 @@ use super::{
 /// The most names of interfaces that are only software.
 const SOFTWARE_NAMES: usize = 12;
 
-/// The host's name and what it has.
+/// The host's name and what it has, and what could not be found out.
 pub(super) fn lines(host: &Topology, paint: Paint) -> Vec<String> {
     let head = format!("{}  {}", paint.text(Kind::Strong, &host.name), summary(host));
     let mut lines = vec![head];
     lines.extend(tree(&branches(host), paint));
+    lines.extend(host.notes.iter().map(|note| paint.text(Kind::Far, note)));
     lines
 }
 
@@ -147,7 +148,7 @@ fn bridge(host: &Topology, parent: PciParent, has_ports: bool) -> Branch {
 
 fn device(hung: &Hung<'_>) -> Option<Branch> {
     let (kind, label, about) = match hung.place {
-        Place::Gpu(index) => (Kind::Gpu, format!("GPU{index}"), gpu(hung.host.gpus.get(index)?)),
+        Place::Gpu(index) => (Kind::Gpu, format!("GPU{index}"), gpu(hung.host, hung.host.gpus.get(index)?)),
         Place::Nic(index) => {
             let one = hung.host.nics.get(index)?;
             (Kind::Nic, format!("NIC{index} {}", one.name()), nic(one))
@@ -163,18 +164,31 @@ fn common(pci: Option<&PciDevice>, driver: Option<&String>) -> [String; 3] {
     [address.unwrap_or_default(), link, driver.cloned().unwrap_or_default()]
 }
 
-fn gpu(gpu: &Gpu) -> About {
+fn gpu(host: &Topology, gpu: &Gpu) -> About {
     let mut about: Vec<String> = gpu.name.iter().cloned().collect();
+    about.extend(gpu.memory_bytes.map(bytes));
     for links in gpu.nvlinks.iter().flatten() {
         let to = match links.to {
+            NvLinkEnd::Gpu(address) => gpus(host, &[address]),
             NvLinkEnd::Switch => "switches".to_owned(),
-            NvLinkEnd::Gpu(address) => address.to_string(),
             NvLinkEnd::Cpu => "a processor".to_owned(),
             NvLinkEnd::Unknown => "what is not shown here".to_owned(),
         };
         about.push(format!("{} to {to}", counted(links.links.into(), "NVLink")));
     }
+    about.extend(gpu.peers.as_ref().filter(|_| host.gpus.len() > 1).map(|peers| match peers.as_slice() {
+        [] => "no P2P".to_owned(),
+        peers if peers.len() + 1 == host.gpus.len() => "P2P with all".to_owned(),
+        peers => format!("P2P with {}", gpus(host, peers)),
+    }));
     About::Device(common(Some(&gpu.pci), gpu.driver.as_ref()), vec![about.join(", ")])
+}
+
+/// `GPU1`, or `GPU0-3,5`, of those at these addresses.
+fn gpus(host: &Topology, addresses: &[PciAddress]) -> String {
+    let numbers = (0..).zip(&host.gpus).filter(|(_, gpu)| addresses.contains(&gpu.pci.address));
+    let numbers: IndexSet = numbers.map(|(number, _)| number).collect();
+    format!("GPU{numbers}")
 }
 
 fn nic(nic: &Nic) -> About {
