@@ -24,7 +24,7 @@ use common::{Others, Setup, World};
 use ringway_engine::{Collective, RegionId, Request};
 use ringway_mem::Mapping;
 use ringway_plan::verify::{Counts, Order, Scenario, Term, associations, enumerate};
-use ringway_plan::{Algorithm, Call, Layout, Preference, Tuning};
+use ringway_plan::{Algorithm, Call, Layout, Preference, Source, Tuning};
 use ringway_reduce::Scalar;
 use ringway_reduce::oracle::reduce;
 use ringway_sim::SimConfig;
@@ -294,7 +294,10 @@ fn busy_world(layout: &[u32], algorithm: Algorithm, tuning: Tuning, seed: u64) -
 }
 
 fn ran(world: &World) -> Option<Algorithm> {
-    world.nodes[0].engine.status(world.nodes[0].ids[0]).unwrap().algorithm
+    match world.nodes[0].engine.status(world.nodes[0].ids[0]).unwrap().algorithm? {
+        Source::Algorithm(algorithm) => Some(algorithm),
+        Source::Listed(_) => None,
+    }
 }
 
 /// Whether an algorithm does an operation on a layout.
