@@ -47,6 +47,11 @@ fn longest_path(nodes: u32) -> u32 {
     longest.max(before)
 }
 
+/// Blocks of one node that all nodes together send: each goes over as many links as its distance has bits.
+pub(super) fn hops(nodes: u32) -> f64 {
+    (1..nodes).map(|distance| f64::from(distance.count_ones())).sum()
+}
+
 /// Nodes of the subtree of the node so many places after the root's, itself included.
 fn below(nodes: u32, distance: u32) -> u32 {
     let subtree = if distance == 0 { u32::MAX } else { distance & distance.wrapping_neg() };

@@ -2,7 +2,7 @@
 
 use ringway_types::Operation;
 
-use super::{halving_doubling::Fold, scatter_all_gather};
+use super::{binomial_gather, halving_doubling::Fold, scatter_all_gather};
 use crate::{Algorithm, Cost, Pair, Stage, Terms, Work};
 
 /// Of an algorithm that costs so much. Where nodes differ and no sum is known it is as if all did what the busiest one does.
@@ -23,6 +23,10 @@ pub(crate) fn total(algorithm: Algorithm, operation: Operation, terms: &Terms, c
         (Algorithm::Tree | Algorithm::DoubleTree, O::Allreduce) => {
             let (messages, sent) = (2.0 * one_way.messages, 2.0 * one_way.sent);
             Work { messages, sent, reduced: one_way.sent, copied: 0.0 }
+        }
+        (Algorithm::Binomial, O::Gather | O::Scatter) => {
+            let sent = binomial_gather::hops(terms.nodes) * terms.bytes / n;
+            Work { messages: 2.0 * others, sent, ..Work::default() }
         }
         (_, O::Gather | O::GatherV | O::Scatter | O::ScatterV) => {
             Work { messages: 2.0 * others, sent: others * terms.bytes / n, ..Work::default() }
