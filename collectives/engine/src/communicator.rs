@@ -21,6 +21,12 @@ pub struct CommunicatorSpec {
     pub node: u32,
     /// The same on every node and different from other communicators': a message of another is refused.
     pub name: u64,
+    /// Queue pairs to each other node, 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS): the same on every node. Long messages are
+    /// spread over them.
+    pub channels: u32,
+    /// They go over so many of the node's rails by turns (see `Device::create_queue_pair_on`): the same on every node, so
+    /// that rails of one number speak with each other.
+    pub rails: u32,
     /// Operations that take longer fail.
     pub timeout_ms: Option<u64>,
     /// What its plans are chosen by: the same on every node.

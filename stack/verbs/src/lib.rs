@@ -168,6 +168,19 @@ pub trait Device: core::fmt::Debug {
     /// When the device has no room.
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError>;
 
+    /// Makes a queue pair that goes over one of several network cards of the same kind, the *rails*, which are counted from 0:
+    /// for what is several devices in one. A device that is alone has no choice.
+    ///
+    /// # Errors
+    /// As [`Device::create_queue_pair`].
+    fn create_queue_pair_on(
+        &mut self,
+        _rail: u32,
+        config: QueuePairConfig,
+    ) -> Result<QueuePairNumber, QueuePairError> {
+        self.create_queue_pair(config)
+    }
+
     /// What the peer needs to connect to this queue pair.
     ///
     /// # Errors

@@ -162,6 +162,8 @@ impl EngineThread {
             layout: layout.clone(),
             node,
             name,
+            channels: 1,
+            rails: 1,
             timeout_ms: (timeout_ms > 0).then_some(u64::from(timeout_ms)),
             settings: PlanSettings::default(),
             tenant: name,
