@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ringway_group::Planning;
+use ringway_group::{Offer, Planning};
 use ringway_plan::{PlanSettings, tuner::Saved};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -83,7 +83,7 @@ fn peers_config(config: &Config, open: &[Open]) -> Result<PeersConfig, ServiceEr
         listen: network.map(|n| n.listen),
         advertised: network.map(|n| n.advertise),
         key: network.map(|n| n.cluster_key.clone()),
-        devices: open.iter().map(|open| open.protocol.clone()).collect(),
+        devices: open.iter().map(|open| Offer::narrow(&open.protocol)).collect(),
         planning: planning(config)?,
         times,
     })

@@ -33,6 +33,7 @@ use std::{
 
 use crossbeam_queue::ArrayQueue;
 use ringway_engine::{CommunicatorId, Engine, EngineConfig, Failure, RankFailure, RegionId, WorkspaceConfig};
+use ringway_group::Width;
 use ringway_mem::{HandleTable, Mapping, MemFd, calls};
 use ringway_plan::Layout;
 use ringway_verbs::{Access, Completion, Device as _, LocalKey, Time};
@@ -111,6 +112,7 @@ struct Group {
     id: CommunicatorId,
     /// The device between its nodes; empty with one node.
     device: &'static str,
+    width: Width,
     layout: Layout,
     node: u32,
     /// The same on every node.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use ringway_abi::{UniqueId, control::RefusalKind};
-use ringway_group::Planning;
+use ringway_group::{Offer, Planning};
 use ringway_plan::{PlanSettings, Preference, tuner::Order};
 use ringway_verbs::Endpoint;
 
@@ -91,7 +91,7 @@ impl Daemon {
             listen,
             advertised: None,
             key: listen.map(|_| ClusterKey::new([key; 32])),
-            devices: device.split(',').map(str::to_owned).collect(),
+            devices: device.split(',').map(Offer::narrow).collect(),
             planning: Planning::default(),
             times,
         };
@@ -211,7 +211,7 @@ impl Cluster {
                 listen: any_port(),
                 advertised: None,
                 key: Some(ClusterKey::new([5; 32])),
-                devices: vec!["test".to_owned()],
+                devices: vec![Offer::narrow("test")],
                 planning: Planning::new(settings, Order::Stable),
                 times: Times::default(),
             };
