@@ -83,7 +83,8 @@ fn peers_config(config: &Config, open: &[Open]) -> Result<PeersConfig, ServiceEr
         listen: network.map(|n| n.listen),
         advertised: network.map(|n| n.advertise),
         key: network.map(|n| n.cluster_key.clone()),
-        devices: open.iter().map(|open| Offer::narrow(&open.protocol)).collect(),
+        rails: network.map(|n| n.rails.clone()).unwrap_or_default(),
+        devices: open.iter().map(|open| Offer { device: open.protocol.clone(), width: open.width }).collect(),
         planning: planning(config)?,
         times,
     })

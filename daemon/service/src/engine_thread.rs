@@ -47,7 +47,7 @@ pub(crate) use self::{
         RegionRefusal,
     },
     device::{NoDevice, NodeDevice},
-    devices::NodeDevices,
+    devices::{NodeDevices, Placed},
     reason::Reason,
 };
 use self::{boards::ScratchRegion, cells::Cells, memory::Memory, rings::Rings, standins::StandIns};

@@ -37,6 +37,8 @@ pub(crate) struct PeersConfig {
     pub(crate) listen: Option<SocketAddr>,
     /// The same as others reach it, when it differs.
     pub(crate) advertised: Option<SocketAddr>,
+    /// Addresses of this node at which data connections come as well.
+    pub(crate) rails: Vec<IpAddr>,
     /// Proves that daemons belong together.
     pub(crate) key: Option<ClusterKey>,
     /// What the devices between nodes speak, the best first. A communicator uses what all its nodes have.
@@ -136,8 +138,8 @@ impl Membership {
         door: Option<Box<dyn DataDoor>>,
         poller: Poller,
     ) -> Result<Self, PeersError> {
-        let PeersConfig { listen, advertised, key, devices, planning, times } = config;
-        let peers = Peers::new(listen, key.as_ref(), times, door, poller)?;
+        let PeersConfig { listen, advertised, rails, key, devices, planning, times } = config;
+        let peers = Peers::new((listen, &rails), key.as_ref(), times, door, poller)?;
         let limits = Limits { ranks: ringway_abi::MAX_RANKS, ..Limits::default() };
         let mut host = advertised.or(listen).map_or_else(String::new, |at| at.ip().to_string());
         host.truncate(HOST_BYTES_MAX);

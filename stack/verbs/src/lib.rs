@@ -36,7 +36,7 @@ pub struct QueuePairNumber(pub u32);
 
 impl QueuePairNumber {
     /// Bits of the numbers that a device gives.
-    pub const BITS: u32 = 30;
+    pub const BITS: u32 = 27;
 }
 
 /// Where a queue pair is in its life (IBA volume 1, 10.3.1).

@@ -90,6 +90,7 @@ impl Daemon {
         let config = PeersConfig {
             listen,
             advertised: None,
+            rails: Vec::new(),
             key: listen.map(|_| ClusterKey::new([key; 32])),
             devices: device.split(',').map(Offer::narrow).collect(),
             planning: Planning::default(),
@@ -210,6 +211,7 @@ impl Cluster {
             let config = PeersConfig {
                 listen: any_port(),
                 advertised: None,
+                rails: Vec::new(),
                 key: Some(ClusterKey::new([5; 32])),
                 devices: vec![Offer::narrow("test")],
                 planning: Planning::new(settings, Order::Stable),
