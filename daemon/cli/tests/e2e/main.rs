@@ -26,6 +26,7 @@ mod loss;
 mod machines;
 mod plans;
 mod programs;
+mod rails;
 mod requests;
 mod roce;
 mod running;
