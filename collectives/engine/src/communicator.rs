@@ -61,6 +61,8 @@ pub(crate) struct Communicator {
     pub(crate) node: u32,
     /// The node's lowest rank.
     pub(crate) rank: u32,
+    /// Queue pairs to each other node.
+    channels: u32,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) settings: PlanSettings,
     /// Scratch memory of its own.
@@ -107,12 +109,13 @@ impl Communicator {
         operations: u32,
         eager_max: u64,
     ) -> Self {
-        let CommunicatorSpec { layout, node, timeout_ms, settings, tenant, .. } = spec;
+        let CommunicatorSpec { layout, node, channels, timeout_ms, settings, tenant, .. } = spec;
         let locals = layout.local(node).len();
         let links = peers.links.len();
         Self {
             id,
             node,
+            channels,
             rank: rank_of(&layout, node, 0),
             timeout_ms,
             settings,
@@ -343,7 +346,12 @@ impl Communicator {
             return Ok(true);
         }
         self.check_early()?;
-        match self.run.start(&self.queue, &self.layout, (&self.settings, self.scratch), turn.shared)? {
+        match self.run.start(
+            &self.queue,
+            &self.layout,
+            (&self.settings, self.channels, self.scratch),
+            turn.shared,
+        )? {
             Start::Started => Ok(true),
             Start::Starved => {
                 visit.starved = true;

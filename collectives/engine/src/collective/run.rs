@@ -192,13 +192,13 @@ impl Run {
         &mut self,
         queue: &Queue,
         layout: &Layout,
-        (settings, own): (&PlanSettings, Option<Scratch>),
+        (settings, channels, own): (&PlanSettings, u32, Option<Scratch>),
         shared: &mut Shared,
     ) -> Result<Start, Failure> {
         let sequence = queue.head;
         let Some(signature) = queue.signature(sequence) else { return Ok(Start::Starved) };
         let view = queue.view(layout, sequence, &signature);
-        let plan = settings.plan(&view);
+        let plan = settings.plan_over(&view, channels);
         let shape = plan.shape(&view);
         let each = shape.scratch.checked_next_multiple_of(64).unwrap_or(u64::MAX);
         let wanted = shape.depth.clamp(1, MAX_DEPTH);
