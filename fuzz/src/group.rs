@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use ringway_group::{
-    Answer, Failure, FailureKind, GroupId, Host, Key, Limits, ListedPlan, MESSAGE_BYTES_MAX, NodeRef,
-    PeerEndpoint, Request, Root, ToMember, ToRoot,
+    Answer, Failure, FailureKind, GroupId, Host, Key, Limits, ListedPlan, MESSAGE_BYTES_MAX, NodeRef, Offer,
+    PeerEndpoint, Request, Root, ToMember, ToRoot, Width,
 };
 use ringway_plan::{Algorithm, PlanSettings, Preference, Rule, Tuning, tuner::Constants};
 use ringway_types::Operation;
@@ -31,12 +31,14 @@ fn endpoints() -> Vec<PeerEndpoint> {
         .into_iter()
         .flat_map(endpoint)
         .zip(0..)
-        .map(|(endpoint, node)| PeerEndpoint { node, endpoint })
+        .map(|(endpoint, node)| PeerEndpoint { node, channel: 0, endpoint })
         .collect()
 }
 
-fn names(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
+/// Devices with two network cards each.
+fn offers(names: &[&str]) -> Vec<Offer> {
+    let width = Width { rails: 2, channels: 2 };
+    names.iter().map(|name| Offer { device: (*name).to_owned(), width }).collect()
 }
 
 /// Most ask for nothing, some for the same, some for something else.
@@ -75,7 +77,7 @@ pub fn message_samples() -> Vec<Vec<u8>> {
             rank: 1,
             size: 4,
             timeout_ms: 1000,
-            devices: names(&["roce", "tcp"]),
+            devices: offers(&["roce", "tcp"]),
             preference: preference(1),
             host: Host { name: "10.0.0.1".to_owned(), processors: 7, processor_count: 2 },
             plans: plans(1),
@@ -88,7 +90,13 @@ pub fn message_samples() -> Vec<Vec<u8>> {
     ];
     let answers = [
         Answer::Refuse { rank: 1, failure: failure() },
-        Answer::Roster { node: 1, node_of: vec![0, 0, 1, 1], device: "tcp".to_owned(), measure: true },
+        Answer::Roster {
+            node: 1,
+            node_of: vec![0, 0, 1, 1],
+            device: "tcp".to_owned(),
+            width: Width { rails: 2, channels: 4 },
+            measure: true,
+        },
         Answer::Endpoints(endpoints()),
         Answer::Go { settings: settings() },
         Answer::Fail(failure()),
@@ -124,7 +132,7 @@ pub fn root(bytes: &[u8]) {
         let body = match step % 9 {
             0..=2 => {
                 let [rank, size, timeout, device] = reader.bytes();
-                let devices = names(match device {
+                let devices = offers(match device {
                     251.. => &["other"],
                     200.. => &["roce", "tcp"],
                     100.. => &["tcp", "roce"],
@@ -148,7 +156,8 @@ pub fn root(bytes: &[u8]) {
             3 => {
                 let mut list = endpoints();
                 for endpoint in &mut list {
-                    endpoint.node = u32::from(reader.u8() % 5);
+                    let byte = reader.u8();
+                    (endpoint.node, endpoint.channel) = (u32::from(byte % 5), byte / 5 % 3);
                 }
                 list.truncate(usize::from(reader.u8() % 4));
                 Request::Endpoints(list)

@@ -21,6 +21,12 @@ pub struct CommunicatorSpec {
     pub node: u32,
     /// The same on every node and different from other communicators': a message of another is refused.
     pub name: u64,
+    /// Queue pairs to each other node, 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS): the same on every node. Long messages are
+    /// spread over them.
+    pub channels: u32,
+    /// They go over so many of the node's rails by turns (see `Device::create_queue_pair_on`): the same on every node, so
+    /// that rails of one number speak with each other.
+    pub rails: u32,
     /// Operations that take longer fail.
     pub timeout_ms: Option<u64>,
     /// What its plans are chosen by: the same on every node.
@@ -55,6 +61,8 @@ pub(crate) struct Communicator {
     pub(crate) node: u32,
     /// The node's lowest rank.
     pub(crate) rank: u32,
+    /// Queue pairs to each other node.
+    channels: u32,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) settings: PlanSettings,
     /// Scratch memory of its own.
@@ -101,12 +109,13 @@ impl Communicator {
         operations: u32,
         eager_max: u64,
     ) -> Self {
-        let CommunicatorSpec { layout, node, timeout_ms, settings, tenant, .. } = spec;
+        let CommunicatorSpec { layout, node, channels, timeout_ms, settings, tenant, .. } = spec;
         let locals = layout.local(node).len();
         let links = peers.links.len();
         Self {
             id,
             node,
+            channels,
             rank: rank_of(&layout, node, 0),
             timeout_ms,
             settings,
@@ -337,7 +346,12 @@ impl Communicator {
             return Ok(true);
         }
         self.check_early()?;
-        match self.run.start(&self.queue, &self.layout, (&self.settings, self.scratch), turn.shared)? {
+        match self.run.start(
+            &self.queue,
+            &self.layout,
+            (&self.settings, self.channels, self.scratch),
+            turn.shared,
+        )? {
             Start::Started => Ok(true),
             Start::Starved => {
                 visit.starved = true;

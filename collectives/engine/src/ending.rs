@@ -10,7 +10,7 @@
 use ringway_verbs::{Device, Time};
 
 use crate::communicator::{Communicator, State};
-use crate::link::Link;
+use crate::link::{Channel, Link};
 use crate::message::{Message, REASONS};
 use crate::turn::{Shared, Turn, elapsed_ms};
 use crate::{Failure, RankFailure};
@@ -62,11 +62,12 @@ impl Communicator {
         let expired = elapsed_ms(*since, turn.now) >= turn.shared.config.farewell_ms;
         let mut settled = self.run.withdraw(turn.memory);
         for (link, told) in self.peers.links.iter_mut().zip(&mut self.told) {
-            if !*told && link.broken.is_none() {
+            let silent = link.first.broken.is_some();
+            if !*told && !silent {
                 *told = link.abort(failure, turn);
             }
-            let knows = *told && link.is_quiet() && link.abort_heard;
-            settled &= (knows || expired || link.broken.is_some()) && link.destroy(turn.device);
+            let knows = *told && link.has_said_all() && link.abort_heard;
+            settled &= (knows || expired || silent) && link.destroy(turn.device);
         }
         if settled {
             self.free_links(turn.shared);
@@ -101,7 +102,8 @@ impl Communicator {
             }
             State::Running | State::Opened => {
                 if self.state == State::Opened {
-                    self.peers.links.iter_mut().for_each(|link| link.broken = Some(now));
+                    let channels = self.peers.links.iter_mut().flat_map(Link::channels_mut);
+                    channels.for_each(|channel| channel.broken = Some(now));
                 }
                 self.told.fill(false);
                 self.state = State::Closing { since: now };
@@ -123,7 +125,7 @@ impl Communicator {
             }
             link.pump(turn);
             let knows = link.ended && link.is_quiet();
-            let lost = link.broken.is_some() || link.abort_heard;
+            let lost = link.broken().is_some() || link.abort_heard;
             ended &= (knows || expired || lost) && link.destroy(turn.device);
         }
         if ended {
@@ -134,13 +136,33 @@ impl Communicator {
         }
     }
 
-    /// Fails when a link broke whose peer had not left.
+    /// Fails when a link broke whose peer had not left, or one is missed that had.
     pub(crate) fn check_links<D: Device + ?Sized>(&self, turn: &mut Turn<'_, D>) -> Result<(), Failure> {
-        for link in self.peers.links.iter().filter(|link| !link.ended) {
-            let Some(since) = link.broken else { continue };
+        for (at, link) in self.peers.links.iter().enumerate() {
+            if link.ended {
+                self.check_missed(at, link, turn)?;
+                continue;
+            }
+            let Some((channel, since)) = link.broken() else { continue };
             // The peer's own reason may still be among what has not been polled.
             if link.is_drained() || elapsed_ms(since, turn.now) >= BROKEN_MS {
-                return Err(lost(link, why_broken(link, turn.device)));
+                // A peer that is gone breaks all at once; one that has seen this breaks the others later.
+                let rail = link.rail(|channel| {
+                    channel.broken.is_some_and(|other| elapsed_ms(since, other) < BROKEN_MS / 2)
+                });
+                return Err(lost(link, why_broken(channel, turn.device), rail));
+            }
+            turn.shared.soon = true;
+        }
+        Ok(())
+    }
+
+    /// Fails when a node that has left still owes something after all that it had written must have been polled.
+    fn check_missed<D: ?Sized>(&self, at: usize, link: &Link, turn: &mut Turn<'_, D>) -> Result<(), Failure> {
+        let (Some(since), Some((rank, sequence))) = (link.missed, link.left) else { return Ok(()) };
+        if self.needs(at, rank, sequence) {
+            if elapsed_ms(since, turn.now) >= BROKEN_MS {
+                return Err(Failure::Rank { rank, how: RankFailure::Left });
             }
             turn.shared.soon = true;
         }
@@ -148,12 +170,12 @@ impl Communicator {
     }
 }
 
-/// Why a connection broke, in the words of the device if it has some.
-pub(crate) fn why_broken<D: Device + ?Sized>(link: &Link, device: &D) -> &'static str {
-    device.failure(link.queue_pair).unwrap_or(REASONS[1])
+/// Why a channel broke, in the words of the device if it has some.
+pub(crate) fn why_broken<D: Device + ?Sized>(channel: &Channel, device: &D) -> &'static str {
+    device.failure(channel.queue_pair).unwrap_or(REASONS[1])
 }
 
 /// The failure of a node.
-pub(crate) fn lost(link: &Link, reason: &'static str) -> Failure {
-    Failure::Node { node: link.node, rank: link.rank, reason }
+pub(crate) fn lost(link: &Link, reason: &'static str, rail: Option<u32>) -> Failure {
+    Failure::Node { node: link.node, rank: link.rank, reason, rail }
 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::collective::run::{Peers, Scratch};
 use crate::communicator::{Communicator, CommunicatorSpec, State};
-use crate::link::{Link, LinkPlace};
+use crate::link::{Channel, ChannelPlace, Link, LinkPlace, MAX_CHANNELS};
 use crate::network::Network;
 use crate::schedule::{Schedule, Tenants};
 use crate::turn::{MessagePool, Operands, Shared, elapsed_ms};
@@ -33,7 +33,13 @@ pub enum OpenError {
     /// There are too many communicators.
     #[error("too many communicators are open; close some")]
     Full,
-    /// The workspace has no room for the buffers of another queue pair.
+    /// There can be no such number of channels.
+    #[error("{given} channels to each node are not possible; there can be 1 to {MAX_CHANNELS}")]
+    Channels {
+        /// The number given.
+        given: u32,
+    },
+    /// The workspace has no room for the buffers of another connection.
     #[error("the daemon's workspace has no room for another connection; give it more")]
     Workspace,
     /// The device refused a queue pair.
@@ -144,8 +150,9 @@ impl Engine {
         true
     }
 
-    /// Makes a communicator and a queue pair for each of its other nodes. Each node's endpoint must be carried to that
-    /// node and given to [`Engine::connect`] there. With one node it can be used at once.
+    /// Makes a communicator and the queue pairs for each of its other nodes, as many as it has channels. Each node's
+    /// endpoints, which come in the order of the channels, must be carried to that node and given to [`Engine::connect`]
+    /// there. With one node it can be used at once.
     ///
     /// # Errors
     /// [`OpenError`]; then nothing was made.
@@ -156,6 +163,9 @@ impl Engine {
     ) -> Result<(CommunicatorId, Vec<(u32, Endpoint)>), OpenError> {
         if spec.node >= spec.layout.nodes() {
             return Err(OpenError::Node { node: spec.node });
+        }
+        if !(1..=MAX_CHANNELS).contains(&spec.channels) {
+            return Err(OpenError::Channels { given: spec.channels });
         }
         let index = self.entries.iter().position(|entry| entry.communicator.is_none());
         let index = index.unwrap_or(self.entries.len());
@@ -200,22 +210,45 @@ impl Engine {
             let link = u32::try_from(peers.links.len()).map_err(|_| OpenError::Full)?;
             let rank = spec.layout.local(node).first().copied().unwrap_or(0);
             let place = LinkPlace { communicator, link, node, rank, check };
-            let config = Link::queue_pair_config(&self.shared.config);
-            let queue_pair = device.create_queue_pair(config).map_err(OpenError::QueuePair)?;
-            let Some(made) = Link::new(place, queue_pair, &mut self.shared, device) else {
-                let _ = device.destroy_queue_pair(queue_pair);
-                return Err(OpenError::Workspace);
-            };
+            let mut channels = Vec::new();
+            let made = self.make_channels(spec, &mut channels, device).and_then(|()| {
+                Link::new(place, &channels, &mut self.shared, device).ok_or(OpenError::Workspace)
+            });
+            let made = made.inspect_err(|_| {
+                for channel in &channels {
+                    let _ = device.destroy_queue_pair(channel.queue_pair);
+                }
+            })?;
             peers.links.push(made);
             if let Some(of) = peers.of.get_mut(node as usize) {
                 *of = link;
             }
-            endpoints.push((node, device.endpoint(queue_pair).map_err(OpenError::QueuePair)?));
+            for channel in &channels {
+                let endpoint = device.endpoint(channel.queue_pair).map_err(OpenError::QueuePair)?;
+                endpoints.push((node, endpoint));
+            }
         }
         Ok(())
     }
 
-    /// Connects a communicator's queue pairs with what the other nodes' engines gave for this one.
+    /// A queue pair for each channel, on the rails by turns.
+    fn make_channels<D: Device + ?Sized>(
+        &self,
+        spec: &CommunicatorSpec,
+        channels: &mut Vec<ChannelPlace>,
+        device: &mut D,
+    ) -> Result<(), OpenError> {
+        let config = Link::queue_pair_config(&self.shared.config);
+        for channel in 0..spec.channels {
+            let rail = channel % spec.rails.max(1);
+            let queue_pair = device.create_queue_pair_on(rail, config).map_err(OpenError::QueuePair)?;
+            channels.push(ChannelPlace { queue_pair, rail: (spec.rails > 1).then_some(rail) });
+        }
+        Ok(())
+    }
+
+    /// Connects a communicator's queue pairs with what the other nodes' engines gave for this one: of each node as many as
+    /// there are channels, in their order.
     ///
     /// # Errors
     /// [`LinkError`]; close the communicator then.
@@ -236,14 +269,16 @@ impl Engine {
         let this = communicator.node;
         for link in &mut communicator.peers.links {
             let node = link.node;
-            let peer = endpoints.iter().find(|(other, _)| *other == node);
-            let (_, endpoint) = peer.ok_or(LinkError::Missing { node })?;
             link.post_receives(&mut self.shared, device).map_err(LinkError::Post)?;
             link.heard = now;
             let role = if this < node { Role::Active } else { Role::Passive };
-            device
-                .connect(link.queue_pair, endpoint, role)
-                .map_err(|reason| LinkError::Connect { node, reason })?;
+            let mut of_node = endpoints.iter().filter(|(other, _)| *other == node);
+            for channel in link.channels() {
+                let (_, endpoint) = of_node.next().ok_or(LinkError::Missing { node })?;
+                device
+                    .connect(channel.queue_pair, endpoint, role)
+                    .map_err(|reason| LinkError::Connect { node, reason })?;
+            }
         }
         communicator.state = State::Running;
         device.flush();
@@ -263,13 +298,16 @@ impl Engine {
             State::Closing { .. } | State::Closed => gone,
             State::Running => {
                 use ringway_verbs::QueuePairState::{Error, Ready};
-                let state = |link: &Link| device.state(link.queue_pair).unwrap_or(Error);
+                let state = |channel: &Channel| device.state(channel.queue_pair).unwrap_or(Error);
+                let is_broken = |channel: &Channel| state(channel) == Error;
                 let links = &communicator.peers.links;
-                if let Some(broken) = links.iter().find(|link| state(link) == Error) {
-                    let why = crate::ending::why_broken(broken, device);
-                    return Readiness::Failed(crate::ending::lost(broken, why));
+                for link in links {
+                    if let Some(broken) = link.channels().find(|channel| is_broken(channel)) {
+                        let why = crate::ending::why_broken(broken, device);
+                        return Readiness::Failed(crate::ending::lost(link, why, link.rail(is_broken)));
+                    }
                 }
-                if links.iter().all(|link| state(link) == Ready) {
+                if links.iter().flat_map(Link::channels).all(|channel| state(channel) == Ready) {
                     Readiness::Ready
                 } else {
                     Readiness::Connecting

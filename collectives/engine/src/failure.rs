@@ -119,7 +119,7 @@ pub enum Failure {
         how: RankFailure,
     },
     /// A node was lost, and with it all its ranks.
-    #[error("node {node} (rank {rank} and its neighbours) is lost: {reason}")]
+    #[error("node {node} (rank {rank} and its neighbours) is lost: {reason}{}", OnRail(*rail))]
     Node {
         /// The node's number in the communicator.
         node: u32,
@@ -127,6 +127,8 @@ pub enum Failure {
         rank: u32,
         /// What was seen.
         reason: &'static str,
+        /// On which of the nodes' rails, counted from 0, where it was not on all of several.
+        rail: Option<u32>,
     },
     /// An operation took longer than the communicator's timeout.
     #[error("`{call}` timed out after {waited_ms} ms: rank {rank} has not called it{others}")]
@@ -157,6 +159,14 @@ pub enum Failure {
         /// Which.
         rank: u32,
     },
+}
+
+struct OnRail(Option<u32>);
+
+impl fmt::Display for OnRail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |rail| write!(f, ", on rail {rail}"))
+    }
 }
 
 /// Why a request was not taken.

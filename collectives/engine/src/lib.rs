@@ -11,7 +11,7 @@
 //!   ends, and what the clock does to it;
 //! - `collective`: who has called what, and the plan that runs;
 //! - `point`: messages between two ranks;
-//! - `link`, `message`: a queue pair to a peer node, and what is said over it;
+//! - `link`, `message`: the queue pairs to a peer node, and what is said over them;
 //! - `measure`: what messages to the next node take;
 //! - `workspace`, `scratch`: who uses which bytes of the daemon's own memory.
 #![forbid(unsafe_code)]
@@ -42,6 +42,7 @@ pub use communicator::CommunicatorSpec;
 pub use config::{ConfigError, EngineConfig, WorkspaceConfig};
 pub use engine::{Engine, LinkError, OpenError};
 pub use failure::{Failure, RankFailure, Refused, Signature};
+pub use link::MAX_CHANNELS;
 pub use measure::Measured;
 pub use memory::{
     BufferRef, Collected, Handed, LocalMemory, Piece, ReduceSource, RegionId, ScanStep, Ticket,

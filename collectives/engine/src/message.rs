@@ -415,9 +415,10 @@ pub(crate) fn emit_failure(failure: &Failure) -> [u8; FAILURE] {
             };
             head(4, how, *rank, 0, 0, 0);
         }
-        Failure::Node { node, rank, reason } => {
+        Failure::Node { node, rank, reason, rail } => {
             let code = REASONS.iter().position(|known| known == reason).unwrap_or(BROKE);
-            head(5, u8::try_from(code).unwrap_or(0), *rank, *node, 0, 0);
+            let rail = rail.map_or(0, |rail| 1 + u64::from(rail));
+            head(5, u8::try_from(code).unwrap_or(0), *rank, *node, rail, 0);
         }
         Failure::TimedOut { call, rank, waited_ms, .. } => {
             head(6, 0, *rank, 0, *waited_ms, 0);
@@ -448,7 +449,12 @@ pub(crate) fn parse_failure(bytes: &[u8; FAILURE]) -> Option<Failure> {
             };
             Failure::Rank { rank, how }
         }
-        5 => Failure::Node { node: other_rank, rank, reason: REASONS.get(usize::from(small)).copied()? },
+        5 => Failure::Node {
+            node: other_rank,
+            rank,
+            reason: REASONS.get(usize::from(small)).copied()?,
+            rail: a.checked_sub(1).map(u32::try_from).transpose().ok()?,
+        },
         6 => Failure::TimedOut { call: reader.call()?, rank, waited_ms: a, others: String::new() },
         7 => Failure::Aborted { rank },
         8 => Failure::Memory { needed: a, available: b },
@@ -566,7 +572,7 @@ mod tests {
                 1 => Failure::Count { sender: rank, receiver: other_rank, sent: a, expected: b },
                 2 => Failure::Truncated { sent: a, room: b },
                 3 => Failure::Rank { rank, how: RankFailure::Misbehaved },
-                4 => Failure::Node { node: other_rank, rank, reason: REASONS[2] },
+                4 => Failure::Node { node: other_rank, rank, reason: REASONS[2], rail: (a > 9).then_some(rank) },
                 5 => Failure::TimedOut { call, rank, waited_ms: a, others: String::new() },
                 6 => Failure::Memory { needed: a, available: b },
                 _ => Failure::Aborted { rank },

@@ -6,7 +6,7 @@
 
 use ringway_verbs::{Completion, Device, Time};
 
-use crate::link::split_id;
+use crate::link::{Id, split_id};
 use crate::turn::{Turn, elapsed_ms};
 use crate::{Collected, CommunicatorId, Engine, LocalMemory, Ticket};
 
@@ -36,8 +36,9 @@ impl Engine {
         let Self { shared, entries, schedule, .. } = self;
         let mut turn = Turn { now, device, memory, shared };
         for completion in completions {
-            let (index, link, _) = split_id(completion.id);
-            let Some(communicator) = entries.get_mut(index).and_then(|entry| entry.communicator.as_mut())
+            let Id { communicator, link, .. } = split_id(completion.id);
+            let Some(communicator) =
+                entries.get_mut(communicator).and_then(|entry| entry.communicator.as_mut())
             else {
                 continue;
             };

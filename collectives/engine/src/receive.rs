@@ -4,7 +4,7 @@ use ringway_verbs::{Completion, CompletionKind, Device, Status};
 
 use crate::collective::run::Scene;
 use crate::communicator::{Communicator, State};
-use crate::link::split_id;
+use crate::link::{Id, split_id};
 use crate::message::{Exchange, FAILURE, HEADER, Message, REASONS, parse_failure};
 use crate::point::{POINT_IMMEDIATE, Place};
 use crate::turn::Turn;
@@ -18,32 +18,37 @@ impl Communicator {
         completion: &Completion,
         turn: &mut Turn<'_, D>,
     ) {
-        let (_, _, number) = split_id(completion.id);
+        let Id { channel: over, number, .. } = split_id(completion.id);
         let Some(link) = self.peers.links.get_mut(at) else { return };
-        if completion.queue_pair != link.queue_pair {
+        let Some(channel) = link.channel_mut(over).filter(|c| c.queue_pair == completion.queue_pair) else {
             return;
-        }
+        };
         let failed = completion.status != Status::Success;
         if failed {
-            link.broken.get_or_insert(turn.now);
+            channel.broken.get_or_insert(turn.now);
         }
         match completion.kind {
             CompletionKind::Send if failed => {}
             CompletionKind::Send => {
-                link.sent(number, turn.now, turn.shared);
+                link.sent((over, number), turn.now, turn.shared);
                 self.run.unblock();
                 self.drain_events(turn);
             }
-            CompletionKind::Receive | CompletionKind::ReceiveWrite if failed => link.lost(),
+            CompletionKind::Receive | CompletionKind::ReceiveWrite if failed => channel.lost(),
+            CompletionKind::Receive if over > 0 => {
+                // Nothing is said there.
+                link.taken(over, turn.now);
+                self.note(Err(self.nonsense(at)));
+            }
             CompletionKind::Receive => {
-                link.taken(turn.now);
+                link.taken(over, turn.now);
                 let message = link.read(number, completion.length, turn);
                 let outcome = self.message(at, number, message, turn);
                 self.note(outcome);
             }
             CompletionKind::ReceiveWrite => {
-                link.taken(turn.now);
-                link.repost(number, turn);
+                link.taken(over, turn.now);
+                link.repost_notice((over, number), turn);
                 // The peer's step waits for the acknowledgement.
                 turn.shared.unflushed = true;
                 let outcome = self.written(at, completion.immediate.unwrap_or(0), turn);
@@ -61,7 +66,7 @@ impl Communicator {
     fn nonsense(&self, at: usize) -> Failure {
         let [.., reason] = REASONS;
         let (node, rank) = self.peers.links.get(at).map_or((0, 0), |link| (link.node, link.rank));
-        Failure::Node { node, rank, reason }
+        Failure::Node { node, rank, reason, rail: None }
     }
 
     /// While a communicator fails or closes, only what ends it matters.
@@ -115,7 +120,15 @@ impl Communicator {
             debug_assert!(FAILURE + HEADER <= crate::link::SLOT as usize);
             turn.memory.read(link.payload(bounce, FAILURE as u64, turn.shared), &mut bytes);
         }
-        parse_failure(&bytes).unwrap_or_else(|| self.nonsense(at))
+        match parse_failure(&bytes) {
+            // One rail of the connection with that node failed, and it saw that first: to this one, that node is the other.
+            Some(Failure::Node { node, reason, rail: rail @ Some(_), .. }) if node == self.node => {
+                let (node, rank) = self.peers.links.get(at).map_or((0, 0), |link| (link.node, link.rank));
+                Failure::Node { node, rank, reason, rail }
+            }
+            Some(failure) => failure,
+            None => self.nonsense(at),
+        }
     }
 
     fn collective<D: Device + ?Sized>(
@@ -240,7 +253,7 @@ impl Communicator {
                 if link.left.is_none_or(|(_, before)| sequence < before) {
                     link.left = Some((rank, sequence));
                 }
-                return self.check_needed(at, rank, sequence);
+                return self.check_needed(at, rank, sequence, turn);
             }
             _ => {}
         }
@@ -257,15 +270,32 @@ impl Communicator {
     }
 
     /// A rank of another node has left: fails when something that was begun needs it.
-    fn check_needed(&self, at: usize, rank: u32, sequence: u64) -> Result<(), Failure> {
-        let Some(link) = self.peers.links.get(at) else { return Ok(()) };
+    fn check_needed<D: ?Sized>(
+        &mut self,
+        at: usize,
+        rank: u32,
+        sequence: u64,
+        turn: &Turn<'_, D>,
+    ) -> Result<(), Failure> {
+        if !self.needs(at, rank, sequence) {
+            return Ok(());
+        }
+        match self.peers.links.get_mut(at) {
+            // What it had written over other channels may have come, and not been polled.
+            Some(link) if link.ended && link.width() > 1 => {
+                link.missed.get_or_insert(turn.now);
+                Ok(())
+            }
+            _ => Err(Failure::Rank { rank, how: crate::RankFailure::Left }),
+        }
+    }
+
+    /// Whether something that was begun needs a rank of another node that has left after so many collectives.
+    pub(crate) fn needs(&self, at: usize, rank: u32, sequence: u64) -> bool {
+        let Some(link) = self.peers.links.get(at) else { return false };
         let ended = link.ended;
         let run = self.run.signature.is_some() && (ended || self.run.sequence > sequence);
         let waits = run && self.run.waits_for(|link| link == at).is_some();
-        let only = (!ended).then_some(rank);
-        if waits || self.point.needs(at, link.node, only, &self.layout) {
-            return Err(Failure::Rank { rank, how: crate::RankFailure::Left });
-        }
-        Ok(())
+        waits || self.point.needs(at, link.node, (!ended).then_some(rank), &self.layout)
     }
 }

@@ -6,6 +6,7 @@ use ringway_verbs::{Device, Time};
 use crate::collective::queue::rank_of;
 use crate::communicator::{Communicator, State};
 use crate::ending::lost;
+use crate::link::Channel;
 use crate::message::{Message, REASONS};
 use crate::status::Late;
 use crate::turn::{Shared, Turn, elapsed_ms};
@@ -33,7 +34,9 @@ impl Communicator {
             self.pending.get_or_insert(failure);
         }
         let asked = self.heartbeat(now, stalled, shared);
-        asked || self.pending.is_some() || self.peers.links.iter().any(|link| link.broken.is_some())
+        asked
+            || self.pending.is_some()
+            || self.peers.links.iter().any(|link| link.broken().is_some() || link.missed.is_some())
     }
 
     /// Finds the rank that has stopped with a piece of the running collective in hand: it has had the same one since the
@@ -55,22 +58,25 @@ impl Communicator {
     fn heartbeat(&mut self, now: Time, stalled: bool, shared: &Shared) -> bool {
         let config = &shared.config;
         let waits = self.waits_since().is_some_and(|since| elapsed_ms(since, now) >= config.heartbeat_ms);
+        let limit_ms = config.peer_timeout_ms - config.heartbeat_ms;
+        let is_silent =
+            |channel: &Channel| channel.asked.is_some_and(|since| elapsed_ms(since, now) >= limit_ms);
         let mut asked = false;
-        for link in self.peers.links.iter_mut().filter(|link| !link.ended && link.broken.is_none()) {
+        for link in self.peers.links.iter_mut().filter(|link| !link.ended && link.broken().is_none()) {
             if !waits {
-                link.asked = None;
+                link.channels_mut().for_each(|channel| channel.asked = None);
                 continue;
             }
             if stalled {
-                link.asked = link.asked.map(|_| now);
+                link.channels_mut().for_each(|channel| channel.asked = channel.asked.map(|_| now));
             }
-            let silent = link.asked.map_or(0, |since| elapsed_ms(since, now));
-            if silent >= config.peer_timeout_ms - config.heartbeat_ms {
-                self.pending.get_or_insert(lost(link, REASONS[2]));
+            if link.channels().any(is_silent) {
+                let rail = link.rail(|channel| channel.asked.is_some());
+                self.pending.get_or_insert(lost(link, REASONS[2], rail));
             } else if elapsed_ms(link.pinged, now) >= config.heartbeat_ms {
                 link.ping_due = true;
                 link.pinged = now;
-                link.asked.get_or_insert(now);
+                link.channels_mut().for_each(|channel| channel.asked = channel.asked.or(Some(now)));
                 asked = true;
             }
         }
@@ -84,6 +90,7 @@ impl Communicator {
         for link in self.peers.links.iter_mut().filter(|link| link.ping_due) {
             link.ping_due = false;
             link.control(Message::Ping { sequence, signature, rank }, turn);
+            link.ask_others(turn);
         }
     }
 

@@ -130,7 +130,7 @@ fn settle(world: &mut World) -> u64 {
         let mut busy = false;
         for node in &mut world.nodes {
             let now = Time(world.now);
-            let mut device = Quiet(node.device.as_mut().unwrap());
+            let mut device = Quiet(&mut node.device.as_mut().unwrap().inner);
             let mut completions = [Completion::EMPTY; 16];
             let n = device.poll(now, &mut completions);
             allocated += counted(|| {

@@ -87,7 +87,7 @@ proptest! {
         let mut memory = Memory { regions, touched: 0, others: None };
         let layout = Layout::new(&[0, 1, 0]).unwrap();
         let settings = PlanSettings::default();
-        let spec = CommunicatorSpec { layout, node: 0, name: 5, timeout_ms: None, settings, tenant: 5 };
+        let spec = CommunicatorSpec { layout, node: 0, name: 5, channels: 1, rails: 1, timeout_ms: None, settings, tenant: 5 };
         let (id, endpoints) = engine.open(spec, &mut device).unwrap();
 
         let own = Arc::new(Mapping::private(64 << 10).unwrap());

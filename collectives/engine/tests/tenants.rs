@@ -112,7 +112,16 @@ impl Node {
         for (name, tenant) in (0..).zip(tenants) {
             let layout = Layout::new(&[0; RANKS as usize]).unwrap();
             let (timeout_ms, settings) = (None, PlanSettings::default());
-            let spec = CommunicatorSpec { layout, node: 0, name, timeout_ms, settings, tenant: *tenant };
+            let spec = CommunicatorSpec {
+                layout,
+                node: 0,
+                name,
+                channels: 1,
+                rails: 1,
+                timeout_ms,
+                settings,
+                tenant: *tenant,
+            };
             ids.push(engine.open(spec, &mut device).unwrap().0);
         }
         let outstanding = vec![0; ids.len()];

@@ -8,7 +8,7 @@
 //!    different, agree about the size, have a device in common, and come in time. When all are there it checks that their
 //!    nodes were given the same plans, as far as they are for so many nodes.
 //! 2. *Opening.* When all ranks are there every node gets the roster ([`Answer::Roster`]), with what plans shall be
-//!    chosen by, opens one queue pair for each other node and sends the endpoints to the root.
+//!    chosen by, opens one queue pair or several for each other node and sends the endpoints to the root.
 //! 3. *Connecting.* When all endpoints are there the root gives each node those meant for it
 //!    ([`Answer::Endpoints`]); each node connects, measures a link if the root knows nothing of
 //!    them, and reports [`Request::Ready`].
@@ -40,8 +40,8 @@ pub use failure::{Failure, FailureKind};
 pub use host::{HOST_BYTES_MAX, Host};
 pub use member::{JoinRequest, Member, MemberConfig, MemberEvent};
 pub use message::{
-    Answer, DEVICES_MAX, ENDPOINTS_MAX, MESSAGE_BYTES_MAX, MalformedMessage, PeerEndpoint, Request, ToMember,
-    ToRoot,
+    Answer, CHANNELS_MAX, DEVICES_MAX, ENDPOINTS_MAX, MESSAGE_BYTES_MAX, MalformedMessage, Offer,
+    PeerEndpoint, Request, ToMember, ToRoot, Width,
 };
 pub use names::{GroupId, Key, NodeRef, RootAt, Ticket};
 pub use planning::Planning;

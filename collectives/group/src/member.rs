@@ -10,8 +10,8 @@ use ringway_plan::{Layout, PlanSettings, Preference, tuner::Constants};
 use ringway_verbs::{Endpoint, Time};
 
 use crate::{
-    Answer, Failure, FailureKind, GroupId, Host, Key, ListedPlan, PeerEndpoint, Request, RootAt, Ticket,
-    ToMember, ToRoot,
+    Answer, Failure, FailureKind, GroupId, Host, Key, ListedPlan, Offer, PeerEndpoint, Request, RootAt,
+    Ticket, ToMember, ToRoot, Width,
     names::{after, list_ranks},
     rendezvous::parts,
 };
@@ -19,9 +19,9 @@ use crate::{
 /// What a member is told once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberConfig {
-    /// The devices this node can use between nodes, the best first: one to [`DEVICES_MAX`](crate::DEVICES_MAX) names of at
-    /// most 32 printable characters. A communicator uses one that all its nodes have.
-    pub devices: Vec<String>,
+    /// The devices this node can use between nodes, the best first: one to [`DEVICES_MAX`](crate::DEVICES_MAX). A
+    /// communicator uses one that all its nodes have.
+    pub devices: Vec<Offer>,
     /// Where this node runs.
     pub host: Host,
     /// The plans this node was given as files, at most [`PLANS_MAX`](crate::PLANS_MAX), in order: of those for one thing it
@@ -60,7 +60,7 @@ pub enum MemberEvent {
         /// What to send.
         message: ToRoot,
     },
-    /// All ranks are there: open a queue pair for each other node and call [`Member::opened`].
+    /// All ranks are there: open the queue pairs for each other node and call [`Member::opened`].
     Open {
         /// This member's name for the communicator.
         group: GroupId,
@@ -70,6 +70,8 @@ pub enum MemberEvent {
         node: u32,
         /// The device to use: one of [`MemberConfig::devices`].
         device: String,
+        /// How many queue pairs to open for each node.
+        width: Width,
         /// Whether to measure the links before [`Member::ready`].
         measure: bool,
         /// The local ranks, ascending, with their tickets.
@@ -79,7 +81,7 @@ pub enum MemberEvent {
     Connect {
         /// Which communicator.
         group: GroupId,
-        /// One for each other node, ascending.
+        /// One for each channel to each other node: by node, and then by channel.
         endpoints: Vec<(u32, Endpoint)>,
     },
     /// All nodes are ready: the communicator is formed, and forgotten here.
@@ -125,8 +127,8 @@ struct Group {
     setup_deadline: Option<Time>,
     phase: Phase,
     roster: Option<Roster>,
-    /// The other nodes' endpoints.
-    received: BTreeMap<u32, Endpoint>,
+    /// The other nodes' endpoints, by node and channel.
+    received: BTreeMap<(u32, u8), Endpoint>,
 }
 
 #[derive(Debug)]
@@ -157,11 +159,17 @@ enum Phase {
 struct Roster {
     layout: Layout,
     node: u32,
+    width: Width,
 }
 
 impl Roster {
     fn others(&self) -> impl Iterator<Item = u32> {
         (0..self.layout.nodes()).filter(|n| *n != self.node)
+    }
+
+    /// Every channel of every other node.
+    fn channels(&self) -> impl Iterator<Item = (u32, u8)> {
+        self.others().flat_map(|node| (0..self.width.channels).map(move |channel| (node, channel)))
     }
 }
 
@@ -212,18 +220,22 @@ impl Member {
         self.fail_and_tell(id, Failure::new(FailureKind::RankFailed, text));
     }
 
-    /// The queue pairs that [`MemberEvent::Open`] asked for are there: one endpoint for each other node.
+    /// The queue pairs that [`MemberEvent::Open`] asked for are there: one endpoint for each channel to each other node, those
+    /// to one node in the order of the channels.
     pub fn opened(&mut self, id: GroupId, endpoints: Vec<(u32, Endpoint)>) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let (Phase::Opening, Some(roster)) = (group.phase, &group.roster) else { return };
-        let given: BTreeMap<u32, Endpoint> = endpoints.into_iter().collect();
-        if !given.keys().copied().eq(roster.others()) {
-            let text = "the daemon did not open exactly one queue pair for each other node";
+        let mut list: Vec<PeerEndpoint> = Vec::with_capacity(endpoints.len());
+        for (node, endpoint) in endpoints {
+            let before = list.iter().rev().take_while(|other| other.node == node).count();
+            list.push(PeerEndpoint { node, channel: u8::try_from(before).unwrap_or(u8::MAX), endpoint });
+        }
+        list.sort_unstable_by_key(|one| (one.node, one.channel));
+        if !list.iter().map(|one| (one.node, one.channel)).eq(roster.channels()) {
+            let text = "the daemon did not open exactly the queue pairs that there are to each other node";
             return self.fail_and_tell(id, Failure::new(FailureKind::RankFailed, text));
         }
         group.phase = Phase::Exchanging;
-        let list: Vec<PeerEndpoint> =
-            given.into_iter().map(|(node, endpoint)| PeerEndpoint { node, endpoint }).collect();
         for part in parts(&list) {
             self.say(id, Request::Endpoints(part.to_vec()));
         }
@@ -292,8 +304,8 @@ impl Member {
                 }
                 Some(())
             }
-            Answer::Roster { node, node_of, device, measure } => {
-                self.roster(id, (node, &node_of), (device, measure), now)
+            Answer::Roster { node, node_of, device, width, measure } => {
+                self.roster(id, (node, &node_of), (device, width, measure), now)
             }
             Answer::Endpoints(list) => self.endpoints(id, &list),
             Answer::Go { settings } => self.go(id, settings),
@@ -421,7 +433,7 @@ impl Member {
         &mut self,
         id: GroupId,
         (node, node_of): (u32, &[u32]),
-        (device, measure): (String, bool),
+        (device, width, measure): (String, Width, bool),
         now: Time,
     ) -> Option<()> {
         let group = self.groups.get_mut(&id)?;
@@ -429,7 +441,8 @@ impl Member {
         let numbered = node_of.iter().zip(0..).all(|(n, rank)| layout.node_of(rank) == *n);
         let size = layout.ranks();
         let mine = layout.local(node);
-        let offered = self.config.devices.contains(&device);
+        let can = |offer: &Offer| offer.device == device && offer.width.allows(width);
+        let offered = self.config.devices.iter().any(can);
         if group.phase != Phase::Gathering || !numbered || mine.is_empty() || !offered {
             return None;
         }
@@ -442,8 +455,8 @@ impl Member {
         let first = group.seats.values().map(|s| s.deadline).min();
         group.setup_deadline = Some(after(now, self.config.setup)).max(first);
         group.phase = Phase::Opening;
-        group.roster = Some(Roster { layout: layout.clone(), node });
-        self.events.push_back(MemberEvent::Open { group: id, layout, node, device, measure, local });
+        group.roster = Some(Roster { layout: layout.clone(), node, width });
+        self.events.push_back(MemberEvent::Open { group: id, layout, node, device, width, measure, local });
         Some(())
     }
 
@@ -452,14 +465,16 @@ impl Member {
         let roster = group.roster.as_ref().filter(|_| group.phase == Phase::Exchanging)?;
         for peer in list {
             let known = peer.node < roster.layout.nodes() && peer.node != roster.node;
-            if !known || group.received.insert(peer.node, peer.endpoint).is_some() {
+            let known = known && peer.channel < roster.width.channels;
+            if !known || group.received.insert((peer.node, peer.channel), peer.endpoint).is_some() {
                 return None;
             }
         }
-        if group.received.len() + 1 < roster.layout.nodes() as usize {
+        if group.received.len() < roster.channels().count() {
             return Some(());
         }
-        let endpoints = core::mem::take(&mut group.received).into_iter().collect();
+        let received = core::mem::take(&mut group.received).into_iter();
+        let endpoints = received.map(|((node, _), endpoint)| (node, endpoint)).collect();
         group.phase = Phase::Connecting;
         self.events.push_back(MemberEvent::Connect { group: id, endpoints });
         Some(())

@@ -19,6 +19,62 @@ pub const ENDPOINTS_MAX: usize = 256;
 /// The most devices of one node.
 pub const DEVICES_MAX: usize = 4;
 
+/// The most channels between two nodes, and the most rails that they go over.
+pub const CHANNELS_MAX: u8 = 8;
+
+/// How many queue pairs there are between two nodes, and over how many network cards of each they go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Width {
+    /// Network cards: channel `c` goes over rail `c % rails` of either node. 1 to `channels`, of which it is a divisor.
+    pub rails: u8,
+    /// Queue pairs, 1 to [`CHANNELS_MAX`].
+    pub channels: u8,
+}
+
+impl Width {
+    /// One queue pair over one network card.
+    pub const ONE: Self = Self { rails: 1, channels: 1 };
+
+    /// Whether there can be as many.
+    #[must_use]
+    pub const fn is_possible(self) -> bool {
+        let Self { rails, channels } = self;
+        1 <= rails && rails <= channels && channels <= CHANNELS_MAX && channels.is_multiple_of(rails)
+    }
+
+    /// The most that nodes of these widths have in common, with as many channels on each rail; `None` of no nodes.
+    #[must_use]
+    pub fn common(widths: impl Iterator<Item = Self>) -> Option<Self> {
+        let least = widths
+            .reduce(|a, b| Self { rails: a.rails.min(b.rails), channels: a.channels.min(b.channels) })?;
+        let rails = least.rails.max(1);
+        Some(Self { rails, channels: (least.channels - least.channels % rails).max(rails) })
+    }
+
+    /// Whether a node of this width can do with the other.
+    #[must_use]
+    pub const fn allows(self, other: Self) -> bool {
+        other.is_possible() && other.rails <= self.rails && other.channels <= self.channels
+    }
+}
+
+/// A device that a node can use between nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// What it speaks: at most 32 printable characters.
+    pub device: String,
+    /// The most that connections can be.
+    pub width: Width,
+}
+
+impl Offer {
+    /// A device with one queue pair to each node.
+    #[must_use]
+    pub fn narrow(device: &str) -> Self {
+        Self { device: device.to_owned(), width: Width::ONE }
+    }
+}
+
 /// From a member to the root.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToRoot {
@@ -42,7 +98,7 @@ pub enum Request {
         /// How long it goes on waiting, in milliseconds.
         timeout_ms: u32,
         /// The devices this node can use between nodes, the best first.
-        devices: Vec<String>,
+        devices: Vec<Offer>,
         /// The algorithms it asks for.
         #[serde(with = "wire::preference")]
         preference: Preference,
@@ -51,7 +107,7 @@ pub enum Request {
         /// The plans this node was given as files, in order.
         plans: Vec<ListedPlan>,
     },
-    /// Some of my endpoints, one for each other node, named by the node they are for.
+    /// Some of my endpoints, one for each channel to each other node, named by the node they are for.
     Endpoints(Vec<PeerEndpoint>),
     /// My queue pairs are connected.
     Ready {
@@ -92,6 +148,8 @@ pub enum Answer {
         node_of: Vec<u32>,
         /// The device that is used: all nodes have it.
         device: String,
+        /// How many queue pairs there are to each node.
+        width: Width,
         /// Measure the links before you are ready.
         measure: bool,
     },
@@ -112,6 +170,8 @@ pub enum Answer {
 pub struct PeerEndpoint {
     /// The node.
     pub node: u32,
+    /// Which of the channels between the two nodes.
+    pub channel: u8,
     /// What its device needs to connect.
     #[serde(serialize_with = "write_endpoint", deserialize_with = "read_endpoint")]
     pub endpoint: Endpoint,
@@ -186,15 +246,18 @@ impl ToMember {
             Answer::Fail(failure) => Answer::Fail(failure.cleaned()),
             Answer::Refuse { rank, failure } => Answer::Refuse { rank, failure: failure.cleaned() },
             Answer::Endpoints(list) if list.len() > ENDPOINTS_MAX => return Err(MalformedMessage),
-            Answer::Roster { ref device, .. } if !is_device_name(device) => return Err(MalformedMessage),
+            Answer::Roster { ref device, width, .. } if !is_device_name(device) || !width.is_possible() => {
+                return Err(MalformedMessage);
+            }
             other => other,
         };
         Ok(message)
     }
 }
 
-fn are_devices(names: &[String]) -> bool {
-    (1..=DEVICES_MAX).contains(&names.len()) && names.iter().all(|name| is_device_name(name))
+fn are_devices(offers: &[Offer]) -> bool {
+    let is_sound = |offer: &Offer| is_device_name(&offer.device) && offer.width.is_possible();
+    (1..=DEVICES_MAX).contains(&offers.len()) && offers.iter().all(is_sound)
 }
 
 fn is_device_name(name: &str) -> bool {

@@ -14,6 +14,7 @@ use crate::{
     Ticket,
 };
 
+const WIDE: Width = Width { rails: 2, channels: 2 };
 const KEY: Key = Key { secret: [0xff; 16], uid: u32::MAX };
 
 #[test]
@@ -21,17 +22,48 @@ fn the_largest_messages_fit() {
     let group = GroupId(u64::MAX);
     let node_of: Vec<u32> = (0..8192).collect();
     let device = "x".repeat(32);
-    let roster = Answer::Roster { node: 8191, node_of, device, measure: true };
+    let roster = Answer::Roster { node: 8191, node_of, device, width: WIDE, measure: true };
     for body in [roster, Answer::Go { settings: largest_settings() }] {
         let message = ToMember { group, body };
         assert_eq!(ToMember::decode(&message.encode().expect("fits")), Ok(message));
     }
     let endpoint = Endpoint::new(&[0xff; Endpoint::CAPACITY]).expect("fits");
-    let list: Vec<_> = (0..ENDPOINTS_MAX).map(|_| PeerEndpoint { node: u32::MAX, endpoint }).collect();
+    let list: Vec<_> =
+        (0..ENDPOINTS_MAX).map(|_| PeerEndpoint { node: u32::MAX, channel: u8::MAX, endpoint }).collect();
     let mut endpoints = ToRoot { key: KEY, group, body: Request::Endpoints(list.clone()) };
     assert_eq!(ToRoot::decode(&endpoints.encode().expect("fits")), Ok(endpoints.clone()));
     endpoints.body = Request::Endpoints([list.clone(), list.get(..1).unwrap_or_default().to_vec()].concat());
     assert_eq!(ToRoot::decode(&endpoints.encode().expect("fits")), Err(MalformedMessage));
+}
+
+#[test]
+fn nodes_of_different_widths_use_the_fewest_rails_with_as_many_channels_on_each() {
+    for (widths, common) in [
+        (&[(1, 1)][..], (1, 1)),
+        (&[(2, 2), (3, 3)], (2, 2)),
+        (&[(2, 4), (3, 3), (4, 8)], (2, 2)),
+        (&[(2, 4), (1, 3), (3, 3)], (1, 3)),
+        (&[(8, 8), (4, 8)], (4, 8)),
+    ] {
+        let widths = widths.iter().map(|(rails, channels)| Width { rails: *rails, channels: *channels });
+        let found = Width::common(widths.clone()).expect("some nodes");
+        assert_eq!((found.rails, found.channels), common);
+        assert!(found.is_possible() && widths.clone().all(|one| one.is_possible() && one.allows(found)));
+        assert_eq!(Width::common(widths.rev()), Some(found), "whoever comes first");
+    }
+    for (rails, channels) in [(0, 1), (1, 0), (2, 3), (2, 1), (1, 9), (9, 9)] {
+        let width = Width { rails, channels };
+        assert!(!width.is_possible() && !Width { rails: 8, channels: 8 }.allows(width));
+        let offer = Offer { device: "x".into(), width };
+        let (preference, host) = (Preference::default(), Host::default());
+        let (devices, plans) = (vec![offer], Vec::new());
+        let body = Request::Join { rank: 0, size: 1, timeout_ms: 1, devices, preference, host, plans };
+        let message = ToRoot { key: KEY, group: GroupId(1), body };
+        assert_eq!(ToRoot::decode(&message.encode().expect("fits")), Err(MalformedMessage));
+        let body = Answer::Roster { node: 0, node_of: vec![0], device: "x".into(), width, measure: false };
+        let message = ToMember { group: GroupId(1), body };
+        assert_eq!(ToMember::decode(&message.encode().expect("fits")), Err(MalformedMessage));
+    }
 }
 
 #[test]
@@ -45,7 +77,7 @@ fn texts_of_peers_are_cleaned() {
     };
     assert!(failure.text.starts_with("[31mxxx") && failure.text.len() == 1000);
     for names in [&["a\nb"][..], &["a", ""], &["a"; DEVICES_MAX + 1], &[]] {
-        let devices = names.iter().map(|name| (*name).to_owned()).collect();
+        let devices = names.iter().map(|name| Offer::narrow(name)).collect();
         let (preference, host) = (Preference::default(), Host::default());
         let body =
             Request::Join { rank: 0, size: 1, timeout_ms: 1, devices, preference, host, plans: Vec::new() };
@@ -57,7 +89,8 @@ fn texts_of_peers_are_cleaned() {
 
 fn join(rank: u32, size: u32, plans: Vec<ListedPlan>) -> Request {
     let (preference, host) = (Preference::default(), Host::default());
-    Request::Join { rank, size, timeout_ms: 1000, devices: vec!["x".into()], preference, host, plans }
+    let devices = vec![Offer::narrow("x")];
+    Request::Join { rank, size, timeout_ms: 1000, devices, preference, host, plans }
 }
 
 #[test]
@@ -154,7 +187,7 @@ proptest! {
         said in proptest::collection::vec((1_u64..3, answer(), any::<bool>()), 0..40),
     ) {
         let config = MemberConfig {
-            devices: vec!["x".into()],
+            devices: vec![Offer { device: "x".into(), width: WIDE }],
             host: Host::default(),
             plans: Vec::new(),
             grace: Duration::ZERO,
@@ -176,7 +209,7 @@ proptest! {
             member.receive(root, ToMember { group: GroupId(group), body }, now);
             if acts {
                 let endpoint = Endpoint::new(b"e").expect("fits");
-                member.opened(GroupId(group), vec![(1, endpoint)]);
+                member.opened(GroupId(group), vec![(1, endpoint); usize::from(WIDE.channels)]);
                 member.ready(GroupId(group), None);
             }
             drain(&mut member, &mut local, &mut waiting);
@@ -210,7 +243,9 @@ fn drain(member: &mut Member, local: &mut BTreeMap<GroupId, Tickets>, waiting: &
 
 fn endpoints() -> impl Strategy<Value = Vec<PeerEndpoint>> {
     let endpoint = Endpoint::new(b"e").expect("fits");
-    proptest::collection::vec((0_u32..4).prop_map(move |node| PeerEndpoint { node, endpoint }), 0..3)
+    let one = (0_u32..4, 0_u8..3);
+    let one = one.prop_map(move |(node, channel)| PeerEndpoint { node, channel, endpoint });
+    proptest::collection::vec(one, 0..4)
 }
 
 fn request() -> impl Strategy<Value = Request> {
@@ -219,7 +254,7 @@ fn request() -> impl Strategy<Value = Request> {
             rank,
             size,
             timeout_ms,
-            devices: vec!["x".into()],
+            devices: vec![Offer { device: "x".into(), width: WIDE }],
             preference: if timeout_ms > 6 { ring() } else { Preference::default() },
             host: Host::default(),
             plans: Vec::new(),
@@ -233,7 +268,8 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 fn roster(node: u32, node_of: Vec<u32>) -> Answer {
-    Answer::Roster { node, node_of, device: "x".into(), measure: node == 1 }
+    let width = if node == 2 { Width::ONE } else { WIDE };
+    Answer::Roster { node, node_of, device: "x".into(), width, measure: node == 1 }
 }
 
 fn ring() -> Preference {

@@ -9,8 +9,8 @@ use ringway_plan::{Layout, Preference, tuner::Constants};
 use ringway_verbs::{Endpoint, Time};
 
 use crate::{
-    Answer, ENDPOINTS_MAX, Failure, FailureKind, GroupId, Host, ListedPlan, NodeRef, PeerEndpoint, ToMember,
-    host,
+    Answer, ENDPOINTS_MAX, Failure, FailureKind, GroupId, Host, ListedPlan, NodeRef, Offer, PeerEndpoint,
+    ToMember, Width, host,
     names::{after, list_ranks},
     planning::{Place, Planning},
     plans,
@@ -28,7 +28,7 @@ pub(crate) struct JoinOffer {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) timeout: Duration,
-    pub(crate) devices: Vec<String>,
+    pub(crate) devices: Vec<Offer>,
     pub(crate) preference: Preference,
     pub(crate) host: Host,
     pub(crate) plans: Vec<ListedPlan>,
@@ -65,6 +65,8 @@ pub(crate) struct Rendezvous {
     phase: Phase,
     /// Once all ranks are there.
     place: Option<Place>,
+    /// The same; the widest before.
+    width: Width,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,12 +90,12 @@ struct Seat {
 struct Node {
     group: GroupId,
     /// What it can use between nodes, the best first.
-    devices: Vec<String>,
+    devices: Vec<Offer>,
     /// What it was given as files.
     plans: Vec<ListedPlan>,
     number: u32,
-    /// Its endpoints, by the node that they are for.
-    endpoints: BTreeMap<u32, Endpoint>,
+    /// Its endpoints, by the node and the channel that they are for.
+    endpoints: BTreeMap<(u32, u8), Endpoint>,
     /// All of them came.
     open: bool,
     ready: bool,
@@ -113,6 +115,7 @@ impl Rendezvous {
             nodes: BTreeMap::new(),
             phase: Phase::Gathering,
             place: None,
+            width: Width::ONE,
         }
     }
 
@@ -193,14 +196,16 @@ impl Rendezvous {
     }
 
     /// Why the nodes that are there and one with these devices cannot work together; `None` when they can.
-    fn no_device(&self, devices: &[String], rank: u32) -> Option<String> {
-        if devices.iter().any(|device| self.nodes.values().all(|node| node.devices.contains(device))) {
+    fn no_device(&self, devices: &[Offer], rank: u32) -> Option<String> {
+        let has = |node: &Node, device: &str| node.devices.iter().any(|offer| offer.device == device);
+        if devices.iter().any(|offer| self.nodes.values().all(|node| has(node, &offer.device))) {
             return None;
         }
+        let names = |offers: &'_ [Offer]| offers.iter().map(|offer| offer.device.clone()).collect::<Vec<_>>();
         let seats =
-            self.ranks.iter().filter_map(|(r, seat)| Some((*r, &self.nodes.get(&seat.node)?.devices[..])));
-        let mut said: Vec<(u32, &[String])> = Vec::new();
-        for (rank, devices) in seats.chain([(rank, devices)]) {
+            self.ranks.iter().filter_map(|(r, seat)| Some((*r, names(&self.nodes.get(&seat.node)?.devices))));
+        let mut said: Vec<(u32, Vec<String>)> = Vec::new();
+        for (rank, devices) in seats.chain([(rank, names(devices))]) {
             if said.len() < OFFERS_SHOWN && said.iter().all(|(_, other)| *other != devices) {
                 said.push((rank, devices));
             }
@@ -233,11 +238,18 @@ impl Rendezvous {
         seats.find(|(_, preference)| !preference.is_auto())
     }
 
+    /// How wide connections of this device can be at all nodes; `None` where one lacks it.
+    fn width_of(&self, device: &str) -> Option<Width> {
+        let offers = self.nodes.values().map(|node| node.devices.iter().find(|offer| offer.device == device));
+        let widths: Option<Vec<Width>> = offers.map(|offer| offer.map(|offer| offer.width)).collect();
+        Width::common(widths?.into_iter())
+    }
+
     /// The best device that all nodes have, in the order of the lowest rank's node.
-    fn best_device(&self) -> Option<String> {
+    fn best_device(&self) -> Option<(String, Width)> {
         let (_, seat) = self.ranks.first_key_value()?;
         let mut devices = self.nodes.get(&seat.node)?.devices.iter();
-        devices.find(|device| self.nodes.values().all(|node| node.devices.contains(device))).cloned()
+        devices.find_map(|offer| Some((offer.device.clone(), self.width_of(&offer.device)?)))
     }
 
     /// Why the nodes cannot work together although all are there: they were given different plans.
@@ -253,7 +265,7 @@ impl Rendezvous {
     fn call_roster(&mut self, planning: &Planning, out: &mut Outbox) -> Verdict {
         let places: BTreeMap<NodeRef, u32> = self.nodes.keys().copied().zip(0..).collect();
         let labels: Vec<u32> = self.ranks.values().filter_map(|s| places.get(&s.node).copied()).collect();
-        let (Some(layout), Some(device)) = (Layout::new(&labels), self.best_device()) else {
+        let (Some(layout), Some((device, width))) = (Layout::new(&labels), self.best_device()) else {
             return Verdict::Over;
         };
         if let Some(text) = self.different_plans(layout.nodes()) {
@@ -271,15 +283,18 @@ impl Rendezvous {
         let sharing = host::sharing(self.nodes.values().map(|node| &node.host));
         let place = self.place.insert(Place { layout, device, hosts, sharing });
         let (measure, device) = (planning.wants_measured(place), place.device.clone());
-        let roster =
-            |node| Answer::Roster { node, node_of: node_of.clone(), device: device.clone(), measure };
+        self.width = width;
+        let roster = |node| {
+            let (node_of, device) = (node_of.clone(), device.clone());
+            Answer::Roster { node, node_of, device, width, measure }
+        };
         self.tell_all(roster, out);
         Verdict::Waiting
     }
 
     /// A node sent some of its endpoints.
     pub(crate) fn endpoints(&mut self, from: NodeRef, list: &[PeerEndpoint], out: &mut Outbox) -> Verdict {
-        let nodes = self.nodes.len();
+        let (nodes, channels) = (self.nodes.len(), self.width.channels);
         let opening = self.phase == Phase::Opening;
         let ranks = self.ranks_on(from);
         let Some(node) = self.nodes.get_mut(&from) else { return Verdict::Waiting };
@@ -287,21 +302,23 @@ impl Rendezvous {
             opening
                 && (e.node as usize) < nodes
                 && e.node != node.number
-                && node.endpoints.insert(e.node, e.endpoint).is_none()
+                && e.channel < channels
+                && node.endpoints.insert((e.node, e.channel), e.endpoint).is_none()
         });
         if !sound {
             let text = format!("the daemon of {ranks} sent endpoints that nobody asked for");
             return Verdict::Failed(Failure::new(FailureKind::Incompatible, text));
         }
-        node.open = node.endpoints.len() + 1 >= nodes;
+        node.open = node.endpoints.len() >= (nodes - 1) * usize::from(channels);
         if self.nodes.values().any(|n| !n.open) {
             return Verdict::Waiting;
         }
         self.phase = Phase::Connecting;
         let mut for_node: BTreeMap<u32, Vec<PeerEndpoint>> = BTreeMap::new();
         for sender in self.nodes.values_mut() {
-            for (receiver, endpoint) in core::mem::take(&mut sender.endpoints) {
-                for_node.entry(receiver).or_default().push(PeerEndpoint { node: sender.number, endpoint });
+            for ((receiver, channel), endpoint) in core::mem::take(&mut sender.endpoints) {
+                let endpoint = PeerEndpoint { node: sender.number, channel, endpoint };
+                for_node.entry(receiver).or_default().push(endpoint);
             }
         }
         for (node_ref, node) in &self.nodes {

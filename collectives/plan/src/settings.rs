@@ -134,17 +134,33 @@ impl PlanSettings {
     /// operation between so many nodes is passed over.
     #[must_use]
     pub fn plan(&self, view: &View<'_>) -> Plan {
+        self.plan_over(view, 1)
+    }
+
+    /// The same where chunks go over so many channels by turns, of which all nodes have as many. Chunks are as much shorter, and
+    /// at least as many are under way: so every channel has something to carry, and as much scratch memory is enough.
+    #[must_use]
+    pub fn plan_over(&self, view: &View<'_>, channels: u32) -> Plan {
+        if channels <= 1 {
+            return self.plan_by(view, &self.tuning, 1);
+        }
+        let depth = self.tuning.depth.max(channels).min(Self::DEPTH_MAX);
+        let chunk_bytes = shorter(self.tuning.chunk_bytes, channels);
+        self.plan_by(view, &Tuning { chunk_bytes, depth, ..self.tuning }, channels)
+    }
+
+    fn plan_by(&self, view: &View<'_>, usual: &Tuning, channels: u32) -> Plan {
         let rule = self.rule(view);
         let chunk_bytes = rule.map_or(0, |rule| rule.chunk_bytes);
-        let ruled = Tuning { chunk_bytes, ..self.tuning };
-        let tuning = if chunk_bytes == 0 { &self.tuning } else { &ruled };
-        let asked = self.preference.of(view.call.operation).map(|algorithm| (algorithm, &self.tuning));
+        let ruled = Tuning { chunk_bytes: shorter(chunk_bytes, channels), ..*usual };
+        let tuning = if chunk_bytes == 0 { usual } else { &ruled };
+        let asked = self.preference.of(view.call.operation).map(|algorithm| (algorithm, usual));
         let ruled = rule.map(|rule| (rule.algorithm, tuning));
         [asked, ruled]
             .into_iter()
             .flatten()
             .find_map(|(algorithm, tuning)| Plan::with(algorithm, view, tuning).ok())
-            .unwrap_or_else(|| Plan::choose(view, &self.tuning))
+            .unwrap_or_else(|| Plan::choose(view, usual))
     }
 
     /// The operation's rule for so many bytes.
@@ -173,6 +189,11 @@ impl View<'_> {
         };
         elements.saturating_mul(element)
     }
+}
+
+/// A chunk that is one of several.
+fn shorter(chunk_bytes: u64, channels: u32) -> u64 {
+    (chunk_bytes / u64::from(channels)).max(PlanSettings::CHUNK_BYTES_MIN)
 }
 
 const fn check(name: &'static str, given: u64, least: u64, most: u64) -> Result<(), SettingsError> {

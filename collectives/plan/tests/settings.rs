@@ -116,3 +116,35 @@ fn what_is_out_of_bounds_is_refused() {
     let chunk = with(usual, vec![rule(Operation::Reduce, 5, Algorithm::Ring, 1)]);
     assert!(matches!(chunk, SettingsError::Range { name: "chunk_bytes", given: 1, .. }));
 }
+
+/// Bytes that one channel had to itself go over all of them, with scratch memory for as many.
+#[test]
+fn over_several_channels_chunks_are_shorter_and_more_are_under_way() {
+    let layout = Layout::new(&[0, 1, 2]).unwrap();
+    let call = Call { operation: Operation::Allreduce, element: 4, count: 1 << 22, root: 0 };
+    let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[false] };
+    let ruled = vec![rule(Operation::Allreduce, u64::MAX, Algorithm::Ring, 1 << 20)];
+    for rules in [Vec::new(), ruled] {
+        let settings = PlanSettings::new(Tuning::default(), Preference::default(), rules).unwrap();
+        assert_eq!(settings.plan_over(&view, 1), settings.plan(&view));
+        let alone = settings.plan(&view).shape(&view);
+        for channels in [2, 4, 8] {
+            let plan = settings.plan_over(&view, channels);
+            let shape = plan.shape(&view);
+            assert_eq!(plan.algorithm(), settings.plan(&view).algorithm());
+            assert!(
+                shape.chunks + 8 >= alone.chunks * u64::from(channels) && shape.depth >= channels,
+                "{shape:?}"
+            );
+            assert!(shape.scratch * u64::from(channels) <= alone.scratch + 4096, "{shape:?} {alone:?}");
+        }
+    }
+    let small = PlanSettings::new(
+        Tuning { chunk_bytes: PlanSettings::CHUNK_BYTES_MIN, ..Tuning::default() },
+        Preference::default(),
+        Vec::new(),
+    );
+    let small = small.unwrap();
+    let chunks = small.plan(&view).shape(&view).chunks;
+    assert_eq!(small.plan_over(&view, 8).shape(&view).chunks, chunks, "they cannot be shorter");
+}

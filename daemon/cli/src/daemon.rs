@@ -55,6 +55,14 @@ pub struct DaemonArgs {
     /// The same as others see it, when it differs
     #[arg(long, value_name = "ADDRESS")]
     advertise: Option<String>,
+    /// Addresses of the network cards that data goes over, with commas, in the same order on every node: the first cards of all
+    /// nodes reach each other, the second ones too, and so on [default: the address of --listen alone]
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
+    rails: Option<Vec<String>>,
+    /// Queue pairs to each other node of a communicator, over the rails by turns: long messages are spread over them
+    /// [default: one for each rail]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    channels: Option<i64>,
     /// File with the cluster's key (64 hex digits, mode 0600): work with other nodes that have the same key
     #[arg(long, value_name = "FILE")]
     cluster_key_file: Option<String>,
@@ -224,6 +232,8 @@ impl DaemonArgs {
             engine_cpu: self.engine_cpu,
             listen: self.listen,
             advertise: self.advertise,
+            rails: self.rails,
+            channels: self.channels,
             cluster_key_file: self.cluster_key_file,
             device: self.device,
             algorithm: self.algorithm,

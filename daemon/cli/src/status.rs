@@ -81,6 +81,7 @@ fn print(status: &DaemonStatus) {
         "communicator", "ranks", "nodes", "path", "collectives", "outstanding", "algorithm"
     ));
     status.communicators.iter().for_each(communicator);
+    status.communicators.iter().filter(|one| one.channels > 1).for_each(channels);
     for one in &status.communicators {
         for device in &one.passed_over {
             let (group, used) = (one.group, &one.device);
@@ -112,6 +113,13 @@ fn print(status: &DaemonStatus) {
     status.devices.iter().for_each(device);
 }
 
+/// How wide the connections of a communicator are.
+fn channels(status: &CommunicatorStatus) {
+    let CommunicatorStatus { group, device, channels, rails, .. } = status;
+    let over = if *rails > 1 { format!(" over {rails} rails") } else { String::new() };
+    output::line(&format!("communicator {group} uses {device} with {channels} channels to each node{over}"));
+}
+
 /// What a device has counted, without what never happened.
 fn device(status: &DeviceStatus) {
     if !status.refused.is_empty() {
@@ -120,8 +128,11 @@ fn device(status: &DeviceStatus) {
     let happened = status.counters.iter().filter(|(_, value)| **value > 0);
     let counts: Vec<String> =
         happened.map(|(name, value)| format!("{} {value}", name.replace('_', " "))).collect();
-    if !counts.is_empty() {
-        output::line(&format!("device {}: {}", status.name, counts.join(", ")));
+    let rail = if status.rail.is_empty() { String::new() } else { format!(" on rail {}", status.rail) };
+    // Rails are listed also where nothing has gone over them.
+    if !counts.is_empty() || !rail.is_empty() {
+        let counts = if counts.is_empty() { "nothing yet".to_owned() } else { counts.join(", ") };
+        output::line(&format!("device {}{rail}: {counts}", status.name));
     }
 }
 

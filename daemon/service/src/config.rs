@@ -8,7 +8,12 @@ mod plans;
 mod resolve;
 mod settings;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use ringway_ibverbs::IbverbsConfig;
 use ringway_plan::{Preference, file::Listed, tuner::Order};
@@ -196,6 +201,11 @@ pub struct NetworkConfig {
     pub listen: SocketAddr,
     /// The same as others reach it.
     pub advertise: SocketAddr,
+    /// The addresses of the network cards that data goes over, the first for small messages as well: rail 0 of one node reaches
+    /// rail 0 of others, and so on. Empty for one card, that of `listen`.
+    pub rails: Vec<IpAddr>,
+    /// Queue pairs to each other node on each rail.
+    pub channels_per_rail: u8,
     /// Proves that daemons belong together.
     pub cluster_key: ClusterKey,
     /// Where RoCE packets go, at all nodes.
@@ -204,6 +214,20 @@ pub struct NetworkConfig {
     pub roce_interface: Option<String>,
     /// How long a peer may be silent before it counts as lost.
     pub peer_timeout: Duration,
+}
+
+impl NetworkConfig {
+    /// The same for each rail, as if it were the only one: with its address, where there are several.
+    pub(crate) fn of_rails(&self) -> Vec<Self> {
+        if self.rails.is_empty() {
+            return vec![self.clone()];
+        }
+        let of = |rail: &IpAddr| {
+            let address = SocketAddr::new(*rail, self.listen.port());
+            Self { listen: address, advertise: address, rails: Vec::new(), ..self.clone() }
+        };
+        self.rails.iter().map(of).collect()
+    }
 }
 
 /// What one user may hold at a time.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ringway_group::Planning;
+use ringway_group::{Offer, Planning};
 use ringway_plan::{PlanSettings, tuner::Saved};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -87,8 +87,9 @@ fn peers_config(config: &Config, open: &[Open]) -> Result<PeersConfig, ServiceEr
         listen: network.map(|n| n.listen),
         advertised: network.map(|n| n.advertise),
         key: network.map(|n| n.cluster_key.clone()),
+        rails: network.map(|n| n.rails.clone()).unwrap_or_default(),
         processors: processors_of(config.engine_cpu),
-        devices: open.iter().map(|open| open.protocol.clone()).collect(),
+        devices: open.iter().map(|open| Offer { device: open.protocol.clone(), width: open.width }).collect(),
         planning: planning(config)?,
         plans: config.plans.iter().map(|plan| (&**plan).into()).collect(),
         times,

@@ -3,17 +3,22 @@
 pub(crate) mod place;
 pub(crate) mod verbs;
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
 
+use ringway_group::Width;
+use ringway_ibverbs::Selector;
 use ringway_roce::{Link, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink, ZeroCopy};
 use ringway_shm::{ShmConfig, ShmDevice};
-use ringway_tcp::{TcpConfig, TcpDevice, TcpDriver};
+use ringway_tcp::{TcpAcceptor, TcpConfig, TcpDevice, TcpDriver};
 use ringway_wrap::{Capture, Delayed, Faulty};
 
 use crate::{
     Config, DeviceChoice, DeviceKind, NetworkConfig, ServiceError,
     door::TcpDoor,
-    engine_thread::{NoDevice, NodeDevice, NodeDevices},
+    engine_thread::{NoDevice, NodeDevice, NodeDevices, Placed},
     peers::DataDoor,
     status::DeviceStatus,
 };
@@ -21,11 +26,13 @@ use crate::{
 /// With smaller packets TCP, which is cut in the kernel, takes less time than RoCE over UDP.
 const UDP_PACKET_BYTES_MIN: usize = 4096;
 
-/// An open device.
+/// Open devices of one kind: one, or one for each rail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Open {
-    /// What it speaks. Nodes that speak the same can use it together, though their devices be of different kinds.
+    /// What they speak. Nodes that speak the same can use them together, though their devices be of different kinds.
     pub(crate) protocol: String,
+    /// Over how many rails, and with how many queue pairs, it can be used.
+    pub(crate) width: Width,
     /// Its kind's name.
     pub(crate) name: &'static str,
 }
@@ -55,7 +62,10 @@ pub(crate) struct Made {
 /// One device.
 struct One {
     device: NodeDevice,
-    door: Option<Box<dyn DataDoor>>,
+    /// Where it takes connections that came to the daemons' port.
+    door: Option<TcpAcceptor>,
+    /// The address of its rail, where its kind is one for each rail.
+    rail: Option<IpAddr>,
     /// What it speaks, where its kind does not say.
     protocol: Option<&'static str>,
     /// Where its peers must be, when they cannot be anywhere.
@@ -64,7 +74,7 @@ struct One {
 
 impl One {
     fn new(device: NodeDevice) -> Self {
-        Self { device, door: None, protocol: None, place: None }
+        Self { device, door: None, rail: None, protocol: None, place: None }
     }
 
     /// The same, where all that arrives takes so much longer.
@@ -86,7 +96,7 @@ pub(crate) fn make(config: &Config) -> Result<Made, ServiceError> {
                 names(kinds)
             );
         }
-        let none = Open { protocol: "none".to_owned(), name: "none" };
+        let none = Open { protocol: "none".to_owned(), width: Width::ONE, name: "none" };
         let device: NodeDevice = Box::<NoDevice>::default();
         let devices = NodeDevices::new([(none.protocol.clone(), device)]);
         return Ok(Made { devices, open: vec![none], refused: Vec::new(), door: None });
@@ -95,7 +105,34 @@ pub(crate) fn make(config: &Config) -> Result<Made, ServiceError> {
     if !config.delay.is_zero() {
         tracing::warn!("all that arrives is delayed by {:?} on purpose", config.delay);
     }
-    make_first(&kinds, |kind| make_one(kind, network, config).map(|one| one.delayed(config.delay)))
+    make_first(&kinds, network.channels_per_rail, |kind| make_rails(kind, network, config))
+}
+
+/// Makes a device of this kind for each rail: all work or none is used.
+fn make_rails(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Result<Vec<One>, String> {
+    let rails = match kind {
+        // Memory has no network cards.
+        DeviceKind::Shm => vec![network.clone()],
+        _ => network.of_rails(),
+    };
+    if rails.len() > 1 && kind == DeviceKind::Verbs && config.verbs.selector != Selector::default() {
+        return Err(format!("`verbs:` names one RDMA device, and there are {} rails", rails.len()));
+    }
+    let make = |(number, rail): (usize, &NetworkConfig)| {
+        let place = |text: String| match rails.len() {
+            1 => text,
+            _ => format!("on rail {number}, {}: {text}", rail.listen.ip()),
+        };
+        let mut one = make_one(kind, (number, rail), config).map_err(place)?.delayed(config.delay);
+        one.rail = (rails.len() > 1).then_some(rail.listen.ip());
+        Ok(one)
+    };
+    let made = rails.iter().enumerate().map(make).collect::<Result<Vec<One>, String>>()?;
+    let speaks = |one: &One| (one.protocol, one.place.clone());
+    match made.iter().position(|one| made.first().is_some_and(|first| speaks(first) != speaks(one))) {
+        Some(other) => Err(format!("rail {other} is in another network than rail 0")),
+        None => Ok(made),
+    }
 }
 
 /// The kinds to try, the best first.
@@ -115,9 +152,10 @@ const fn wants_packets(config: &Config) -> bool {
 /// Makes the first of each protocol that works.
 fn make_first(
     kinds: &[DeviceKind],
-    mut make_one: impl FnMut(DeviceKind) -> Result<One, String>,
+    channels_per_rail: u8,
+    mut make: impl FnMut(DeviceKind) -> Result<Vec<One>, String>,
 ) -> Result<Made, ServiceError> {
-    let (mut devices, mut door, mut spoken) = (Vec::new(), None, Vec::new());
+    let (mut devices, mut door, mut spoken): (Vec<Placed>, _, _) = (Vec::new(), None, Vec::new());
     let (mut open, mut refused): (Vec<Open>, Vec<DeviceStatus>) = (Vec::new(), Vec::new());
     for kind in kinds {
         let name = kind.name();
@@ -131,8 +169,9 @@ fn make_first(
         if kind.protocol().is_some_and(|protocol| is_spoken(protocol, &spoken)) {
             continue;
         }
-        match make_one(*kind) {
-            Ok(one) => {
+        match make(*kind) {
+            Ok(ones) => {
+                let Some(one) = ones.first() else { continue };
                 let protocol = kind.protocol().or(one.protocol).unwrap_or(name);
                 // In a place of its own it does not speak for those elsewhere.
                 if one.place.is_none() {
@@ -141,13 +180,14 @@ fn make_first(
                     }
                     spoken.push(protocol);
                 }
-                let protocol = match one.place {
+                let protocol = match &one.place {
                     Some(place) => format!("{protocol}:{place}"),
                     None => protocol.to_owned(),
                 };
-                devices.push((protocol.clone(), one.device));
-                door = door.or(one.door);
-                open.push(Open { protocol, name });
+                let rails = u8::try_from(ones.len()).unwrap_or(u8::MAX);
+                let width = Width { rails, channels: rails.saturating_mul(channels_per_rail) };
+                open.push(Open { protocol: protocol.clone(), width, name });
+                door = door.or(place(ones, &protocol, &mut devices));
             }
             Err(reason) => {
                 refused.push(DeviceStatus {
@@ -173,7 +213,19 @@ fn make_first(
     for other in open.iter().skip(1) {
         tracing::info!("device `{}` is open too, for nodes that lack `{}`", other.name, best.name);
     }
+    let door = door.map(|door| -> Box<dyn DataDoor> { Box::new(door) });
     Ok(Made { devices: NodeDevices::new(devices), open, refused, door })
+}
+
+/// Puts the devices of one kind with the others, and gives the door to them, where they have one.
+fn place(ones: Vec<One>, protocol: &str, devices: &mut Vec<Placed>) -> Option<TcpDoor> {
+    let mut doors = Vec::new();
+    for one in ones {
+        let rail = one.rail.map_or_else(String::new, |rail| rail.to_string());
+        devices.push(Placed { protocol: protocol.to_owned(), rail, device: one.device });
+        doors.extend(one.door.map(|door| (one.rail.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), door)));
+    }
+    TcpDoor::new(doors)
 }
 
 fn names(kinds: &[DeviceKind]) -> String {
@@ -186,7 +238,11 @@ fn reasons(refused: &[DeviceStatus]) -> String {
     all.collect::<Vec<_>>().join("; ")
 }
 
-fn make_one(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Result<One, String> {
+fn make_one(
+    kind: DeviceKind,
+    (rail, network): (usize, &NetworkConfig),
+    config: &Config,
+) -> Result<One, String> {
     let is_choice = config.device == DeviceChoice::Auto && !wants_packets(config);
     match kind {
         DeviceKind::Shm => {
@@ -205,7 +261,7 @@ fn make_one(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Resul
             let xdp = XdpConfig { zero_copy, port, interface, ..XdpConfig::new(address(network)) };
             let link = XdpLink::new(xdp).map_err(|error| error.to_string())?;
             tracing::info!("{}", link.describe());
-            roce(kind, Box::new(link), config)
+            roce(kind, Box::new(link), rail, config)
         }
         DeviceKind::RoceUdp => {
             let (port, interface) = (network.roce_port, network.roce_interface.clone());
@@ -214,7 +270,7 @@ fn make_one(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Resul
             if is_choice {
                 udp_is_worth_it(link.local_address(), link.mtu().bytes())?;
             }
-            roce(kind, Box::new(link), config)
+            roce(kind, Box::new(link), rail, config)
         }
     }
 }
@@ -247,7 +303,7 @@ fn tcp(driver: TcpDriver, network: &NetworkConfig, config: &Config) -> Result<On
     tcp.congestion = config.tcp_congestion;
     tcp.max_regions = u32::from(u16::MAX);
     let (device, acceptor) = TcpDevice::new(tcp).map_err(|error| error.to_string())?;
-    Ok(One { door: Some(Box::new(TcpDoor(acceptor))), ..One::new(Box::new(device)) })
+    Ok(One { door: Some(acceptor), ..One::new(Box::new(device)) })
 }
 
 /// The address of this node that packets come from and go to.
@@ -258,10 +314,12 @@ fn address(network: &NetworkConfig) -> IpAddr {
 
 /// A RoCE device over a link, with what the settings put around it: a capture has what came over the wire, before faults
 /// are done to it.
-fn roce(kind: DeviceKind, mut link: Box<dyn Link>, config: &Config) -> Result<One, String> {
+fn roce(kind: DeviceKind, mut link: Box<dyn Link>, rail: usize, config: &Config) -> Result<One, String> {
     if let Some(file) = &config.pcap {
+        // Each further rail has a file of its own.
+        let file = if rail > 0 { file.with_extension(format!("rail{rail}.pcap")) } else { file.clone() };
         link = Box::new(
-            Capture::create(link, file)
+            Capture::create(link, &file)
                 .map_err(|error| format!("cannot write the capture `{}`: {error}", file.display()))?,
         );
     }
@@ -295,8 +353,8 @@ mod tests {
 
     /// What is made where only these work.
     fn made(kinds: &[DeviceKind], working: &[DeviceKind]) -> Result<Made, ServiceError> {
-        make_first(kinds, |kind| match working.contains(&kind) {
-            true => Ok(working_one(kind, "roce", None)),
+        make_first(kinds, 1, |kind| match working.contains(&kind) {
+            true => Ok(vec![working_one(kind, "roce", None)]),
             false => Err(format!("no {} today", kind.name())),
         })
     }
@@ -329,9 +387,9 @@ mod tests {
     /// Two daemons use it together where they name the same place.
     #[test]
     fn a_device_that_works_in_one_place_only_says_where() {
-        let here = make_first(&[DeviceKind::Shm, DeviceKind::Tcp], |kind| {
+        let here = make_first(&[DeviceKind::Shm, DeviceKind::Tcp], 1, |kind| {
             let place = (kind == DeviceKind::Shm).then(|| "here".to_owned());
-            Ok(One { place, ..One::new(Box::<NoDevice>::default()) })
+            Ok(vec![One { place, ..One::new(Box::<NoDevice>::default()) }])
         });
         let mut made = here.expect("both work");
         let protocols: Vec<_> = made.open.iter().map(|open| open.protocol.as_str()).collect();
@@ -340,12 +398,29 @@ mod tests {
         assert!(made.devices.choose("shm:here").is_some());
     }
 
+    /// One device for each rail, but one for memory, which has none.
+    #[test]
+    fn a_kind_is_as_wide_as_it_has_rails() {
+        let of =
+            |address: [u8; 4]| One { rail: Some(address.into()), ..One::new(Box::<NoDevice>::default()) };
+        let made = make_first(&[DeviceKind::Shm, DeviceKind::Tcp], 2, |kind| match kind {
+            DeviceKind::Shm => Ok(vec![One::new(Box::<NoDevice>::default())]),
+            _ => Ok(vec![of([10, 0, 0, 1]), of([10, 1, 0, 1]), of([10, 2, 0, 1])]),
+        });
+        let made = made.expect("both work");
+        let widths: Vec<_> = made.open.iter().map(|open| (open.width.rails, open.width.channels)).collect();
+        assert_eq!(widths, [(1, 2), (3, 6)]);
+        let rails: Vec<_> = made.devices.status().into_iter().map(|device| device.rail).collect();
+        assert_eq!(rails, ["", "10.0.0.1", "10.1.0.1", "10.2.0.1"]);
+    }
+
     /// What it speaks is known only when it is open.
     #[test]
     fn rdma_hardware_takes_the_place_of_what_speaks_the_same() {
         let [_, verbs, xdp, udp, tcp, _] = DeviceKind::ALL;
         let opened = |kinds: &[DeviceKind], protocol, place| {
-            let made = make_first(kinds, |kind| Ok(working_one(kind, protocol, place))).expect("all work");
+            let made = make_first(kinds, 1, |kind| Ok(vec![working_one(kind, protocol, place)]));
+            let made = made.expect("all work");
             assert!(made.refused.is_empty(), "what is not needed is not refused");
             made.open.iter().map(|open| format!("{} by {}", open.protocol, open.name)).collect::<Vec<_>>()
         };

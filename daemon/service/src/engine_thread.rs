@@ -33,6 +33,7 @@ use std::{
 
 use crossbeam_queue::ArrayQueue;
 use ringway_engine::{CommunicatorId, Engine, EngineConfig, Failure, RankFailure, RegionId, WorkspaceConfig};
+use ringway_group::Width;
 use ringway_mem::{HandleTable, Mapping, MemFd, calls};
 use ringway_plan::Layout;
 use ringway_verbs::{Access, Completion, Device as _, LocalKey, Time};
@@ -46,7 +47,7 @@ pub(crate) use self::{
         RegionRefusal,
     },
     device::{NoDevice, NodeDevice},
-    devices::NodeDevices,
+    devices::{NodeDevices, Placed},
     reason::Reason,
 };
 use self::{boards::ScratchRegion, cells::Cells, memory::Memory, rings::Rings, standins::StandIns};
@@ -111,6 +112,7 @@ struct Group {
     id: CommunicatorId,
     /// The device between its nodes; empty with one node.
     device: &'static str,
+    width: Width,
     layout: Layout,
     node: u32,
     /// The same on every node.

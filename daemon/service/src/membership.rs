@@ -10,7 +10,7 @@ use std::{
 use ringway_abi::{UniqueId, control::RefusalKind};
 use ringway_group::{
     Failure, FailureKind, GroupId, HOST_BYTES_MAX, Host, JoinRequest, Key, Limits, ListedPlan, Member,
-    MemberConfig, MemberEvent, NodeRef, Planning, Root, RootAt, Ticket,
+    MemberConfig, MemberEvent, NodeRef, Offer, Planning, Root, RootAt, Ticket, Width,
 };
 use ringway_plan::{
     Layout, PlanSettings, Preference,
@@ -37,12 +37,14 @@ pub(crate) struct PeersConfig {
     pub(crate) listen: Option<SocketAddr>,
     /// The same as others reach it, when it differs.
     pub(crate) advertised: Option<SocketAddr>,
+    /// Addresses of this node at which data connections come as well.
+    pub(crate) rails: Vec<IpAddr>,
     /// Proves that daemons belong together.
     pub(crate) key: Option<ClusterKey>,
     /// Tells the processors of the engine thread from others, and how many they are: as in [`Host`].
     pub(crate) processors: (u64, u32),
     /// What the devices between nodes speak, the best first. A communicator uses what all its nodes have.
-    pub(crate) devices: Vec<String>,
+    pub(crate) devices: Vec<Offer>,
     /// What the plans of communicators that are rooted here are chosen by.
     pub(crate) planning: Planning,
     /// The plans this node was given as files, in order.
@@ -73,7 +75,7 @@ pub(crate) struct LocalJoin {
 /// What to do, or what came of a join.
 #[derive(Debug)]
 pub(crate) enum MembershipEvent {
-    /// All ranks are there: open a queue pair for each other node and call [`Membership::opened`].
+    /// All ranks are there: open the queue pairs for each other node and call [`Membership::opened`].
     Open {
         /// Which communicator.
         group: GroupKey,
@@ -83,6 +85,8 @@ pub(crate) enum MembershipEvent {
         node: u32,
         /// What the device speaks that is used: one of [`PeersConfig::devices`].
         device: String,
+        /// How many queue pairs for each node, over how many rails.
+        width: Width,
         /// Whether to measure the links before [`Membership::ready`].
         measure: bool,
         /// The ranks on this node, ascending, with their tickets.
@@ -92,7 +96,7 @@ pub(crate) enum MembershipEvent {
     Connect {
         /// Which communicator.
         group: GroupKey,
-        /// One for each other node, ascending.
+        /// One for each channel to each other node: by node, and then by channel.
         endpoints: Vec<(u32, Endpoint)>,
     },
     /// All nodes are ready: the communicator is formed.
@@ -138,8 +142,9 @@ impl Membership {
         door: Option<Box<dyn DataDoor>>,
         poller: Poller,
     ) -> Result<Self, PeersError> {
-        let PeersConfig { listen, advertised, key, processors, devices, planning, plans, times } = config;
-        let peers = Peers::new(listen, key.as_ref(), times, door, poller)?;
+        let PeersConfig { listen, advertised, rails, key, processors, devices, planning, plans, times } =
+            config;
+        let peers = Peers::new((listen, &rails), key.as_ref(), times, door, poller)?;
         let limits = Limits { ranks: ringway_abi::MAX_RANKS, ..Limits::default() };
         let mut name = advertised.or(listen).map_or_else(String::new, |at| at.ip().to_string());
         name.truncate(HOST_BYTES_MAX);
@@ -196,7 +201,7 @@ impl Membership {
         self.pump();
     }
 
-    /// What [`MembershipEvent::Open`] asked for is done: one endpoint for each other node.
+    /// What [`MembershipEvent::Open`] asked for is done: one endpoint for each channel to each other node.
     pub(crate) fn opened(&mut self, group: GroupKey, endpoints: Vec<(u32, Endpoint)>) {
         self.member.opened(group, endpoints);
         self.pump();
@@ -335,8 +340,8 @@ impl Membership {
             MemberEvent::Send { root: RootAt::There(root), message } => {
                 return self.peers.send_to_root(root, &message, self.now);
             }
-            MemberEvent::Open { group, layout, node, device, measure, local } => {
-                MembershipEvent::Open { group, layout, node, device, measure, local }
+            MemberEvent::Open { group, layout, node, device, width, measure, local } => {
+                MembershipEvent::Open { group, layout, node, device, width, measure, local }
             }
             MemberEvent::Connect { group, endpoints } => MembershipEvent::Connect { group, endpoints },
             MemberEvent::Formed { group, settings } => MembershipEvent::Joined { group, settings },

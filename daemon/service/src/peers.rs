@@ -13,7 +13,7 @@ mod socket;
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    net::{SocketAddr, TcpListener},
+    net::{IpAddr, SocketAddr, TcpListener},
     os::fd::AsFd,
     time::{Duration, Instant},
 };
@@ -84,7 +84,8 @@ impl Default for Times {
 pub(crate) enum PeersError {
     /// The port cannot be used.
     #[error(
-        "cannot listen for other daemons on {address}: {reason}; set `listen` to a free address of this host"
+        "cannot listen for other daemons on {address}: {reason}; set `listen`, and `rails` if there are some, to free addresses \
+         of this host"
     )]
     Listen {
         /// What was configured.
@@ -132,7 +133,8 @@ pub(crate) struct Peers {
     times: Times,
     poller: Poller,
     key: Option<PresharedKey>,
-    listener: Option<TcpListener>,
+    /// The daemons' port first, then those of rails that it does not listen at.
+    listeners: Vec<TcpListener>,
     /// Nothing is accepted until then, or until there is room again.
     accept_paused: Option<Option<Instant>>,
     door: Option<Box<dyn DataDoor>>,
@@ -145,9 +147,9 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Starts to listen if there is an address; without a key there are no connections at all.
+    /// Starts to listen if there is an address, and at those of rails; without a key there are no connections at all.
     pub(crate) fn new(
-        listen: Option<SocketAddr>,
+        (listen, rails): (Option<SocketAddr>, &[IpAddr]),
         key: Option<&ClusterKey>,
         times: Times,
         door: Option<Box<dyn DataDoor>>,
@@ -165,14 +167,15 @@ impl Peers {
             poller.add(&listener, LISTENER_TOKEN, Interest::Read)?;
             Ok(listener)
         };
-        let listener = listen
-            .map(|address| start(address).map_err(|reason| PeersError::Listen { address, reason }))
-            .transpose()?;
+        let mut listeners: Vec<TcpListener> = Vec::new();
+        for address in listen.into_iter().flat_map(|listen| addresses(listen, rails)) {
+            listeners.push(start(address).map_err(|reason| PeersError::Listen { address, reason })?);
+        }
         Ok(Self {
             times,
             poller,
             key,
-            listener,
+            listeners,
             accept_paused: None,
             door,
             incoming: BTreeMap::new(),
@@ -186,7 +189,7 @@ impl Peers {
 
     /// Where other daemons can connect, as the system tells; the port is known even if any was asked for.
     pub(crate) fn listening_on(&self) -> Option<SocketAddr> {
-        self.listener.as_ref()?.local_addr().ok()
+        self.listeners.first()?.local_addr().ok()
     }
 
     /// The next event, in order.
@@ -284,4 +287,11 @@ impl Peers {
         }
         self.events.push_back(PeerEvent::RootUnreachable(root, reason));
     }
+}
+
+/// Where to listen: at the daemons' port, and at rails' addresses that this does not cover.
+fn addresses(listen: SocketAddr, rails: &[IpAddr]) -> impl Iterator<Item = SocketAddr> {
+    let covered = move |rail: &&IpAddr| listen.ip().is_unspecified() || listen.ip() == **rail;
+    let further = rails.iter().filter(move |rail| !covered(rail));
+    std::iter::once(listen).chain(further.map(move |rail| SocketAddr::new(*rail, listen.port())))
 }

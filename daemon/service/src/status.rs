@@ -49,6 +49,9 @@ pub struct DaemonStatus {
 pub struct DeviceStatus {
     /// Its kind.
     pub name: String,
+    /// The address of the network card that it goes over, where the node was given several (`rails`); empty otherwise.
+    #[serde(default)]
+    pub rail: String,
     /// Why it is not used; empty when it is open.
     pub refused: String,
     /// What it has counted since the daemon started, by name; empty when it counts nothing.
@@ -98,6 +101,12 @@ pub struct CommunicatorStatus {
     pub local: Vec<RankStatus>,
     /// The device between its nodes; empty with one node.
     pub device: String,
+    /// Queue pairs to each of its other nodes; 0 with one node.
+    #[serde(default)]
+    pub channels: u32,
+    /// Network cards of this node that they go over; 0 with one node.
+    #[serde(default)]
+    pub rails: u32,
     /// Better devices of this node that are not used for it, and why.
     pub passed_over: Vec<DeviceStatus>,
     /// Collectives finished.

@@ -36,7 +36,7 @@ pub struct QueuePairNumber(pub u32);
 
 impl QueuePairNumber {
     /// Bits of the numbers that a device gives.
-    pub const BITS: u32 = 30;
+    pub const BITS: u32 = 27;
 }
 
 /// Where a queue pair is in its life (IBA volume 1, 10.3.1).
@@ -167,6 +167,19 @@ pub trait Device: core::fmt::Debug {
     /// # Errors
     /// When the device has no room.
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError>;
+
+    /// Makes a queue pair that goes over one of several network cards of the same kind, the *rails*, which are counted from 0:
+    /// for what is several devices in one. A device that is alone has no choice.
+    ///
+    /// # Errors
+    /// As [`Device::create_queue_pair`].
+    fn create_queue_pair_on(
+        &mut self,
+        _rail: u32,
+        config: QueuePairConfig,
+    ) -> Result<QueuePairNumber, QueuePairError> {
+        self.create_queue_pair(config)
+    }
 
     /// What the peer needs to connect to this queue pair.
     ///

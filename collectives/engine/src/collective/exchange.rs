@@ -76,7 +76,8 @@ impl Run {
                 early.length,
             )?;
             if let Some(link) = scene.peers.links.get_mut(at) {
-                link.transfer(from, target, immediate, Purpose::Step { slot, step }, turn);
+                let channel = link.spread(exchange.chunk);
+                link.transfer(channel, from, (target, immediate), Purpose::Step { slot, step }, turn);
             }
             return Ok(());
         }
@@ -144,7 +145,7 @@ impl Run {
         turn: &mut Turn<'_, D>,
     ) {
         let Some(link) = scene.peers.links.get_mut(at) else { return };
-        let Some(target) = link.target(into, turn) else { return };
+        let Some(target) = link.target(link.spread(exchange.chunk), into, turn) else { return };
         let immediate = self.immediate(slot, step);
         link.control(Message::Grant { exchange: *exchange, length: into.length, target, immediate }, turn);
     }
@@ -243,7 +244,8 @@ impl Run {
         let peer_rank = scene.peers.links.get(at).map_or(0, |link| link.rank);
         check_length(scene.rank, peer_rank, send.from.length, length)?;
         if let Some(link) = scene.peers.links.get_mut(at) {
-            link.transfer(send.from, target, immediate, Purpose::Step { slot, step: send.step }, turn);
+            let (channel, purpose) = (link.spread(exchange.chunk), Purpose::Step { slot, step: send.step });
+            link.transfer(channel, send.from, (target, immediate), purpose, turn);
         }
         Ok(())
     }
@@ -285,7 +287,7 @@ fn keep(at: usize, early: Early, scene: &mut Scene<'_>) -> Result<(), Failure> {
     let Some(link) = scene.peers.links.get_mut(at) else { return Ok(()) };
     if link.early.len() >= MAX_EARLY {
         let [.., nonsense] = REASONS;
-        return Err(Failure::Node { node: link.node, rank: link.rank, reason: nonsense });
+        return Err(Failure::Node { node: link.node, rank: link.rank, reason: nonsense, rail: None });
     }
     link.early.push(early);
     Ok(())

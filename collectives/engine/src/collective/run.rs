@@ -192,13 +192,13 @@ impl Run {
         &mut self,
         queue: &Queue,
         layout: &Layout,
-        (settings, own): (&PlanSettings, Option<Scratch>),
+        (settings, channels, own): (&PlanSettings, u32, Option<Scratch>),
         shared: &mut Shared,
     ) -> Result<Start, Failure> {
         let sequence = queue.head;
         let Some(signature) = queue.signature(sequence) else { return Ok(Start::Starved) };
         let view = queue.view(layout, sequence, &signature);
-        let plan = plan(settings, &view, &shared.config);
+        let plan = plan(settings, &view, channels, &shared.config);
         let shape = plan.shape(&view);
         let each = shape.scratch.checked_next_multiple_of(64).unwrap_or(u64::MAX);
         let wanted = shape.depth.clamp(1, MAX_DEPTH);
@@ -424,9 +424,9 @@ impl Run {
 }
 
 /// The plan for a call: the one listed for it last, or what the settings of all nodes make of it.
-fn plan(settings: &PlanSettings, view: &View<'_>, config: &EngineConfig) -> Plan {
+fn plan(settings: &PlanSettings, view: &View<'_>, channels: u32, config: &EngineConfig) -> Plan {
     let listed = config.plans.iter().rev().find(|listed| listed.is_for(view));
     listed
         .and_then(|listed| Plan::listed(listed, view, settings.tuning()).ok())
-        .unwrap_or_else(|| settings.plan(view))
+        .unwrap_or_else(|| settings.plan_over(view, channels))
 }

@@ -1,16 +1,38 @@
-//! One queue pair to a peer node: its buffers, its credits and what waits to be sent.
+//! The queue pairs to a peer node: their buffers, credits and what waits to be sent.
+//!
+//! A link has one to [`MAX_CHANNELS`] *channels*, queue pairs that may go over different network cards. All that nodes say to
+//! each other goes over the first one. Over the others long messages are written and nothing else, so they need no buffers, and
+//! nothing that is said is to be put in order between channels:
+//!
+//! - The grant, over the first channel, comes before the write that answers it.
+//! - All pieces of a message, and the notice that it was written, go over one channel.
+//! - A notice names the step that waits for it, so notices may come in any order.
+//! - The word that a node has left may overtake notices of other channels, see `ending`.
 
+mod channel;
 mod receive;
 mod send;
 
 use std::collections::VecDeque;
+use std::iter;
 
-use ringway_verbs::{Device, LocalKey, QueuePairConfig, QueuePairError, QueuePairNumber, RemoteSlice, Time};
+use ringway_verbs::{Device, LocalKey, QueuePairConfig, QueuePairNumber, RemoteSlice, Time};
+
+pub(crate) use channel::Channel;
 
 use crate::measure::WRITE_BYTES;
 use crate::message::{Absent, Credits, Envelope, Exchange, HEADER, Message};
 use crate::turn::Shared;
 use crate::{BufferRef, EngineConfig};
+
+/// The most channels of a link; a channel's number has three bits in ids.
+pub const MAX_CHANNELS: u32 = 8;
+/// Receives of channels that only notices come over. With none left the device holds the sender back.
+const NOTICES: u32 = 32;
+/// In an id: it is a receive's.
+const RECEIVE: u64 = 1 << 31;
+/// In an id: where the channel's number begins.
+const CHANNEL_SHIFT: u32 = 28;
 
 /// Bytes of a send slot: a header and a payload short enough to be copied beside it.
 pub(crate) const SLOT: u64 = 256;
@@ -127,24 +149,22 @@ pub(crate) struct Link {
     pub(crate) node: u32,
     /// The lowest rank on the node.
     pub(crate) rank: u32,
-    pub(crate) queue_pair: QueuePairNumber,
+    /// The channel over which everything is said.
+    pub(crate) first: Channel,
+    /// Further channels, for long messages.
+    pub(crate) others: Vec<Channel>,
     id: u64,
     check: u32,
     memory: u64,
     memory_length: u64,
     bounce_bytes: u64,
     receives: u32,
-    posted: u32,
     credits_each: u16,
     eager_max: u64,
-    max_message: u64,
-    sent: VecDeque<Sent>,
-    next: u32,
-    unsignalled: u32,
-    in_flight: u64,
     outbox: VecDeque<Message>,
     pub(crate) queue: VecDeque<Queued>,
-    transfers: VecDeque<Transfer>,
+    /// The channel that posts a piece of a long message next.
+    turn: usize,
     pub(crate) events: VecDeque<Event>,
     pub(crate) early: Vec<Early>,
     credits: Credits,
@@ -154,10 +174,8 @@ pub(crate) struct Link {
     announced: u32,
     /// Point-to-point messages of the peer that wait for a receive.
     pub(crate) held: u32,
-    /// When a sign of life was asked for that has not come.
-    pub(crate) asked: Option<Time>,
     pub(crate) heard: Time,
-    /// When it was asked last, and whether it is to be asked now.
+    /// When a sign of life was asked for last, and whether it is to be asked now.
     pub(crate) pinged: Time,
     pub(crate) ping_due: bool,
     /// What the node said last about ranks that have not come.
@@ -166,15 +184,22 @@ pub(crate) struct Link {
     pub(crate) left: Option<(u32, u64)>,
     /// The node's last rank has left.
     pub(crate) ended: bool,
-    /// The queue pair failed.
-    pub(crate) broken: Option<Time>,
+    /// Since when something waits for a node whose last rank has left.
+    pub(crate) missed: Option<Time>,
     pub(crate) abort_heard: bool,
     /// Probes that the peer has not answered.
     pub(crate) probes: u32,
     /// Blocks of the workspace that the link was measured with: written by the peer, and written to it. They stay as long as
     /// the link, since what is sent again may still read or write them.
     measured_with: [Option<u64>; 2],
-    destroyed: bool,
+}
+
+/// A queue pair that was made for a link.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChannelPlace {
+    pub(crate) queue_pair: QueuePairNumber,
+    /// The rail it goes over, where the node has several.
+    pub(crate) rail: Option<u32>,
 }
 
 /// Where a link stands in a communicator.
@@ -187,23 +212,45 @@ pub(crate) struct LinkPlace {
     pub(crate) check: u32,
 }
 
-/// Splits a work request's id into communicator index, link index, whether it is a receive, and number.
-pub(crate) const fn split_id(id: u64) -> (usize, usize, u32) {
-    ((id >> 48) as usize, ((id >> 32) & 0xffff) as usize, (id & 0x7fff_ffff) as u32)
+/// A work request's id, split: whose it is, and its number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Id {
+    pub(crate) communicator: usize,
+    pub(crate) link: usize,
+    pub(crate) channel: usize,
+    /// Of a receive: which one it is.
+    pub(crate) number: u32,
+}
+
+/// Splits a work request's id.
+pub(crate) const fn split_id(id: u64) -> Id {
+    Id {
+        communicator: (id >> 48) as usize,
+        link: ((id >> 32) & 0xffff) as usize,
+        channel: ((id >> CHANNEL_SHIFT) & 7) as usize,
+        number: (id as u32) & channel::NUMBER,
+    }
 }
 
 impl Link {
     pub(crate) fn queue_pair_config(config: &EngineConfig) -> QueuePairConfig {
-        QueuePairConfig { send_depth: SEND_DEPTH, receive_depth: receives(config) }
+        QueuePairConfig { send_depth: SEND_DEPTH, receive_depth: receives(config).max(NOTICES) }
     }
 
+    /// A link over these queue pairs, one at least. `None` when the workspace has no room for its buffers.
     pub(crate) fn new<D: Device + ?Sized>(
         place: LinkPlace,
-        queue_pair: QueuePairNumber,
+        channels: &[ChannelPlace],
         shared: &mut Shared,
         device: &D,
     ) -> Option<Self> {
         let config = &shared.config;
+        let id = (u64::from(place.communicator) << 48) | (u64::from(place.link) << 32);
+        let max_message = device.capabilities().max_message.max(1);
+        let mut channels = (0_u64..)
+            .zip(channels)
+            .map(|(number, channel)| Channel::new(*channel, id | (number << CHANNEL_SHIFT), max_message));
+        let first = channels.next()?;
         let (receives, bounce_bytes) = (receives(config), config.bounce_bytes());
         let memory_length = link_bytes(config);
         let memory = shared.workspace.take_long(memory_length)?;
@@ -211,24 +258,19 @@ impl Link {
         Some(Self {
             node: place.node,
             rank: place.rank,
-            queue_pair,
-            id: (u64::from(place.communicator) << 48) | (u64::from(place.link) << 32),
+            first,
+            others: channels.collect(),
+            id,
             check: place.check,
             memory,
             memory_length,
             bounce_bytes,
             receives,
-            posted: 0,
             credits_each: config.credits,
             eager_max: u64::from(config.eager_max_bytes),
-            max_message: device.capabilities().max_message.max(1),
-            sent: VecDeque::with_capacity(SEND_DEPTH as usize),
-            next: 0,
-            unsignalled: 0,
-            in_flight: 0,
             outbox: VecDeque::with_capacity(64),
             queue: VecDeque::with_capacity(64),
-            transfers: VecDeque::with_capacity(64),
+            turn: 0,
             events: VecDeque::with_capacity(2 * SEND_DEPTH as usize),
             early: Vec::with_capacity(64),
             credits: each,
@@ -236,48 +278,76 @@ impl Link {
             places: Credits::default(),
             announced: 0,
             held: 0,
-            asked: None,
             heard: Time(0),
             pinged: Time(0),
             ping_due: false,
             absent: None,
             left: None,
             ended: false,
-            broken: None,
+            missed: None,
             abort_heard: false,
             probes: 0,
             measured_with: [None; 2],
-            destroyed: false,
         })
     }
 
-    /// Destroys the queue pair. `false`: not yet, try again.
+    /// All channels.
+    pub(crate) fn channels(&self) -> impl Iterator<Item = &Channel> {
+        iter::once(&self.first).chain(&self.others)
+    }
+
+    /// The same.
+    pub(crate) fn channels_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
+        iter::once(&mut self.first).chain(&mut self.others)
+    }
+
+    /// The channel that something long goes over, of which all that have to do with it know the same number.
+    pub(crate) fn spread(&self, number: u64) -> usize {
+        usize::try_from(number % self.width() as u64).unwrap_or(0)
+    }
+
+    /// How many channels there are.
+    pub(crate) fn width(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// One of them.
+    pub(crate) fn channel_mut(&mut self, number: usize) -> Option<&mut Channel> {
+        number.checked_sub(1).map_or(Some(&mut self.first), |at| self.others.get_mut(at))
+    }
+
+    /// The channel that failed first, and when: one is enough for the peer to be lost.
+    pub(crate) fn broken(&self) -> Option<(&Channel, Time)> {
+        let broken = self.channels().filter_map(|channel| Some((channel, channel.broken?)));
+        broken.min_by_key(|(_, since)| *since)
+    }
+
+    /// The rail of the channels of which that holds, where others do not have it as well.
+    pub(crate) fn rail(&self, is_bad: impl Fn(&Channel) -> bool) -> Option<u32> {
+        let mut bad = self.channels().filter(|channel| is_bad(channel));
+        let rail = bad.next()?.rail?;
+        self.channels().any(|channel| channel.rail != Some(rail) && !is_bad(channel)).then_some(rail)
+    }
+
+    /// Destroys the queue pairs. `false`: not yet, try again.
     pub(crate) fn destroy<D: Device + ?Sized>(&mut self, device: &mut D) -> bool {
-        if self.destroyed {
-            return true;
+        // Each is tried, also when one is not ready for it.
+        let destroyed = self.channels_mut().fold(true, |all, channel| channel.destroy(device) & all);
+        if destroyed {
+            self.events.clear();
+            self.early.clear();
         }
-        match device.destroy_queue_pair(self.queue_pair) {
-            Ok(()) | Err(QueuePairError::Unknown) => {
-                self.destroyed = true;
-                self.events.clear();
-                self.early.clear();
-            }
-            Err(_) => device.fail_queue_pair(self.queue_pair),
-        }
-        self.destroyed
+        destroyed
     }
 
     /// The communicator's index.
     const fn communicator(&self) -> u32 {
-        (self.id >> 48) as u32
+        channel::communicator(self.id)
     }
 
-    /// Gives the buffers back; the queue pair is destroyed.
+    /// Gives the buffers back; the queue pairs are destroyed.
     pub(crate) fn free(&mut self, shared: &mut Shared) {
-        let (communicator, now) = (self.communicator(), shared.network.progress());
-        for sent in self.sent.drain(..) {
-            shared.network.sent(communicator, sent.bytes, sent.epoch, now);
-        }
+        self.channels_mut().for_each(|channel| channel.forget(shared));
         if self.memory_length > 0 {
             shared.workspace.give(self.memory, self.memory_length);
             self.memory_length = 0;
@@ -288,7 +358,7 @@ impl Link {
     }
 }
 
-/// Receives of one queue pair: eager messages of both classes, and control messages.
+/// Receives of the first channel: eager messages of both classes, and control messages.
 fn receives(config: &EngineConfig) -> u32 {
     2 * u32::from(config.credits) + CONTROL_RECEIVES
 }

@@ -1,8 +1,8 @@
 //! The receive buffers of a link and the credits that stand for them.
 
-use ringway_verbs::{Device, LocalSlice, PostError, ReceiveRequest, Time};
+use ringway_verbs::{Device, LocalSlice, PostError, Time};
 
-use super::{Class, Link, SEND_DEPTH, SLOT};
+use super::{Class, Link, NOTICES, SEND_DEPTH, SLOT};
 use crate::BufferRef;
 use crate::message::{Credits, FAILURE, HEADER, Message};
 use crate::turn::{Shared, Turn};
@@ -14,28 +14,27 @@ impl Link {
         shared: &mut Shared,
         device: &mut D,
     ) -> Result<(), PostError> {
-        while self.posted < self.receives {
-            let at = self.posted;
-            self.post_receive(at, shared, device)?;
+        while self.first.posted < self.receives {
+            let at = self.first.posted;
+            self.post_bounce(at, shared, device)?;
+        }
+        for channel in &mut self.others {
+            while channel.posted < NOTICES {
+                channel.post_receive(channel.posted, LocalSlice::default(), device)?;
+            }
         }
         Ok(())
     }
 
-    fn post_receive<D: Device + ?Sized>(
+    fn post_bounce<D: Device + ?Sized>(
         &mut self,
         index: u32,
         shared: &mut Shared,
         device: &mut D,
     ) -> Result<(), PostError> {
-        let local = LocalSlice {
-            key: shared.workspace.key(),
-            offset: self.bounce_offset(index),
-            length: self.bounce_bytes,
-        };
-        let request = ReceiveRequest { id: self.id | (1 << 31) | u64::from(index), local };
-        device.post_receive(self.queue_pair, &request)?;
-        self.posted += 1;
-        Ok(())
+        let offset = self.bounce_offset(index);
+        let local = LocalSlice { key: shared.workspace.key(), offset, length: self.bounce_bytes };
+        self.first.post_receive(index, local, device)
     }
 
     fn bounce_offset(&self, index: u32) -> u64 {
@@ -65,27 +64,39 @@ impl Link {
         (payload == expected).then_some(message)
     }
 
-    /// A receive has completed.
-    pub(crate) fn taken(&mut self, now: Time) {
-        self.posted = self.posted.saturating_sub(1);
+    /// A receive of a channel has completed.
+    pub(crate) fn taken(&mut self, channel: usize, now: Time) {
         self.heard = now;
-        self.asked = None;
-    }
-
-    /// A receive has failed.
-    pub(crate) fn lost(&mut self) {
-        self.posted = self.posted.saturating_sub(1);
+        if let Some(channel) = self.channel_mut(channel) {
+            channel.taken();
+        }
     }
 
     /// Nothing more can come.
     pub(crate) fn is_drained(&self) -> bool {
-        self.posted == 0
+        self.channels().all(|channel| channel.posted == 0)
     }
 
-    /// Posts a receive buffer again.
+    /// Posts a receive buffer of the first channel again.
     pub(crate) fn repost<D: Device + ?Sized>(&mut self, bounce: u32, turn: &mut Turn<'_, D>) {
-        if self.broken.is_none() && self.post_receive(bounce, turn.shared, turn.device).is_err() {
-            self.broken = Some(turn.now);
+        if self.first.broken.is_none() && self.post_bounce(bounce, turn.shared, turn.device).is_err() {
+            self.first.broken = Some(turn.now);
+        }
+    }
+
+    /// Posts the receive of a channel again that a notice has taken.
+    pub(crate) fn repost_notice<D: Device + ?Sized>(
+        &mut self,
+        (channel, number): (usize, u32),
+        turn: &mut Turn<'_, D>,
+    ) {
+        if channel == 0 {
+            return self.repost(number, turn);
+        }
+        if let Some(channel) = self.channel_mut(channel).filter(|channel| channel.broken.is_none())
+            && channel.post_receive(number, LocalSlice::default(), turn.device).is_err()
+        {
+            channel.broken = Some(turn.now);
         }
     }
 

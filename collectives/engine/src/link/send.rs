@@ -1,11 +1,10 @@
 //! What is sent over a link, and in which order: control messages first, then point-to-point messages, then pieces of
 //! long messages in turn, when `network` gives them leave.
 
-use ringway_verbs::{Device, LocalSlice, Operation, PostError, RemoteSlice, Time, WorkRequest};
+use ringway_verbs::{Device, LocalSlice, Operation, RemoteSlice, Time};
 
 use super::{
-    ANNOUNCEMENTS, Class, Event, INLINE, Link, Purpose, Queued, RESERVED, SEND_DEPTH, SLOT, Sent, Taken,
-    Transfer, WINDOW,
+    ANNOUNCEMENTS, Channel, Class, Event, INLINE, Link, Purpose, Queued, SEND_DEPTH, SLOT, Taken, Transfer,
 };
 use crate::measure::WRITE_BYTES;
 use crate::message::{Credits, Exchange, FAILURE, HEADER, Message, emit_failure};
@@ -23,7 +22,7 @@ impl Link {
     }
 
     fn has_room(&self) -> bool {
-        self.outbox.is_empty() && self.sent.len() + RESERVED < SEND_DEPTH as usize
+        self.outbox.is_empty() && self.first.has_room()
     }
 
     /// Sends an eager message of a collective; the caller has seen a credit.
@@ -61,7 +60,8 @@ impl Link {
                 turn.memory.copy(from, &[into]);
                 header.length += from.length;
             }
-            let posted = self.post(send(), [header, LocalSlice::default()], Purpose::Control, false, turn);
+            let posted =
+                self.first.post(send(), [header, LocalSlice::default()], Purpose::Control, false, turn);
             return if posted { Taken::Copied } else { Taken::No };
         }
         if from.length <= class.copied_max() {
@@ -70,7 +70,7 @@ impl Link {
             turn.shared.copied += 2 * from.length;
             let key = turn.shared.workspace.key();
             let payload = LocalSlice { key, offset: into.offset, length: into.length };
-            if !self.post(send(), [header, payload], Purpose::Control, false, turn) {
+            if !self.first.post(send(), [header, payload], Purpose::Control, false, turn) {
                 return Taken::No;
             }
             self.use_place(class);
@@ -78,7 +78,11 @@ impl Link {
         }
         let Some(key) = turn.shared.local_key(from.region) else { return Taken::No };
         let payload = LocalSlice { key, offset: from.offset, length: from.length };
-        if self.post(send(), [header, payload], purpose, true, turn) { Taken::Posted } else { Taken::No }
+        if self.first.post(send(), [header, payload], purpose, true, turn) {
+            Taken::Posted
+        } else {
+            Taken::No
+        }
     }
 
     /// Where the next payload of the class is copied to. What was there before is with the peer: as many messages were sent
@@ -116,19 +120,19 @@ impl Link {
     }
 
     fn post_control<D: Device + ?Sized>(&mut self, message: &Message, turn: &mut Turn<'_, D>) -> bool {
-        if self.sent.len() >= SEND_DEPTH as usize {
+        if self.first.is_full() {
             return false;
         }
         let header = self.write_header(self.slot(), message, turn);
-        self.post(send(), [header, LocalSlice::default()], Purpose::Control, false, turn)
+        self.first.post(send(), [header, LocalSlice::default()], Purpose::Control, false, turn)
     }
 
     /// Tells the peer of a failure. What waited to be sent is dropped. `false` when there is no room yet.
     pub(crate) fn abort<D: Device + ?Sized>(&mut self, failure: &Failure, turn: &mut Turn<'_, D>) -> bool {
         self.outbox.clear();
         self.queue.clear();
-        self.transfers.clear();
-        if self.sent.len() >= SEND_DEPTH as usize {
+        self.channels_mut().for_each(|channel| channel.transfers.clear());
+        if self.first.is_full() {
             return false;
         }
         let slot = self.slot();
@@ -136,13 +140,14 @@ impl Link {
         let into = turn.shared.workspace.buffer(slot + HEADER as u64, FAILURE as u64);
         turn.memory.write(into, &emit_failure(failure));
         header.length += FAILURE as u64;
-        self.post(send(), [header, LocalSlice::default()], Purpose::Control, true, turn)
+        self.first.post(send(), [header, LocalSlice::default()], Purpose::Control, true, turn)
     }
 
-    /// Where the peer may write a message. `None` when the device has no name for it that a peer could use: then the link is
-    /// broken, as it would be if the peer used a wrong one.
+    /// Where the peer may write a message over a channel. `None` when the device has no name for it that a peer could use: then
+    /// the link is broken, as it would be if the peer used a wrong one.
     pub(crate) fn target<D: Device + ?Sized>(
         &mut self,
+        channel: usize,
         into: BufferRef,
         turn: &Turn<'_, D>,
     ) -> Option<RemoteSlice> {
@@ -150,31 +155,36 @@ impl Link {
         if into.length == 0 {
             return Some(RemoteSlice { offset: into.offset, ..RemoteSlice::default() });
         }
+        let channel = self.channel_mut(channel)?;
         let local = turn.shared.local_key(into.region);
-        let key = local.and_then(|local| turn.device.remote_key(self.queue_pair, local));
+        let key = local.and_then(|local| turn.device.remote_key(channel.queue_pair, local));
         if key.is_none() {
-            self.broken.get_or_insert(turn.now);
+            channel.broken.get_or_insert(turn.now);
         }
         key.map(|key| RemoteSlice { key, offset: into.offset })
     }
 
-    /// Writes a long message where the peer has granted it.
+    /// Writes a long message where the peer has granted it, over a channel that both know.
     pub(crate) fn transfer<D: Device + ?Sized>(
         &mut self,
+        channel: usize,
         from: BufferRef,
-        target: RemoteSlice,
-        immediate: u32,
+        (target, immediate): (RemoteSlice, u32),
         purpose: Purpose,
         turn: &mut Turn<'_, D>,
     ) {
         if from.length == 0 {
             self.control(Message::Written { immediate }, turn);
             self.events.push_back(Event::Sent(purpose));
-        } else if let Some(key) = turn.shared.local_key(from.region) {
-            self.transfers.push_back(Transfer { from, key, target, immediate, purpose });
+            return;
+        }
+        let key = turn.shared.local_key(from.region);
+        let Some(channel) = self.channel_mut(channel) else { return };
+        if let Some(key) = key {
+            channel.transfers.push_back(Transfer { from, key, target, immediate, purpose });
             self.pump(turn);
         } else {
-            self.broken = Some(turn.now);
+            channel.broken = Some(turn.now);
         }
     }
 
@@ -192,19 +202,25 @@ impl Link {
         }
     }
 
-    /// Whether a piece of a long message could be posted.
+    /// Whether a piece of a long message could be posted. Over the first channel not before what is to be said.
     pub(crate) fn wants_to_post(&self) -> bool {
-        let open = self.broken.is_none() && !self.destroyed;
-        open && !self.transfers.is_empty() && self.has_room() && self.in_flight < WINDOW
+        (self.outbox.is_empty() && self.first.wants_to_post())
+            || self.others.iter().any(Channel::wants_to_post)
     }
 
     /// Posts pieces of long messages; returns their bytes.
     pub(crate) fn post_transfers<D: Device + ?Sized>(&mut self, room: Room, turn: &mut Turn<'_, D>) -> u64 {
         let mut posted = 0;
         while posted < room.bytes && self.wants_to_post() {
-            match self.post_transfer(room.segment, turn) {
-                0 => break,
-                bytes => posted += bytes,
+            // The channels take turns, as only all of them together are as fast as the cards that they go over.
+            let number = self.turn;
+            self.turn = (number + 1) % self.width();
+            let waits = number == 0 && !self.outbox.is_empty();
+            if let Some(channel) = self.channel_mut(number).filter(|c| !waits && c.wants_to_post()) {
+                match channel.post_transfer(room.segment, turn) {
+                    0 => break,
+                    bytes => posted += bytes,
+                }
             }
         }
         posted
@@ -243,40 +259,11 @@ impl Link {
         self.announced = self.announced.saturating_sub(1);
     }
 
-    fn post_transfer<D: Device + ?Sized>(&mut self, segment: u64, turn: &mut Turn<'_, D>) -> u64 {
-        let Some(transfer) = self.transfers.pop_front() else { return 0 };
-        let length = transfer.from.length.min(segment).min(self.max_message);
-        let local = LocalSlice { key: transfer.key, offset: transfer.from.offset, length };
-        let last = length == transfer.from.length;
-        let (operation, purpose) = if last {
-            let (remote, immediate) = (transfer.target, transfer.immediate);
-            (Operation::WriteWithImmediate { remote, immediate }, transfer.purpose)
-        } else {
-            (Operation::Write { remote: transfer.target }, Purpose::Control)
-        };
-        if !self.post(operation, [local, LocalSlice::default()], purpose, true, turn) {
-            self.transfers.push_front(transfer);
-            return 0;
-        }
-        if let Some(sent) = self.sent.back_mut() {
-            (sent.bytes, sent.epoch) = (length, turn.shared.network.epoch());
-        }
-        self.in_flight += length;
-        if !last {
-            let mut rest = transfer;
-            rest.from.offset += length;
-            rest.from.length -= length;
-            rest.target.offset = rest.target.offset.saturating_add(length);
-            self.transfers.push_back(rest);
-        }
-        length
-    }
-
     /// Room for the peer to write into while it measures the link, the same whenever it asks. `None` where there is none.
     pub(crate) fn lend<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) -> Option<RemoteSlice> {
         let [lent, _] = &mut self.measured_with;
         let into = block(lent, turn)?;
-        self.target(into, turn)
+        self.target(0, into, turn)
     }
 
     /// What is written to the peer while the link is measured. `None` where there is no room for it.
@@ -292,23 +279,16 @@ impl Link {
         room: RemoteSlice,
         turn: &mut Turn<'_, D>,
     ) -> u64 {
-        let Some(key) = turn.shared.local_key(from.region) else { return 0 };
-        let mut posted = 0;
-        while posted < from.length && self.has_room() {
-            let length = (from.length - posted).min(self.max_message);
-            let local = LocalSlice { key, offset: from.offset + posted, length };
-            let remote = RemoteSlice { key: room.key, offset: room.offset.saturating_add(posted) };
-            let operation = Operation::Write { remote };
-            if !self.post(operation, [local, LocalSlice::default()], Purpose::Control, false, turn) {
-                break;
-            }
-            posted += length;
-        }
-        posted
+        if self.outbox.is_empty() { self.first.write(from, room, turn) } else { 0 }
+    }
+
+    /// Asks the devices of the further channels for a sign of life; over the first the peer itself is asked.
+    pub(crate) fn ask_others<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
+        self.others.iter_mut().for_each(|channel| channel.ask(turn));
     }
 
     fn slot(&self) -> u64 {
-        self.memory + u64::from(self.next % SEND_DEPTH) * SLOT
+        self.memory + u64::from(self.first.next % SEND_DEPTH) * SLOT
     }
 
     fn write_header<D: ?Sized>(&self, slot: u64, message: &Message, turn: &mut Turn<'_, D>) -> LocalSlice {
@@ -317,56 +297,28 @@ impl Link {
         LocalSlice { key: workspace.key(), offset: slot, length: HEADER as u64 }
     }
 
-    fn post<D: Device + ?Sized>(
-        &mut self,
-        operation: Operation,
-        local: [LocalSlice; 2],
-        purpose: Purpose,
-        wanted: bool,
-        turn: &mut Turn<'_, D>,
-    ) -> bool {
-        if self.broken.is_some() || self.destroyed {
-            return false;
-        }
-        let signalled = wanted || self.unsignalled + 1 >= SEND_DEPTH / 4;
-        let id = self.id | u64::from(self.next & 0x7fff_ffff);
-        let request = WorkRequest { id, operation, local, signalled, fence: false };
-        match turn.device.post_send(self.queue_pair, &request) {
-            Ok(()) => {
-                self.sent.push_back(Sent { purpose, bytes: 0, epoch: 0 });
-                self.next = self.next.wrapping_add(1);
-                self.unsignalled = if signalled { 0 } else { self.unsignalled + 1 };
-                turn.shared.unflushed = true;
-                true
-            }
-            Err(PostError::Full) => false,
-            Err(_) => {
-                self.broken = Some(turn.now);
-                false
+    /// A send-queue request of a channel and all before it are done.
+    pub(crate) fn sent(&mut self, (channel, number): (usize, u32), now: Time, shared: &mut Shared) {
+        match channel.checked_sub(1) {
+            // That the peer's device lives says nothing of the peer, which is asked over this one.
+            None => self.first.sent(number, &mut self.events, now, shared),
+            Some(at) => {
+                if let Some(channel) = self.others.get_mut(at) {
+                    channel.asked = None;
+                    channel.sent(number, &mut self.events, now, shared);
+                }
             }
         }
     }
 
-    /// A send-queue request and all before it are done.
-    pub(crate) fn sent(&mut self, number: u32, now: Time, shared: &mut Shared) {
-        let first = self.next.wrapping_sub(u32::try_from(self.sent.len()).unwrap_or(0));
-        let count = (number.wrapping_sub(first) & 0x7fff_ffff).wrapping_add(1) as usize;
-        if count > self.sent.len() {
-            return;
-        }
-        let communicator = self.communicator();
-        for sent in self.sent.drain(..count) {
-            shared.network.sent(communicator, sent.bytes, sent.epoch, now);
-            self.in_flight = self.in_flight.saturating_sub(sent.bytes);
-            if sent.purpose != Purpose::Control {
-                self.events.push_back(Event::Sent(sent.purpose));
-            }
-        }
+    /// Whether what was said has reached the peer.
+    pub(crate) fn has_said_all(&self) -> bool {
+        self.outbox.is_empty() && self.first.is_quiet()
     }
 
     /// Whether everything that was signalled is done, so that only requests nobody waits for remain.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.outbox.is_empty() && self.sent.len() <= self.unsignalled as usize
+        self.outbox.is_empty() && self.channels().all(Channel::is_quiet)
     }
 }
 

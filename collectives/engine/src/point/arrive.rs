@@ -3,7 +3,7 @@
 use ringway_verbs::{Device, RemoteSlice};
 
 use super::matching::{From, Unexpected, copy_pieces, received};
-use super::{KEY_MASK, Kind, Place, Point, State};
+use super::{KEY_MASK, Kind, Place, Point, State, over};
 use crate::BufferRef;
 use crate::link::{Class, Purpose};
 use crate::message::Envelope;
@@ -83,7 +83,8 @@ impl Point {
         if let Some(link) = place.peers.links.get_mut(at) {
             link.granted();
             let from = BufferRef { length: op.buffer.length.min(length), ..op.buffer };
-            link.transfer(from, target, immediate, Purpose::Point { key: slot }, turn);
+            let channel = over(immediate, link);
+            link.transfer(channel, from, (target, immediate), Purpose::Point { key: slot }, turn);
         }
         true
     }

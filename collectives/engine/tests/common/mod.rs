@@ -10,9 +10,11 @@
 
 pub(crate) mod oracle;
 mod others;
+mod reordered;
 
 pub(crate) use others::Others;
 use others::{HOLDER, Owned};
+pub(crate) use reordered::{Order, Reordered};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use ringway_mem::{Mapping, Window};
 use ringway_plan::file::{Listed, export};
 use ringway_plan::{Algorithm, Layout, PlanSettings, Preference, Tuning};
 use ringway_reduce::{Scalar, Source};
-use ringway_sim::{SimConfig, SimDevice, SimNetwork};
+use ringway_sim::{SimConfig, SimNetwork};
 use ringway_types::{DataType, Operation, Reduction};
 use ringway_verbs::{Access, Completion, Device, Time};
 
@@ -179,7 +181,7 @@ pub(crate) type Outcome = Result<(u32, u64), Failure>;
 pub(crate) struct Node {
     pub(crate) engine: Engine,
     /// `None` once the node has died.
-    pub(crate) device: Option<SimDevice>,
+    pub(crate) device: Option<Reordered>,
     pub(crate) memory: Memory,
     pub(crate) ids: Vec<CommunicatorId>,
 }
@@ -188,6 +190,10 @@ pub(crate) struct Node {
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) node_of: Vec<u32>,
+    /// Queue pairs to each other node, each on a rail of its own.
+    pub(crate) channels: u32,
+    /// In which order completions of different queue pairs are seen.
+    pub(crate) order: Order,
     pub(crate) region: usize,
     pub(crate) workspace: usize,
     pub(crate) communicators: usize,
@@ -207,6 +213,8 @@ impl Setup {
     pub(crate) fn new(node_of: &[u32]) -> Self {
         Self {
             node_of: node_of.to_vec(),
+            channels: 1,
+            order: Order::AsTheyCome,
             region: 4 << 20,
             workspace: 8 << 20,
             communicators: 1,
@@ -271,6 +279,8 @@ impl World {
                 layout: layout.clone(),
                 node,
                 name: 77 + communicator as u64,
+                channels: setup.channels,
+                rails: setup.channels,
                 timeout_ms: setup.timeout_ms,
                 settings: setup.settings(),
                 tenant: setup.tenants.get(communicator).copied().unwrap_or(communicator as u64),
@@ -285,9 +295,9 @@ impl World {
             for number in 0..nodes.len() {
                 let theirs: Vec<_> = (0..nodes.len())
                     .filter(|other| *other != number)
-                    .map(|other| {
-                        let of_other = endpoints[other].iter().find(|(node, _)| *node as usize == number);
-                        (other as u32, of_other.unwrap().1)
+                    .flat_map(|other| {
+                        let for_this = endpoints[other].iter().filter(|(node, _)| *node as usize == number);
+                        for_this.map(move |(_, endpoint)| (other as u32, *endpoint)).collect::<Vec<_>>()
                     })
                     .collect();
                 let Node { engine, device, ids, .. } = &mut nodes[number];
@@ -422,13 +432,17 @@ impl World {
     }
 
     pub(crate) fn break_link(&self, a: usize, b: usize) {
-        let device = |node: usize| self.nodes[node].device.as_ref().unwrap();
+        let device = |node: usize| &self.nodes[node].device.as_ref().unwrap().inner;
         self.network.break_link(device(a), device(b));
     }
 }
 
 fn make_node(setup: &Setup, layout: &Layout, node: u32, network: &SimNetwork) -> Node {
-    let mut device = network.device();
+    let order = match setup.order {
+        Order::Random(seed) => Order::Random(seed.wrapping_add(u64::from(node) << 17)),
+        Order::AsTheyCome => Order::AsTheyCome,
+    };
+    let mut device = Reordered::new(network.device(), order);
     let workspace = Arc::new(Mapping::private(setup.workspace).expect("map"));
     let keys = device.register(workspace.clone(), Access::ALL).expect("register");
     let config = WorkspaceConfig { region: RegionId(0), key: keys.local, length: setup.workspace as u64 };

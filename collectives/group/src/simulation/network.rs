@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     Answer, Failure, FailureKind, GroupId, Host, JoinRequest, Key, Limits, Member, MemberConfig, MemberEvent,
-    NodeRef, Planning, Root, RootAt, Ticket, ToMember, ToRoot,
+    NodeRef, Offer, Planning, Root, RootAt, Ticket, ToMember, ToRoot, Width,
 };
 use ringway_plan::tuner::{Constants, Order, Saved};
 use ringway_plan::{Algorithm, PlanSettings, Preference, Tuning};
@@ -41,7 +41,7 @@ pub(crate) enum Outcome {
 /// What an engine was asked for.
 #[derive(Debug, Clone)]
 enum Work {
-    Open { node: usize, group: GroupId, number: u32, nodes: u32 },
+    Open { node: usize, group: GroupId, number: u32, nodes: u32, channels: u8 },
     Ready { node: usize, group: GroupId },
 }
 
@@ -61,8 +61,8 @@ enum Notice {
     Root { to: usize, node: NodeRef },
 }
 
-/// The node's number, the roster, and the local ranks' tickets.
-type Opened = (u32, Vec<u32>, Vec<(u32, Ticket)>);
+/// The node's number, the roster, the local ranks' tickets, and the channels.
+type Opened = (u32, Vec<u32>, Vec<(u32, Ticket)>, u8);
 
 /// What a root gives to all, different from root to root.
 fn settings(root: usize) -> PlanSettings {
@@ -83,6 +83,7 @@ struct Daemon {
 struct Instance {
     node_of: Vec<u32>,
     device: String,
+    width: Width,
     root: usize,
     members: Vec<(usize, GroupId)>,
 }
@@ -112,8 +113,10 @@ fn address(node: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node as u8], 7411))
 }
 
-fn endpoint(from: u32, to: u32) -> Endpoint {
-    Endpoint::new(format!("{from} to {to}").as_bytes()).expect("short")
+/// The endpoints of a node for another one.
+fn endpoints(from: u32, to: u32, channels: u8) -> impl Iterator<Item = Endpoint> {
+    (0..channels)
+        .map(move |channel| Endpoint::new(format!("{from} to {to} by {channel}").as_bytes()).expect("short"))
 }
 
 impl Network {
@@ -124,8 +127,15 @@ impl Network {
             1 => &["sim"],
             _ => &["sim", "fast"],
         };
+        // Nodes of different widths: the fewest rails, and so many channels that each rail has as many.
+        let width = |node: usize| {
+            [(2, 4), (2, 2), (3, 3), (1, 3)].map(|(rails, channels)| Width { rails, channels })[node % 4]
+        };
         let config = |node| MemberConfig {
-            devices: devices(node).iter().map(|name| (*name).to_owned()).collect(),
+            devices: devices(node)
+                .iter()
+                .map(|name| Offer { device: (*name).to_owned(), width: width(node) })
+                .collect(),
             host: Host { name: format!("host{node}"), ..Host::default() },
             plans: Vec::new(),
             grace: Duration::from_secs(2),
@@ -200,7 +210,7 @@ impl Network {
     fn cancel_ticket(&mut self, node: usize, ticket: Ticket, _rank: u32) {
         let opened = self.daemons[node].opened.iter();
         let group =
-            opened.filter(|(_, (_, _, local))| local.iter().any(|(_, t)| *t == ticket)).map(|(g, _)| *g);
+            opened.filter(|(_, (_, _, local, _))| local.iter().any(|(_, t)| *t == ticket)).map(|(g, _)| *g);
         self.excused.extend(group.map(|g| (node, g)).collect::<Vec<_>>());
         self.outcomes.insert((node, ticket), Outcome::Failed(FailureKind::RankFailed));
         self.daemons[node].member.cancel(ticket);
@@ -298,9 +308,10 @@ impl Network {
             _ if !succeeds => {
                 member.abandon(group, Failure::new(FailureKind::RankFailed, "no queue pair is left"))
             }
-            Work::Open { number, nodes, .. } => {
+            Work::Open { number, nodes, channels, .. } => {
                 let others = (0..nodes).filter(|n| *n != number);
-                member.opened(group, others.map(|n| (n, endpoint(number, n))).collect());
+                let of = |n| endpoints(number, n, channels).map(move |endpoint| (n, endpoint));
+                member.opened(group, others.flat_map(of).collect());
             }
             Work::Ready { .. } => {
                 let measured = self.measures.contains(&(node, group));
@@ -352,7 +363,7 @@ impl Network {
 
     /// Rosters that a root calls in one go belong to one communicator.
     fn note_roster(&self, root: usize, to: NodeRef, message: &ToMember, roster: &mut Option<Instance>) {
-        let Answer::Roster { node_of, device, .. } = &message.body else { return };
+        let Answer::Roster { node_of, device, width, .. } = &message.body else { return };
         let who = match self.connections.iter().find(|c| c.node == to) {
             Some(connection) => connection.from,
             None if to == NodeRef::HERE => root,
@@ -361,10 +372,11 @@ impl Network {
         let instance = roster.get_or_insert_with(|| Instance {
             node_of: node_of.clone(),
             device: device.clone(),
+            width: *width,
             root,
             members: Vec::new(),
         });
-        assert_eq!((&instance.node_of, &instance.device), (node_of, device));
+        assert_eq!((&instance.node_of, &instance.device, instance.width), (node_of, device, *width));
         instance.members.push((who, message.group));
     }
 
@@ -380,27 +392,29 @@ impl Network {
                     c.up.push_back(bytes);
                 }
             }
-            MemberEvent::Open { group, layout, node: number, measure, local, .. } => {
+            MemberEvent::Open { group, layout, node: number, width, measure, local, .. } => {
+                assert!(width.is_possible());
                 if measure {
                     self.measures.insert((node, group));
                 }
                 let node_of: Vec<u32> = (0..layout.ranks()).map(|r| layout.node_of(r)).collect();
                 assert_eq!(local.iter().map(|(r, _)| *r).collect::<Vec<_>>(), layout.local(number));
-                let old = self.daemons[node].opened.insert(group, (number, node_of, local));
+                let old = self.daemons[node].opened.insert(group, (number, node_of, local, width.channels));
                 assert!(old.is_none(), "opened twice");
-                self.work.push(Work::Open { node, group, number, nodes: layout.nodes() });
+                let (nodes, channels) = (layout.nodes(), width.channels);
+                self.work.push(Work::Open { node, group, number, nodes, channels });
             }
             MemberEvent::Connect { group, endpoints } => {
-                let (number, node_of, _) = &self.daemons[node].opened[&group];
+                let (number, node_of, _, channels) = &self.daemons[node].opened[&group];
                 let nodes = node_of.iter().max().expect("a rank") + 1;
-                let expected: Vec<_> =
-                    (0..nodes).filter(|n| n != number).map(|n| (n, endpoint(n, *number))).collect();
+                let of = |n| self::endpoints(n, *number, *channels).map(move |endpoint| (n, endpoint));
+                let expected: Vec<_> = (0..nodes).filter(|n| n != number).flat_map(of).collect();
                 assert_eq!(endpoints, expected);
                 self.work.push(Work::Ready { node, group });
             }
             MemberEvent::Formed { group, settings } => {
                 self.settings.insert((node, group), *settings);
-                let (number, node_of, local) = self.close(node, group);
+                let (number, node_of, local, _) = self.close(node, group);
                 for (_, ticket) in local {
                     self.answer(node, ticket, Outcome::Formed);
                 }

@@ -24,7 +24,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    fn namespace(address: &str) -> Self {
+    pub(crate) fn namespace(address: &str) -> Self {
         let file = std::thread::spawn(|| {
             #[expect(
                 deprecated,
@@ -36,7 +36,7 @@ impl Machine {
         Self { namespace: Some(file.join().expect("the thread ends")), address: address.to_owned() }
     }
 
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         let path = |file: &File| format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         self.namespace.as_ref().map_or("-".to_owned(), path)
     }
@@ -47,7 +47,7 @@ impl Machine {
     }
 
     /// A command that runs there.
-    fn command(&self, program: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let [first, words @ ..] = self.under();
         let mut command = Command::new(first);
         isolate(&mut command);
@@ -55,7 +55,7 @@ impl Machine {
         command
     }
 
-    fn ip(&self, words: &str) {
+    pub(crate) fn ip(&self, words: &str) {
         let words: Vec<&str> = words.split(' ').collect();
         Program::start(&mut self.command("ip", &words)).end().success();
     }

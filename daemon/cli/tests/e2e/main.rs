@@ -27,6 +27,7 @@ mod machines;
 mod order;
 mod plans;
 mod programs;
+mod rails;
 mod requests;
 mod roce;
 mod running;

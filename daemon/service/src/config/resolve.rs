@@ -8,6 +8,7 @@ use std::{
 };
 
 use ringway_abi::{DEFAULT_PORT, paths};
+use ringway_group::CHANNELS_MAX;
 use ringway_ibverbs::{IbverbsConfig, Selector, SelectorError};
 use ringway_plan::{Preference, PreferenceError, tuner::Order};
 use ringway_roce::ROCE_PORT;
@@ -42,6 +43,8 @@ impl Settings {
             engine_cpu: None,
             listen,
             advertise: None,
+            rails: None,
+            channels: None,
             cluster_key_file: None,
             device: text("auto"),
             algorithm: text("auto"),
@@ -341,14 +344,18 @@ fn network(s: &Settings) -> Result<Option<NetworkConfig>, ConfigError> {
     let roce_port =
         u16::try_from(number("roce_port", s.roce_port, 1..=65_535, "a UDP port")?).unwrap_or(ROCE_PORT);
     let Some(key_file) = &s.cluster_key_file else {
-        return match (&s.listen, &s.advertise) {
-            (None, None) => Ok(None),
-            (listen, _) => Err(ConfigError::Missing {
-                setting: if listen.is_some() { "listen" } else { "advertise" },
-                needs: "cluster_key_file",
-                why: "daemons of different nodes must prove that they belong together before they talk",
-            }),
-        };
+        let given = [
+            ("listen", s.listen.is_some()),
+            ("advertise", s.advertise.is_some()),
+            ("rails", s.rails.is_some()),
+            ("channels", s.channels.is_some()),
+        ];
+        let (needs, why) = (
+            "cluster_key_file",
+            "daemons of different nodes must prove that they belong together before they talk",
+        );
+        let first = given.into_iter().find(|(_, is_given)| *is_given);
+        return first.map_or(Ok(None), |(setting, _)| Err(ConfigError::Missing { setting, needs, why }));
     };
     let listen = address("listen", s.listen.as_deref().unwrap_or("0.0.0.0"))?;
     let advertise = match &s.advertise {
@@ -366,7 +373,57 @@ fn network(s: &Settings) -> Result<Option<NetworkConfig>, ConfigError> {
     let cluster_key = ClusterKey::read(Path::new(key_file))?;
     let peer_timeout = Duration::from_millis(peer_timeout);
     let roce_interface = s.roce_interface.clone();
-    Ok(Some(NetworkConfig { listen, advertise, cluster_key, roce_port, roce_interface, peer_timeout }))
+    let rails = rails(s)?;
+    let channels_per_rail = channels_per_rail(s, rails.len())?;
+    Ok(Some(NetworkConfig {
+        listen,
+        advertise,
+        rails,
+        channels_per_rail,
+        cluster_key,
+        roce_port,
+        roce_interface,
+        peer_timeout,
+    }))
+}
+
+/// The addresses of the rails: none where none are given.
+fn rails(s: &Settings) -> Result<Vec<IpAddr>, ConfigError> {
+    let Some(given) = &s.rails else { return Ok(Vec::new()) };
+    let text = given.join(",");
+    let refuse = |allowed: &str| Err(invalid("rails", &text, allowed));
+    let parsed: Result<Vec<IpAddr>, _> = given.iter().map(|one| one.parse()).collect();
+    let Ok(rails) = parsed else {
+        return refuse("expected IP addresses of this host without ports, such as 10.0.0.1 and 10.1.0.1");
+    };
+    let is_repeated = (1..rails.len()).any(|at| rails.get(..at).is_some_and(|b| b.contains(&rails[at])));
+    if rails.is_empty() || rails.len() > usize::from(CHANNELS_MAX) || is_repeated {
+        return refuse("expected 1 to 8 addresses, each once");
+    }
+    if rails.iter().any(IpAddr::is_unspecified) {
+        return refuse("expected the address of one network card each");
+    }
+    if rails.len() > 1 && s.roce_interface.is_some() {
+        return refuse("each rail goes by the interface that has its address; leave out `roce_interface`");
+    }
+    Ok(rails)
+}
+
+fn channels_per_rail(s: &Settings, rails: usize) -> Result<u8, ConfigError> {
+    let Some(given) = s.channels else { return Ok(1) };
+    let rails = u8::try_from(rails.max(1)).unwrap_or(CHANNELS_MAX);
+    let channels = u8::try_from(given)
+        .ok()
+        .filter(|given| (rails..=CHANNELS_MAX).contains(given) && given.is_multiple_of(rails));
+    let Some(channels) = channels else {
+        let each = if rails > 1 {
+            format!("the same number for each of the {rails} rails, ")
+        } else {
+            String::new()
+        };
+        return Err(invalid("channels", given, format!("expected {each}1 to {CHANNELS_MAX} in all")));
+    };
+    Ok(channels / rails)
 }
 
 /// `address`, or `address:port`, without names to look up.

@@ -32,6 +32,13 @@ pub struct Settings {
     pub listen: Option<String>,
     /// The same as others reach it.
     pub advertise: Option<String>,
+    /// The addresses of the network cards that data goes over, in the same order on every node: the first of one node reaches the
+    /// first of others, the second the second. A daemon's own part in forming communicators stays at `listen`. Absent for one
+    /// card, that of `listen`. Nodes with different numbers of them use the fewest.
+    pub rails: Option<Vec<String>>,
+    /// Queue pairs to each other node of a communicator, over the rails by turns; long messages are spread over them. As many as
+    /// there are rails, or twice or three times as many, and 8 at most. Absent for one on each.
+    pub channels: Option<i64>,
     /// The file that holds the cluster's key.
     pub cluster_key_file: Option<String>,
     /// One or several of `shm`, `verbs`, `roce-xdp`, `roce-udp`, `tcp` and `tcp-epoll`, with commas, the best first; or `auto`:
@@ -136,7 +143,7 @@ impl Settings {
         let quotas = self.quotas.over(under.quotas);
         merge!(
             self, under, { quotas: quotas },
-            socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, cluster_key_file, device,
+            socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, rails, channels, cluster_key_file, device,
             algorithm, order, tuning_file, link_cache, roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, delay_us, pcap,
             peer_timeout_ms, plans, workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max,
             ring_argument_words

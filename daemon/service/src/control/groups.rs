@@ -69,7 +69,7 @@ impl Shared {
 impl Control {
     pub(super) fn handle_membership(&mut self, event: MembershipEvent) {
         match event {
-            MembershipEvent::Open { group, layout, node, device: protocol, measure, local } => {
+            MembershipEvent::Open { group, layout, node, device: protocol, width, measure, local } => {
                 let joins = local.iter().filter_map(|(_, ticket)| self.joins.get(ticket));
                 // Where ranks differ the strictest limit holds for all of the node.
                 let timeouts = joins.clone().map(|p| p.join.operation_timeout_ms).filter(|ms| *ms > 0);
@@ -78,7 +78,7 @@ impl Control {
                 let name = joins.next().map_or(0, |p| name_of(&p.join.id.secret));
                 let device = if layout.nodes() > 1 { self.device_of(group, &protocol) } else { "" };
                 self.groups.insert(group, Group { layout: layout.clone(), device, local });
-                let open = Command::Open { group, layout, node, protocol, measure, timeout_ms, name };
+                let open = Command::Open { group, layout, node, protocol, width, measure, timeout_ms, name };
                 self.engine.send(open);
             }
             MembershipEvent::Connect { group, endpoints } => {

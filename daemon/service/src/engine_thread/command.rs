@@ -7,6 +7,7 @@ use std::{
 
 use crossbeam_queue::ArrayQueue;
 use ringway_engine::{Failure, RankFailure};
+use ringway_group::Width;
 use ringway_mem::{Mapping, calls};
 use ringway_plan::{Layout, PlanSettings, tuner::Constants};
 use ringway_ring::DaemonRings;
@@ -43,6 +44,8 @@ pub(crate) enum Command {
         layout: Layout,
         node: u32,
         protocol: String,
+        /// How many queue pairs to each node, over how many rails.
+        width: Width,
         /// Measure the links once they stand.
         measure: bool,
         timeout_ms: u32,
@@ -138,7 +141,7 @@ pub(crate) enum Event {
     RegionAdded { session: SessionKey, number: u32, length: u64, result: Result<u64, RegionRefusal> },
     /// The region's bytes, or why it is still there.
     RegionRemoved { session: SessionKey, number: u32, result: Result<u64, RegionRefusal> },
-    /// Queue pairs, one for each peer node, or why there are none.
+    /// Queue pairs, one for each channel to each peer node, or why there are none.
     Opened { group: GroupKey, result: Result<Vec<(u32, Endpoint)>, String> },
     /// Every queue pair is connected, or why one cannot be.
     Connected { group: GroupKey, result: Result<Option<Constants>, String> },

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ringway_engine::{CommunicatorSpec, Failure, LocalRank, RankFailure};
+use ringway_group::Width;
 use ringway_mem::Mapping;
 use ringway_plan::{Layout, PlanSettings};
 use ringway_verbs::{Access, Device as _, Endpoint, Time};
@@ -49,8 +50,9 @@ impl EngineThread {
                 let result = self.remove_region(session, region);
                 self.tell(Event::RegionRemoved { session, number, result });
             }
-            Command::Open { group, layout, node, protocol, measure, timeout_ms, name } => {
-                let result = self.open(group, (layout, node), (&protocol, measure), (timeout_ms, name));
+            Command::Open { group, layout, node, protocol, width, measure, timeout_ms, name } => {
+                let device = (protocol.as_str(), width, measure);
+                let result = self.open(group, (layout, node), device, (timeout_ms, name));
                 self.tell(Event::Opened { group, result });
             }
             Command::Connect { group, endpoints } => self.connect(group, &endpoints),
@@ -153,7 +155,7 @@ impl EngineThread {
         &mut self,
         key: GroupKey,
         (layout, node): (Layout, u32),
-        (protocol, measure): (&str, bool),
+        (protocol, width, measure): (&str, Width, bool),
         (timeout_ms, name): (u32, u64),
     ) -> Result<Vec<(u32, Endpoint)>, String> {
         let device =
@@ -162,6 +164,8 @@ impl EngineThread {
             layout: layout.clone(),
             node,
             name,
+            channels: width.channels.into(),
+            rails: width.rails.into(),
             timeout_ms: (timeout_ms > 0).then_some(u64::from(timeout_ms)),
             settings: PlanSettings::default(),
             tenant: name,
@@ -171,6 +175,7 @@ impl EngineThread {
         let group = Group {
             id,
             device: if layout.nodes() > 1 { device } else { "" },
+            width,
             layout,
             node,
             name,

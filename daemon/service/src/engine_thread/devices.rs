@@ -20,16 +20,34 @@ const INNER: u32 = (1 << QueuePairNumber::BITS) - 1;
 /// A device without queue pairs has next to nothing to do: it is polled so often, in nanoseconds.
 const IDLE_NS: u64 = 1_000_000;
 
+/// A device, what it speaks, and where it is.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) protocol: String,
+    /// The address of its rail; empty where the node has one only.
+    pub(crate) rail: String,
+    pub(crate) device: NodeDevice,
+}
+
+impl From<(String, NodeDevice)> for Placed {
+    fn from((protocol, device): (String, NodeDevice)) -> Self {
+        Self { protocol, rail: String::new(), device }
+    }
+}
+
 /// A device, and what is agreed on with other nodes about it.
 #[derive(Debug)]
 struct Entry {
     device: NodeDevice,
     protocol: String,
+    rail: String,
     queue_pairs: u32,
+    /// Bytes of messages that were posted, answers to others apart.
+    bytes: u64,
     polled: Time,
 }
 
-/// The devices. New queue pairs are made on the one that [`NodeDevices::choose`] named last.
+/// The devices. New queue pairs are made on those that [`NodeDevices::choose`] named last: one, or one for each rail.
 ///
 /// All know every region, by the same local keys: their tables are alike and see the same calls in the same order. What peers
 /// call a region depends on the device that they write it with, as hardware chooses these names itself:
@@ -37,20 +55,27 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct NodeDevices {
     entries: Vec<Entry>,
+    /// The device of the first rail; those of others come after it.
     chosen: usize,
     turn: u32,
 }
 
 impl NodeDevices {
-    /// Devices, the best first, with the protocols that they speak; no more than [`DEVICES_MAX`] are used.
-    pub(crate) fn new(devices: impl IntoIterator<Item = (String, NodeDevice)>) -> Self {
-        let devices = devices.into_iter().take(DEVICES_MAX);
-        let entries =
-            devices.map(|(protocol, device)| Entry { device, protocol, queue_pairs: 0, polled: Time(0) });
+    /// Devices, the best first, those that speak the same in the order of their rails; no more than [`DEVICES_MAX`] are used.
+    pub(crate) fn new(devices: impl IntoIterator<Item: Into<Placed>>) -> Self {
+        let devices = devices.into_iter().take(DEVICES_MAX).map(Into::into);
+        let entries = devices.map(|Placed { protocol, rail, device }| Entry {
+            device,
+            protocol,
+            rail,
+            queue_pairs: 0,
+            bytes: 0,
+            polled: Time(0),
+        });
         Self { entries: entries.collect(), chosen: 0, turn: 0 }
     }
 
-    /// Has queue pairs made on the device that speaks this protocol; gives its name.
+    /// Has queue pairs made on the devices that speak this protocol; gives their name.
     pub(crate) fn choose(&mut self, protocol: &str) -> Option<&'static str> {
         self.chosen = self.entries.iter().position(|entry| entry.protocol == protocol)?;
         Some(self.entries.get(self.chosen)?.device.capabilities().name)
@@ -60,10 +85,14 @@ impl NodeDevices {
     pub(crate) fn status(&self) -> Vec<DeviceStatus> {
         let describe = |entry: &Entry| {
             let name = entry.device.capabilities().name.to_owned();
-            let mut status = DeviceStatus { name, ..DeviceStatus::default() };
+            let mut status = DeviceStatus { name, rail: entry.rail.clone(), ..DeviceStatus::default() };
             entry.device.for_each_counter(&mut |name, value| {
                 status.counters.insert(name.to_owned(), value);
             });
+            if !entry.rail.is_empty() {
+                // What rails share is to be seen whatever else their devices count.
+                status.counters.entry("bytes_sent".to_owned()).or_insert(entry.bytes);
+            }
             status
         };
         self.entries.iter().map(describe).collect()
@@ -72,6 +101,13 @@ impl NodeDevices {
     /// The descriptors that become readable when there is something to poll.
     pub(crate) fn event_descriptors(&self) -> impl Iterator<Item = i32> {
         self.entries.iter().filter_map(|entry| entry.device.event_descriptor())
+    }
+
+    /// The chosen device of a rail.
+    fn on_rail(&self, rail: u32) -> Option<usize> {
+        let protocol = &self.entries.get(self.chosen)?.protocol;
+        let same = self.entries.iter().enumerate().filter(|(_, entry)| entry.protocol == *protocol);
+        same.map(|(at, _)| at).nth(usize::try_from(rail).ok()?)
     }
 
     fn of(&self, number: QueuePairNumber) -> Option<(&Entry, QueuePairNumber)> {
@@ -164,7 +200,16 @@ impl Device for NodeDevices {
     }
 
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {
-        let entry = self.entries.get_mut(self.chosen).ok_or(QueuePairError::TableFull { limit: 0 })?;
+        self.create_queue_pair_on(0, config)
+    }
+
+    fn create_queue_pair_on(
+        &mut self,
+        rail: u32,
+        config: QueuePairConfig,
+    ) -> Result<QueuePairNumber, QueuePairError> {
+        let at = self.on_rail(rail).ok_or(QueuePairError::TableFull { limit: 0 })?;
+        let entry = self.entries.get_mut(at).ok_or(QueuePairError::TableFull { limit: 0 })?;
         let number = entry.device.create_queue_pair(config)?;
         if number.0 > INNER {
             // It would be taken for another device's.
@@ -172,7 +217,7 @@ impl Device for NodeDevices {
             return Err(QueuePairError::System(rustix::io::Errno::OVERFLOW.raw_os_error()));
         }
         entry.queue_pairs += 1;
-        Ok(outer(self.chosen, number))
+        Ok(outer(at, number))
     }
 
     fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError> {
@@ -226,7 +271,9 @@ impl Device for NodeDevices {
 
     fn post_send(&mut self, queue_pair: QueuePairNumber, request: &WorkRequest) -> Result<(), PostError> {
         let (entry, number) = self.of_mut(queue_pair).ok_or(PostError::Unknown)?;
-        entry.device.post_send(number, request)
+        entry.device.post_send(number, request)?;
+        entry.bytes = entry.bytes.wrapping_add(request.length());
+        Ok(())
     }
 
     fn post_receive(

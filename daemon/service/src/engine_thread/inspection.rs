@@ -77,7 +77,7 @@ impl EngineThread {
         if let Some(group) = self.groups.get(&key) {
             let rank = group.layout.local(group.node).first().copied().unwrap_or(0);
             let reason = "a rank took pages away from the memory that its ranks share";
-            self.fail_group(key, Failure::Node { node: group.node, rank, reason });
+            self.fail_group(key, Failure::Node { node: group.node, rank, reason, rail: None });
         }
     }
 

@@ -198,7 +198,8 @@ impl EngineThread {
         self.shutdown = Some(now);
         for group in self.groups.values() {
             let rank = group.layout.local(group.node).first().copied().unwrap_or(0);
-            let failure = Failure::Node { node: group.node, rank, reason: "its daemon shut down" };
+            let failure =
+                Failure::Node { node: group.node, rank, reason: "its daemon shut down", rail: None };
             self.engine.fail(group.id, failure);
         }
         let keys: Vec<GroupKey> = self.groups.keys().copied().collect();

@@ -45,6 +45,8 @@ impl EngineThread {
             nodes: group.layout.nodes(),
             local,
             device: group.device.to_owned(),
+            channels: if group.layout.nodes() > 1 { group.width.channels.into() } else { 0 },
+            rails: if group.layout.nodes() > 1 { group.width.rails.into() } else { 0 },
             passed_over: Vec::new(),
             sequence: engine.map_or(0, |e| e.sequence),
             outstanding: engine.map_or(0, |e| e.outstanding),

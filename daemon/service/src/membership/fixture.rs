@@ -8,7 +8,7 @@ use std::{
 };
 
 use ringway_abi::{UniqueId, control::RefusalKind};
-use ringway_group::Planning;
+use ringway_group::{Offer, Planning};
 use ringway_plan::{PlanSettings, Preference, tuner::Order};
 use ringway_verbs::Endpoint;
 
@@ -90,9 +90,10 @@ impl Daemon {
         let config = PeersConfig {
             listen,
             advertised: None,
+            rails: Vec::new(),
             key: listen.map(|_| ClusterKey::new([key; 32])),
             processors: (0, 0),
-            devices: device.split(',').map(str::to_owned).collect(),
+            devices: device.split(',').map(Offer::narrow).collect(),
             planning: Planning::default(),
             plans: Vec::new(),
             times,
@@ -212,9 +213,10 @@ impl Cluster {
             let config = PeersConfig {
                 listen: any_port(),
                 advertised: None,
+                rails: Vec::new(),
                 key: Some(ClusterKey::new([5; 32])),
                 processors: (0, 0),
-                devices: vec!["test".to_owned()],
+                devices: vec![Offer::narrow("test")],
                 planning: Planning::new(settings, Order::Stable),
                 plans: Vec::new(),
                 times: Times::default(),

@@ -84,11 +84,12 @@ impl Peers {
     }
 
     fn accept(&mut self, now: Instant) {
+        let mut at = 0;
         for _ in 0..ACCEPTS_PER_TURN {
             if self.unproven() >= UNPROVEN_MAX {
                 return self.pause_accepting(None);
             }
-            let Some(listener) = &self.listener else { return };
+            let Some(listener) = self.listeners.get(at) else { return };
             match socket::accept(listener) {
                 Ok(Some((stream, from))) => {
                     let id = self.next_id();
@@ -97,7 +98,7 @@ impl Peers {
                         self.sort(id, now);
                     }
                 }
-                Ok(None) => return,
+                Ok(None) => at += 1,
                 Err(reason) => {
                     self.warn(
                         &format!("cannot accept a connection from another daemon ({reason}); trying again"),
@@ -110,7 +111,7 @@ impl Peers {
     }
 
     fn pause_accepting(&mut self, until: Option<Instant>) {
-        if let Some(listener) = &self.listener {
+        for listener in &self.listeners {
             self.poller.remove(listener);
             self.accept_paused = Some(until);
         }
@@ -118,18 +119,27 @@ impl Peers {
 
     fn resume_accepting(&mut self, now: Instant) {
         let Some(until) = self.accept_paused else { return };
-        let Some(listener) = &self.listener else { return };
         if until.is_some_and(|at| at > now) {
             return;
         }
         self.accept_paused = if self.unproven() >= UNPROVEN_MAX {
             // Whatever takes up the room has a deadline of its own.
             Some(None)
-        } else if self.poller.add(listener, LISTENER_TOKEN, Interest::Read).is_ok() {
+        } else if self.listen_again() {
             None
         } else {
             Some(Some(now + ACCEPT_PAUSE))
         };
+    }
+
+    /// Watches the listeners again: all of them, or none.
+    fn listen_again(&self) -> bool {
+        let watch = |listener| self.poller.add(listener, LISTENER_TOKEN, Interest::Read).is_ok();
+        let watched = self.listeners.iter().all(watch);
+        if !watched {
+            self.listeners.iter().for_each(|listener| self.poller.remove(listener));
+        }
+        watched
     }
 
     /// Finds out what an accepted connection is.

@@ -68,6 +68,8 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("`quotas.region_mib`", "MiB", message(|s| s.quotas.region_mib = Some(0))),
         ("`listen`", "cluster_key_file", message(|s| s.listen = text("10.0.0.1"))),
         ("`advertise`", "cluster_key_file", message(|s| s.advertise = text("10.0.0.1"))),
+        ("`rails`", "cluster_key_file", message(|s| s.rails = Some(vec!["10.0.0.1".to_owned()]))),
+        ("`channels`", "cluster_key_file", message(|s| s.channels = Some(2))),
         ("`cluster_key_file`", "od -An", message(|s| s.cluster_key_file = text("/nonexistent/key"))),
     ];
     for (setting, allowed, message) in cases {
@@ -124,6 +126,49 @@ fn a_key_turns_the_network_on() {
         message.contains("`listen` is `localhost:9000`") && message.contains("10.0.0.1:7411"),
         "{message}"
     );
+    std::fs::remove_file(path).expect("remove");
+}
+
+#[test]
+fn rails_are_addresses_with_as_many_channels_on_each() {
+    let path = key_file("rails", 0o600, &"5a".repeat(32));
+    let settings = |rails: &[&str], channels| Settings {
+        cluster_key_file: Some(path.display().to_string()),
+        rails: (!rails.is_empty()).then(|| rails.iter().map(|rail| (*rail).to_owned()).collect()),
+        channels,
+        ..Settings::default()
+    };
+    let two = ["10.0.0.1", "fd00::1"];
+    for (rails, channels, each) in
+        [(&[][..], None, 1), (&[], Some(3), 3), (&two, None, 1), (&two, Some(2), 1), (&two, Some(8), 4)]
+    {
+        let network = settings(rails, channels).resolve().expect("resolve").network.expect("network");
+        assert_eq!(network.channels_per_rail, each, "{rails:?} {channels:?}");
+        let of_rails = network.of_rails();
+        assert_eq!(of_rails.len(), rails.len().max(1));
+        for (one, rail) in of_rails.iter().zip(rails) {
+            assert_eq!(one.listen, SocketAddr::new(rail.parse().expect("an address"), DEFAULT_PORT));
+            assert_eq!(one.advertise, one.listen);
+        }
+    }
+    let nine: Vec<String> = (1..=9).map(|n| format!("10.0.0.{n}")).collect();
+    let nine: Vec<&str> = nine.iter().map(String::as_str).collect();
+    for (rails, channels, said) in [
+        (&["10.0.0.1:7411"][..], None, "without ports"),
+        (&["10.0.0.1", "10.0.0.1"], None, "each once"),
+        (&nine, None, "1 to 8 addresses"),
+        (&["10.0.0.1", "0.0.0.0"], None, "one network card each"),
+        (&two, Some(3), "each of the 2 rails"),
+        (&two, Some(10), "each of the 2 rails"),
+        (&[], Some(0), "1 to 8 in all"),
+        (&[], Some(9), "1 to 8 in all"),
+    ] {
+        let error = settings(rails, channels).resolve().expect_err("refused").to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    let one_interface = Settings { roce_interface: Some("eth0".to_owned()), ..settings(&two, None) };
+    let error = one_interface.resolve().expect_err("refused").to_string();
+    assert!(error.contains("leave out `roce_interface`"), "{error}");
     std::fs::remove_file(path).expect("remove");
 }
 

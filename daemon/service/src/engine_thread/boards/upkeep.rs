@@ -34,7 +34,7 @@ impl EngineThread {
         {
             let rank = group.layout.local(group.node).first().copied().unwrap_or(0);
             let reason = "a rank spoiled the memory in which its ranks help the daemon";
-            self.fail_group(key, Failure::Node { node: group.node, rank, reason });
+            self.fail_group(key, Failure::Node { node: group.node, rank, reason, rail: None });
         }
     }
 
