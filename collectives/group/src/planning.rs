@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ringway_plan::tuner::{Constants, Order, Saved, tune};
+use ringway_plan::tuner::{Constants, Order, Saved, SavedRule, tune};
 use ringway_plan::{Layout, PlanSettings, Preference, Rule};
 
 /// What is the same for all communicators of a root, and what it knows of links. For every communicator it makes settings
@@ -16,6 +16,10 @@ pub struct Planning {
     given: Saved,
     learned: Saved,
     changed: bool,
+    /// What was asked for or given although the order does not allow it.
+    refused: Option<String>,
+    /// The same when it was taken last.
+    told: Option<String>,
     /// What was made last, as making it takes milliseconds.
     made: VecDeque<Made>,
 }
@@ -66,6 +70,13 @@ impl Planning {
         core::mem::take(&mut self.changed).then_some(&self.learned)
     }
 
+    /// What was asked for or given although the order does not allow it, if that has changed since it was taken last.
+    pub fn take_refused(&mut self) -> Option<String> {
+        let refused = self.refused.take_if(|refused| self.told.as_ref() != Some(refused))?;
+        self.told = Some(refused.clone());
+        Some(refused)
+    }
+
     fn known(&self, place: &Place) -> Option<&Constants> {
         let given = self.given.constants(&place.device, &place.hosts);
         given.or_else(|| self.learned.constants(&place.device, &place.hosts))
@@ -100,11 +111,30 @@ impl Planning {
             self.learned.learn(&place.device, place.hosts.clone(), constants);
             self.changed = true;
         }
-        let constants = measured.or_else(|| self.known(place).copied());
+        // What is chosen without any rule is not strict.
+        let usual = (self.order == Order::Strict).then(Constants::default);
+        let constants = measured.or_else(|| self.known(place).copied()).or(usual);
         let made = constants.map(|constants| self.make(&place.layout, constants)).unwrap_or_default();
-        let rules = self.given.over(place.layout.nodes(), made);
-        let settings = self.settings.clone().preferring(preference);
+        let (given, preference) = self.allowed(preference.over(self.settings.preference()));
+        let rules = given.over(place.layout.nodes(), made);
+        let tuning = *self.settings.tuning();
         // Rules are made in order and within bounds, and those given were read so.
-        PlanSettings::new(*settings.tuning(), settings.preference(), rules).unwrap_or(settings)
+        PlanSettings::new(tuning, preference, rules).unwrap_or_else(|_| self.settings.clone())
+    }
+
+    /// What is given and asked for, without what the order does not allow: that it promises bits goes before both.
+    fn allowed(&mut self, asked: Preference) -> (Saved, Preference) {
+        let order = self.order;
+        let (kept, refused) = asked.split(|algorithm, operation| order.allows(algorithm, operation));
+        let mut given = self.given.clone();
+        let is_allowed = |saved: &SavedRule| order.allows(saved.rule.algorithm, saved.rule.operation);
+        let mut names: Vec<String> = (!refused.is_auto()).then(|| refused.to_string()).into_iter().collect();
+        for SavedRule { nodes, rule } in given.rules.iter().filter(|saved| !is_allowed(saved)) {
+            let (operation, algorithm) = (rule.operation.name(), rule.algorithm.name());
+            names.push(format!("the rule {operation}={algorithm} for {nodes} nodes"));
+        }
+        given.rules.retain(is_allowed);
+        self.refused = (!names.is_empty()).then(|| names.join(", "));
+        (given, kept)
     }
 }

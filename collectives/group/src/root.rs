@@ -54,6 +54,11 @@ impl Root {
         self.planning.take_learned()
     }
 
+    /// What was asked for or given although the order does not allow it, if that has changed since it was asked for last.
+    pub fn take_refused(&mut self) -> Option<String> {
+        self.planning.take_refused()
+    }
+
     /// A member said something.
     pub fn receive(&mut self, from: NodeRef, message: ToRoot, now: Time) {
         let ToRoot { key, group, body } = message;

@@ -71,6 +71,20 @@ impl Preference {
         self.named.get(place(operation)).copied().flatten().or(self.general)
     }
 
+    /// What of it is allowed, and what is not, operation by operation.
+    #[must_use]
+    pub fn split(self, is_allowed: impl Fn(Algorithm, Operation) -> bool) -> (Self, Self) {
+        let (mut kept, mut refused) = (Self::default(), Self::default());
+        let slots = kept.named.iter_mut().zip(&mut refused.named);
+        for (operation, (keep, refuse)) in Operation::ALL.iter().copied().zip(slots) {
+            let asked = self.of(operation).filter(|asked| algorithm::method(*asked, operation).is_some());
+            let allowed = asked.filter(|asked| is_allowed(*asked, operation));
+            *keep = allowed;
+            *refuse = asked.filter(|_| allowed.is_none());
+        }
+        if refused.is_auto() { (self, refused) } else { (kept, refused) }
+    }
+
     /// Whether nothing is asked for.
     #[must_use]
     pub fn is_auto(&self) -> bool {
@@ -188,6 +202,18 @@ mod tests {
         let some: Preference = "broadcast=ring".parse().unwrap();
         assert_eq!(some.of(Operation::Allreduce), None);
         assert_eq!(some.of(Operation::Broadcast), Some(Algorithm::Ring));
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_split_off() {
+        let asked: Preference = "ring,broadcast=tree".parse().unwrap();
+        let (kept, refused) = asked.split(|_, operation| operation != Operation::Allreduce);
+        assert_eq!(refused.to_string(), "allreduce=ring");
+        assert_eq!(kept.of(Operation::Allreduce), None);
+        assert_eq!(kept.of(Operation::ReduceScatter), Some(Algorithm::Ring));
+        assert_eq!(kept.of(Operation::Broadcast), Some(Algorithm::Tree));
+        assert_eq!(kept.to_string().parse(), Ok(kept), "it can be said in a message");
+        assert_eq!(asked.split(|_, _| true), (asked, Preference::default()));
     }
 
     #[test]

@@ -79,6 +79,27 @@ fn wished_rules_replace_those_of_their_operation() {
     assert_eq!(saved.over(3, made.clone()), made);
 }
 
+#[test]
+fn beyond_wished_rules_those_made_hold() {
+    let rule = |bytes_max| Rule {
+        operation: Operation::Allreduce,
+        bytes_max,
+        algorithm: Algorithm::Ring,
+        chunk_bytes: 0,
+    };
+    let made = tune(&layout(4), Order::Strict, &Constants::default(), &Tuning::default());
+    for wishes in [1, PlanSettings::RULES_MAX - 1, PlanSettings::RULES_MAX] {
+        let wished = (1..=wishes as u64).map(|bytes| SavedRule { nodes: 4, rule: rule(bytes) });
+        let saved = Saved { links: Vec::new(), rules: wished.collect() };
+        let over = saved.over(4, made.clone());
+        let of: Vec<_> = over.iter().filter(|it| it.operation == Operation::Allreduce).collect();
+        assert_eq!(of.iter().filter(|it| ***it == rule(it.bytes_max)).count(), wishes);
+        let is_made = made.contains(of[of.len() - 1]) && of[of.len() - 1].bytes_max == u64::MAX;
+        assert_eq!(is_made, wishes < PlanSettings::RULES_MAX);
+        assert!(PlanSettings::new(Tuning::default(), Preference::default(), over).is_ok());
+    }
+}
+
 proptest! {
     /// Whatever was measured, there are rules for every operation and size, as settings take them; the same every time.
     #[test]

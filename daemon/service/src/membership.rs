@@ -225,6 +225,11 @@ impl Membership {
         self.root.take_learned()
     }
 
+    /// What was asked for or given although the order does not allow it, if that has changed since it was asked for last.
+    pub(crate) fn take_refused(&mut self) -> Option<String> {
+        self.root.take_refused()
+    }
+
     /// The communicator was closed here. One that is still being formed fails on every node.
     pub(crate) fn closed(&mut self, group: GroupKey) {
         let text = "a node closed the communicator while it was being formed";

@@ -6,7 +6,7 @@ use ringway_types::Operation as O;
 
 use super::document::Document;
 use super::{FileError, Listed};
-use crate::verify::{self, Counts, Scenario, Stats};
+use crate::verify::{self, Counts, Program, Scenario, Stats};
 use crate::{Call, Layout, Plan, Tuning};
 
 /// What a proof looked at.
@@ -60,10 +60,29 @@ impl Listed {
         Ok((listed, proof))
     }
 
-    fn prove(self: &Arc<Self>, scenario: &Scenario, unit: u64) -> Result<Stats, verify::Violation> {
+    /// Checks that the plan combines as [`verify::check_strict`] promises, for calls of all kinds.
+    ///
+    /// # Errors
+    /// [`FileError::Wrong`], which says what is combined otherwise.
+    pub fn check_strict(self: &Arc<Self>) -> Result<(), FileError> {
+        self.scenarios().iter().try_for_each(|(scenario, unit)| {
+            let checked =
+                self.list(scenario, *unit).and_then(|programs| verify::check_strict(scenario, &programs));
+            checked.map_err(|violation| FileError::Wrong {
+                plan: self.name.clone(),
+                violation,
+                call: describe(scenario),
+            })
+        })
+    }
+
+    fn list(self: &Arc<Self>, scenario: &Scenario, unit: u64) -> Result<Vec<Program>, verify::Violation> {
         let tuning = Tuning { depth: DEPTH, ..Tuning::default() };
-        let programs = verify::list(scenario, |view| Plan::listed_in(unit, self, view, &tuning))?;
-        verify::prove(scenario, &programs)
+        verify::list(scenario, |view| Plan::listed_in(unit, self, view, &tuning))
+    }
+
+    fn prove(self: &Arc<Self>, scenario: &Scenario, unit: u64) -> Result<Stats, verify::Violation> {
+        verify::prove(scenario, &self.list(scenario, unit)?)
     }
 
     /// Calls of every kind, with the bytes of a chunk: as few as show what can go wrong, as each is enumerated.

@@ -1,7 +1,7 @@
 //! What is known of links before they are measured, and which rules are wished for.
 
 use super::Constants;
-use crate::Rule;
+use crate::{PlanSettings, Rule};
 
 /// The constants of the links between some hosts.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +28,7 @@ pub struct SavedRule {
 pub struct Saved {
     /// Constants; of those for the same device and hosts the last counts.
     pub links: Vec<SavedLinks>,
-    /// Rules. Those of an operation replace all that would be made for it.
+    /// Rules. Those of an operation replace what would be made for it, up to the most bytes that they are for.
     pub rules: Vec<SavedRule>,
 }
 
@@ -60,9 +60,27 @@ impl Saved {
     pub fn over(&self, nodes: u32, made: Vec<Rule>) -> Vec<Rule> {
         let wished = || self.rules.iter().filter(|saved| saved.nodes == nodes).map(|saved| saved.rule);
         let mut rules = made;
-        rules.retain(|rule| wished().all(|wish| wish.operation != rule.operation));
+        rules.retain(|rule| {
+            wished().all(|wish| wish.operation != rule.operation || wish.bytes_max < rule.bytes_max)
+        });
         rules.extend(wished());
         rules.sort_by_key(|rule| (rule.operation, rule.bytes_max));
-        rules
+        let wished: Vec<Rule> = wished().collect();
+        within_bounds(rules, &wished)
     }
+}
+
+/// No more rules of one operation than there may be. Of those made for more bytes than are wished for the first ones go: what
+/// comes after one holds for its bytes as well.
+fn within_bounds(rules: Vec<Rule>, wished: &[Rule]) -> Vec<Rule> {
+    let mut bounded = Vec::with_capacity(rules.len());
+    for of_one in rules.chunk_by(|a, b| a.operation == b.operation) {
+        let mut excess = of_one.len().saturating_sub(PlanSettings::RULES_MAX);
+        bounded.extend(of_one.iter().filter(|rule| {
+            let goes = excess > 0 && !wished.contains(rule);
+            excess -= usize::from(goes);
+            !goes
+        }));
+    }
+    bounded
 }

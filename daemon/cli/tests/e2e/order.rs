@@ -183,13 +183,11 @@ fn strict_goes_before(setting: &str, asked: &str) {
 }
 
 #[test]
-#[ignore = "does not hold yet: what is asked for goes before strict, and nobody says so"]
 fn strict_goes_before_an_algorithm_that_a_program_asks_for() {
     strict_goes_before("", "ring");
 }
 
 #[test]
-#[ignore = "does not hold yet: what is asked for goes before strict, and nobody says so"]
 fn strict_goes_before_an_algorithm_of_the_configuration() {
     strict_goes_before("algorithm = \"ring\"", "auto");
 }

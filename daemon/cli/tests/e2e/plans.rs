@@ -82,6 +82,14 @@ fn a_daemon_does_not_start_with_a_wrong_plan() {
 }
 
 #[test]
+fn a_plan_that_combines_otherwise_does_not_start_under_strict() {
+    let folder = Folder::new();
+    let file = exported(&folder, "3", &[]);
+    let ended = run_ringway(&["daemon", "--order", "strict", "--plans", &file]).failure();
+    assert_mentions(&ended.err, &["setting `plans`", &file, "strict", "allreduce-ring-3"]);
+}
+
+#[test]
 fn a_plan_is_shown_as_table_picture_and_json() {
     let folder = Folder::new();
     let picture = folder.join("ring.svg").display().to_string();

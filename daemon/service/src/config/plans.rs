@@ -3,12 +3,15 @@
 use std::{fs::File, io::Read as _, path::Path, sync::Arc};
 
 use ringway_group::PLANS_MAX;
-use ringway_plan::file::{FILE_BYTES_MAX, Listed};
+use ringway_plan::{
+    file::{FILE_BYTES_MAX, Listed},
+    tuner::Order,
+};
 
 use super::{ConfigError, resolve::invalid};
 
-/// Reads all plans and proves them right.
-pub(super) fn read(files: &[String]) -> Result<Vec<Arc<Listed>>, ConfigError> {
+/// Reads all plans and proves them right, and that they combine as the order promises.
+pub(super) fn read(files: &[String], order: Order) -> Result<Vec<Arc<Listed>>, ConfigError> {
     if files.len() > PLANS_MAX {
         return Err(invalid(
             "plans",
@@ -19,7 +22,11 @@ pub(super) fn read(files: &[String]) -> Result<Vec<Arc<Listed>>, ConfigError> {
     let plan = |file: &String| {
         let wrong = |error: &dyn ToString| invalid("plans", file, error.to_string());
         let text = contents(Path::new(file)).map_err(|error| wrong(&error))?;
-        Listed::read(&text).map(Arc::new).map_err(|error| wrong(&error))
+        let listed = Listed::read(&text).map(Arc::new).map_err(|error| wrong(&error))?;
+        if order == Order::Strict {
+            listed.check_strict().map_err(|error| wrong(&format!("order = \"strict\": {error}")))?;
+        }
+        Ok(listed)
     };
     files.iter().map(plan).collect()
 }

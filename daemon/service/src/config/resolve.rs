@@ -89,6 +89,7 @@ impl Settings {
     pub fn resolve(self) -> Result<Config, ConfigError> {
         let s = self.with_defaults();
         let (device, selector) = device(s.device.as_deref())?;
+        let order = choice("order", s.order.as_deref(), &ORDERS)?;
         Ok(Config {
             socket: socket(s.socket.as_deref().unwrap_or_default())?,
             users: choice("users", s.users.as_deref(), &[("all", Users::All), ("own", Users::Own)])?,
@@ -114,7 +115,7 @@ impl Settings {
             device,
             verbs: verbs(&s, selector)?,
             algorithm: algorithm(s.algorithm.as_deref())?,
-            order: choice("order", s.order.as_deref(), &ORDERS)?,
+            order,
             tuning_file: s.tuning_file.as_deref().map(PathBuf::from),
             link_cache: link_cache(&s),
             tcp_busy_poll_us: short_number(
@@ -133,7 +134,7 @@ impl Settings {
             fault: fault(&s)?,
             delay: Duration::from_micros(number("delay_us", s.delay_us, 0..=100_000, "microseconds")?),
             pcap: for_packets("pcap", s.pcap.as_deref(), &s)?.map(PathBuf::from),
-            plans: super::plans::read(s.plans.as_deref().unwrap_or_default())?,
+            plans: super::plans::read(s.plans.as_deref().unwrap_or_default(), order)?,
             workspace_bytes: number("workspace_mib", s.workspace_mib, 1..=65_536, "MiB")? * MIB,
             late_after: Duration::from_secs(number("late_after_s", s.late_after_s, 1..=86_400, "seconds")?),
             idle_exit: Some(number(

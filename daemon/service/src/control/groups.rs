@@ -87,6 +87,7 @@ impl Control {
             MembershipEvent::Joined { group, settings } => {
                 self.engine.send(Command::Plan { group, settings });
                 self.keep_learned();
+                self.tell_refused();
                 self.joined(group);
             }
             MembershipEvent::Failed { group, tickets, kind, message } => {
@@ -161,6 +162,14 @@ impl Control {
         {
             tracing::warn!(%error, "what was measured of links is not kept: it will be measured again");
         }
+    }
+
+    /// Says which algorithms are not used although somebody named them.
+    fn tell_refused(&mut self) {
+        let Some(refused) = self.membership.take_refused() else { return };
+        tracing::warn!(
+            "order = \"strict\" goes before {refused}, which would combine in another order: set order = \"stable\" to have it"
+        );
     }
 
     /// Every rank has come and every connection stands: the local ranks get their rings.
