@@ -151,7 +151,9 @@ fn a_link_that_comes_back_is_used_again() {
     }
     // The carrier, as by a cable that is pulled out.
     assert!(goes_on("-n far link set far0", "verbs_timeout = 18"), "the retries take seven seconds");
-    assert!(!goes_on("-n far link set far0", "verbs_timeout = 13"), "the retries take a quarter of a second");
+    // With less than it takes to answer in a busy guest rxe retries while the answer comes, and may then send a WRITE of no
+    // bytes as the rest of one that was whole, which shifts all PSNs behind it, so that the peer has to refuse them.
+    assert!(!goes_on("-n far link set far0", "verbs_timeout = 15"), "the retries take a second");
     // The interface, with which the way to the peer is gone: rxe does not retry then.
     assert!(!goes_on("link set near0", "verbs_timeout = 18"));
 }
