@@ -139,6 +139,20 @@ fn plain(operation: Operation, ranks: u32, count: u64) -> Case {
     }
 }
 
+/// What other tests compare would show it if contributions were combined in another order than that of the ranks, which is
+/// the same for the first two of them.
+#[test]
+fn the_order_of_ranks_shows_in_the_bits() {
+    for datatype in DataType::ALL.iter().copied().filter(|datatype| datatype.is_float()) {
+        let case = Case { datatype, ..plain(Operation::Allreduce, 3, 1000) };
+        let expected = case.expected(0).expect("a sum");
+        assert_eq!(case.combine([1, 0, 2], 0, 1000), expected);
+        for order in [[0, 2, 1], [1, 2, 0], [2, 1, 0]] {
+            assert_ne!(case.combine(order, 0, 1000), expected, "{datatype:?}, {order:?}");
+        }
+    }
+}
+
 #[test]
 fn slices_of_many_segments_arrive_whole() {
     for (staged, help) in [([true, true, true], false), ([false, true, false], true)] {

@@ -1,8 +1,11 @@
 //! A rank whose part changes hands: nobody else can tell.
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "these are tests")]
 
+mod common;
+
 use std::sync::Arc;
 
+use common::{mapping, mixed, ordered_float};
 use proptest::prelude::*;
 use ringway_cell::{
     Call, Cell, Helper, Member, Place, Poll, Refusal, Regions, SLOTS, Signature, StandIn, bytes,
@@ -15,10 +18,6 @@ const RANKS: u32 = 3;
 const CALLS: u64 = 150;
 /// Bytes of one call's input, and of its output.
 const BYTES: u64 = 12_288;
-
-fn mapping(bytes: u64) -> Arc<Mapping> {
-    Arc::new(Mapping::private(usize::try_from(bytes).expect("fits")).expect("map"))
-}
 
 /// Every rank's only region, which has its number.
 struct Memory(Vec<Arc<Mapping>>);
@@ -34,17 +33,31 @@ fn put(window: Window<'_>, value: u64) {
     window.write(&value.to_le_bytes());
 }
 
-/// What rank `rank` calls as number `number`, from 1: small and large sums, and broadcasts that need nobody, short ones and
-/// such as have their payload in the pool.
+/// All elements of what rank `rank` contributes to call `number`: the order in which ranks are combined matters.
+fn value(rank: u32, number: u64) -> f64 {
+    ordered_float(mixed(number << 8 | u64::from(rank)))
+}
+
+fn sum(ranks: impl Iterator<Item = u32>, number: u64) -> f64 {
+    ranks.map(|rank| value(rank, number)).reduce(|sum, value| sum + value).expect("ranks")
+}
+
+/// What rank `rank` calls as number `number`, from 1: small and large sums of all ranks or of those up to it, and broadcasts
+/// that need nobody, short ones and such as have their payload in the pool.
 fn call(rank: u32, number: u64) -> Call<'static> {
     let broadcast = number.is_multiple_of(3);
     let root = (number % u64::from(RANKS)) as u32;
     let long = number.is_multiple_of(5) || broadcast && number % 20 < 10;
     let count = if long { BYTES / 8 } else { 1 };
     let place = |offset| Some(Place { region: u64::from(rank), offset });
+    let operation = match number {
+        _ if broadcast => Operation::Broadcast,
+        _ if number.is_multiple_of(7) => Operation::Scan,
+        _ => Operation::Allreduce,
+    };
     Call {
-        operation: if broadcast { Operation::Broadcast } else { Operation::Allreduce },
-        datatype: DataType::U64,
+        operation,
+        datatype: DataType::F64,
         reduction: (!broadcast).then_some(Reduction::Sum),
         root: if broadcast { root } else { 0 },
         count,
@@ -61,8 +74,8 @@ fn setup() -> (Cell, Memory) {
         for number in 1..=CALLS {
             let at = Place { region: u64::from(rank), offset: 2 * number * BYTES };
             let window = memory.window(rank, at, BYTES).expect("inside");
-            (0..window.length() / 8)
-                .for_each(|at| put(window.sub(at * 8, 8).expect("inside"), number + u64::from(rank)));
+            let bits = value(rank, number).to_bits();
+            (0..window.length() / 8).for_each(|at| put(window.sub(at * 8, 8).expect("inside"), bits));
         }
     }
     (cell, memory)
@@ -71,15 +84,23 @@ fn setup() -> (Cell, Memory) {
 fn verify(memory: &Memory, rank: u32, number: u64) {
     let Call { operation, root, count, output, .. } = call(rank, number);
     let expected = match operation {
-        Operation::Broadcast => number + u64::from(root),
-        _ => (0..RANKS).map(|rank| number + u64::from(rank)).sum(),
+        Operation::Broadcast => value(root, number),
+        Operation::Scan => sum(0..rank + 1, number),
+        _ => sum(0..RANKS, number),
     };
     let window = memory.window(rank, output.expect("given"), count * 8).expect("inside");
     for at in 0..count as usize {
         let mut bytes = [0; 8];
         window.sub(at * 8, 8).expect("inside").read(&mut bytes);
-        assert_eq!(u64::from_le_bytes(bytes), expected, "rank {rank}, call {number}, element {at}");
+        let found = u64::from_le_bytes(bytes);
+        assert_eq!(found, expected.to_bits(), "rank {rank}, call {number}, element {at}");
     }
+}
+
+#[test]
+fn the_order_of_ranks_shows_in_many_sums() {
+    let numbers = (1..=CALLS).filter(|number| sum(0..RANKS, *number) != sum((0..RANKS).rev(), *number));
+    assert!(numbers.count() as u64 > CALLS / 10);
 }
 
 /// A rank, and the daemon when it acts for it.

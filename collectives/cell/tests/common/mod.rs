@@ -88,6 +88,23 @@ pub(crate) fn wait(member: &mut Member, sequence: u64, regions: &impl Regions) -
     }
 }
 
+/// Bits that look random, of a number.
+pub(crate) fn mixed(number: u64) -> u64 {
+    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// A number whose sums with others like it depend on the order in which they are combined, of bits that look random: either
+/// sign, and a mantissa and one of few exponents or, of four, one power of two, beside which `f32` has no place for the
+/// others. Half types are widened to that, and sums of theirs would else be exact.
+pub(crate) fn ordered_float(mixed: u64) -> f64 {
+    let (sign, kind, mantissa) = (mixed & 1 << 63, (mixed >> 52) % 32, mixed & ((1 << 52) - 1));
+    let (exponent, mantissa) = if kind < 8 { (1023 + 14, 0) } else { (1023 - 10 + kind % 8, mantissa) };
+    f64::from_bits(sign | exponent << 52 | mantissa)
+}
+
 /// A call of all ranks, and what it must give.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
@@ -209,63 +226,65 @@ impl Case {
         self.staged[rank as usize] && !self.operation.has_counts()
     }
 
-    /// Small values, so that sums of floats are exact.
-    fn value(&self, rank: u32, index: u64) -> u8 {
-        let x = self.seed ^ (u64::from(rank) << 32) ^ index;
-        (x.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as u8
-    }
-
-    fn encode(&self, value: u8) -> Vec<u8> {
+    /// What is at a place of a rank's input: small integers, and floats whose order matters.
+    fn value(&self, rank: u32, index: u64) -> Vec<u8> {
         use half::{bf16, f16};
+        let mixed = mixed(self.seed ^ (u64::from(rank) << 32) ^ index);
+        let (integer, float) = (mixed & 7, ordered_float(mixed));
         match self.datatype {
-            DataType::I8 | DataType::U8 => vec![value],
-            DataType::I32 | DataType::U32 => u32::from(value).to_le_bytes().to_vec(),
-            DataType::I64 | DataType::U64 => u64::from(value).to_le_bytes().to_vec(),
-            DataType::F16 => f16::from_f32(f32::from(value)).to_le_bytes().to_vec(),
-            DataType::Bf16 => bf16::from_f32(f32::from(value)).to_le_bytes().to_vec(),
-            DataType::F32 => f32::from(value).to_le_bytes().to_vec(),
-            DataType::F64 => f64::from(value).to_le_bytes().to_vec(),
+            DataType::I8 | DataType::U8 => vec![integer as u8],
+            DataType::I32 | DataType::U32 => (integer as u32).to_le_bytes().to_vec(),
+            DataType::I64 | DataType::U64 => integer.to_le_bytes().to_vec(),
+            DataType::F16 => f16::from_f64(float).to_le_bytes().to_vec(),
+            DataType::Bf16 => bf16::from_f64(float).to_le_bytes().to_vec(),
+            DataType::F32 => (float as f32).to_le_bytes().to_vec(),
+            DataType::F64 => float.to_le_bytes().to_vec(),
         }
     }
 
     pub(crate) fn input(&self, rank: u32) -> Vec<u8> {
         // A pattern that repeats, at a length that divides nothing.
-        let pattern: Vec<u8> = (0..1021).flat_map(|i| self.encode(self.value(rank, i))).collect();
+        let pattern: Vec<u8> = (0..1021).flat_map(|i| self.value(rank, i)).collect();
         let bytes = (self.extents(rank).0 * self.element()) as usize;
         let mut input = pattern.repeat(bytes / pattern.len() + 1);
         input.truncate(bytes);
         input
     }
 
+    fn block(&self, from: u32, start: u64, length: u64) -> Vec<u8> {
+        let e = self.element();
+        self.input(from)[(start * e) as usize..((start + length) * e) as usize].to_vec()
+    }
+
+    /// Elements of these ranks' inputs, combined in the order in which the ranks are given.
+    pub(crate) fn combine(&self, ranks: impl IntoIterator<Item = u32>, start: u64, length: u64) -> Vec<u8> {
+        let bytes = length * self.element();
+        let operand = |rank| (filled(&self.block(rank, start, length)), self.scale(rank));
+        let operands: Vec<_> = ranks.into_iter().map(operand).collect();
+        let sources: Vec<_> = operands
+            .iter()
+            .map(|(operand, scale)| Source {
+                window: operand.window(0, bytes).expect("inside"),
+                scale: scale.map(|scale| Scalar::from_bytes(scale.to_le_bytes())),
+            })
+            .collect();
+        let out = mapping(bytes);
+        let to = out.window(0, bytes).expect("inside");
+        let divisor = (self.reduction == Reduction::Avg).then_some(sources.len() as u32);
+        ringway_reduce::reduce(self.datatype, self.reduction, &sources, &[to], divisor).expect("reduce");
+        read(&to)
+    }
+
     /// What a rank's output holds at the end; `None` where it is not touched.
     pub(crate) fn expected(&self, rank: u32) -> Option<Vec<u8>> {
-        let e = self.element() as usize;
         let (_, output) = self.extents(rank);
         if output == 0 {
             return Some(Vec::new());
         }
-        let inputs: Vec<Vec<u8>> = (0..self.ranks).map(|r| self.input(r)).collect();
-        let block = |from: u32, start: u64, length: u64| {
-            inputs[from as usize][start as usize * e..(start + length) as usize * e].to_vec()
-        };
+        let block = |from: u32, start: u64, length: u64| self.block(from, start, length);
         let n = self.count;
         let before = |row: &[u64], to: u32| row[..to as usize].iter().sum::<u64>();
-        let combine = |ranks: std::ops::Range<u32>, start: u64, length: u64| {
-            let windows: Vec<_> = ranks.clone().map(|r| filled(&block(r, start, length))).collect();
-            let sources: Vec<_> = windows
-                .iter()
-                .zip(ranks.clone())
-                .map(|(w, r)| Source {
-                    window: w.window(0, length * e as u64).expect("inside"),
-                    scale: self.scale(r).map(|s| Scalar::from_bytes(s.to_le_bytes())),
-                })
-                .collect();
-            let out = mapping(length * e as u64);
-            let to = out.window(0, length * e as u64).expect("inside");
-            let divisor = (self.reduction == Reduction::Avg).then_some(ranks.end);
-            ringway_reduce::reduce(self.datatype, self.reduction, &sources, &[to], divisor).expect("reduce");
-            read(&to)
-        };
+        let combine = |ranks, start, length| self.combine(ranks, start, length);
         Some(match self.operation {
             Operation::Allreduce | Operation::Reduce => combine(0..self.ranks, 0, n),
             Operation::Scan => combine(0..rank + 1, 0, n),
