@@ -18,7 +18,8 @@ use std::{
 
 use common::{ISOLATIONS, TIMEOUT, folder, settings};
 use ringway_client::{
-    CallError, Client, Communicator, Error, MemoryError, OperationError, Reduction, RequestError, Status,
+    Buffer, CallError, Client, Communicator, Error, Failure, MemoryError, OperationError, Reduction,
+    RequestError, Status,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -184,7 +185,7 @@ fn play_rank_far_ahead() {
                 world.allreduce_in_place(buffer, Reduction::Sum)
             })
             .collect();
-        let mut failed = false;
+        let (mut failed, mut back) = (false, Vec::new());
         for call in calls {
             let call = match call {
                 Err(error) => {
@@ -212,13 +213,13 @@ fn play_rank_far_ahead() {
                     assert!(failure.into_buffers().is_some(), "{text}");
                 }
                 "daemon" => assert!(!failure.error.is_recoverable(), "{text}"),
-                _ => {
-                    assert_eq!(failure.error.status(), Some(Status::TimedOut), "{text}");
-                    assert_eq!(failure.into_buffers().is_none(), text.contains("not given back"));
-                }
+                _ => back.extend(take_back(failure)),
             }
         }
         if failed {
+            if variable("TEST_END") == "stop" {
+                drop(keep_until_rank_1_has_ended(world.rank(), back));
+            }
             return;
         }
     }
@@ -253,18 +254,57 @@ fn a_daemon_that_is_killed_ends_what_it_does_for_ranks() {
 #[test]
 fn a_rank_that_is_stopped_ends_what_the_daemon_does_for_others() {
     let (daemon, ranks) = far_ahead("stop");
-    stop_rank_1_until_others_end(ranks);
-    drop(daemon);
+    stop_rank_1_until_others_fail(&daemon, ranks);
 }
 
-fn stop_rank_1_until_others_end(mut ranks: Vec<Child>) {
+/// A rank that has failed since rank 1 was stopped leaves this in the daemon's folder.
+fn failed(rank: u32) -> String {
+    format!("failed-{rank}")
+}
+
+/// The test leaves this there when rank 1 has gone on and ended.
+const OVER: &str = "over";
+
+fn wait_for(file: &Path) {
+    let started = Instant::now();
+    while !file.exists() {
+        assert!(started.elapsed() < TIMEOUT, "{} does not come", file.display());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn stop_rank_1_until_others_fail(daemon: &DaemonProcess, mut ranks: Vec<Child>) {
     let mut stopped = ranks.remove(1);
     let pid = Pid::from_child(&stopped);
     kill_process(pid, Signal::STOP).expect("stop");
-    succeed(ranks);
+    [0, 2].into_iter().for_each(|rank| wait_for(&daemon.folder.join(failed(rank))));
     // It finds the same when it goes on, or is the one that is named.
     kill_process(pid, Signal::CONT).expect("go on");
-    let _ = stopped.wait().expect("wait");
+    assert!(stopped.wait().expect("wait").success());
+    fs::write(daemon.folder.join(OVER), "").expect("told");
+    succeed(ranks);
+}
+
+/// What an operation gives back that failed as another rank was stopped, which it says as well.
+fn take_back(failure: Failure<Buffer<u32>>) -> Option<Buffer<u32>> {
+    let text = failure.to_string();
+    assert_eq!(failure.error.status(), Some(Status::TimedOut), "{text}");
+    let back = failure.into_buffers();
+    assert_eq!(back.is_none(), text.contains("not given back"), "{text}");
+    back
+}
+
+/// Keeps buffers until rank 1, which was stopped, has gone on and ended: what an operation gives back nobody writes to any more.
+fn keep_until_rank_1_has_ended(rank: u32, mut back: Vec<Buffer<u32>>) -> Vec<Buffer<u32>> {
+    const MARK: u32 = 0x5EED_5EED;
+    if rank != 1 {
+        back.iter_mut().for_each(|buffer| buffer.fill(MARK));
+        let socket = PathBuf::from(variable("RINGWAY_SOCKET"));
+        fs::write(socket.with_file_name(failed(rank)), "").expect("told");
+        wait_for(&socket.with_file_name(OVER));
+        assert!(back.iter().all(|buffer| buffer.iter().all(|value| *value == MARK)));
+    }
+    back
 }
 
 fn succeed(mut ranks: Vec<Child>) {
@@ -326,21 +366,24 @@ fn a_daemon_that_is_killed_ends_every_operation() {
 #[test]
 #[ignore = "a role that other tests start"]
 fn play_rank_beside_one_that_stops() {
+    /// Most of an arena.
+    const LENGTH: usize = 1_000_000;
     let client = Client::builder().timeout(Duration::from_millis(500)).connect().expect("connect");
     let world = Communicator::from_env(&client).expect("join");
     let arena = client.arena(4 << 20).expect("arena");
-    let mut buffer = arena.buffer::<u32>(1_000_000).expect("buffer");
+    let mut buffer = arena.buffer::<u32>(LENGTH).expect("buffer");
     let failure = loop {
         buffer = match world.run(|w| w.allreduce_in_place(buffer, Reduction::Max)) {
             Ok(buffer) => buffer,
             Err(failure) => break failure,
         }
     };
-    assert_eq!(failure.error.status(), Some(Status::TimedOut), "{failure}");
     // It stopped somewhere in a call, or between two: then the buffer is nobody else's.
-    let retired = failure.to_string().contains("not given back");
-    assert_eq!(failure.into_buffers().is_none(), retired);
-    // The memory is not used again in either case.
+    let back = keep_until_rank_1_has_ended(world.rank(), take_back(failure).into_iter().collect());
+    let is_back = !back.is_empty();
+    drop(back);
+    // What is not back is never used for anything else.
+    assert_eq!(arena.buffer::<u32>(LENGTH).is_ok(), is_back);
     let next = world.blocking().barrier().expect_err("over");
     assert!(matches!(next, Error::Operation(OperationError::Failed { .. })), "{next}");
 }
@@ -350,7 +393,7 @@ fn a_rank_that_is_stopped_ends_the_others_operations_in_time() {
     let daemon = DaemonProcess::start();
     let ranks = (0..3).map(|rank| daemon.rank("play_rank_beside_one_that_stops", rank, 3, "")).collect();
     formed(&daemon);
-    stop_rank_1_until_others_end(ranks);
+    stop_rank_1_until_others_fail(&daemon, ranks);
 }
 
 /// Connects as a client that finds no daemon and may start one.

@@ -8,7 +8,9 @@
     reason = "these are tests"
 )]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod kind;
 
 use std::{
     env, fs,
@@ -21,13 +23,12 @@ use std::{
 };
 
 use common::{TIMEOUT, folder, settings};
+use kind::{Kind, OPERATIONS, scenes};
 use ringway_cell::{
     monotonic_ns,
     step::{Step, set_hook},
 };
-use ringway_client::{
-    Buffer, Client, Communicator, Failure, Operation, OperationError, Reduction, Returned, Status, Submitted,
-};
+use ringway_client::{Client, Communicator, OperationError, Status};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 /// Calls before it happens, and in all at least: they go on until it has happened.
@@ -35,172 +36,6 @@ const WARM: u32 = 20;
 const CALLS: u32 = 60;
 /// How long a call may take when nobody is to come back.
 const PATIENCE: Duration = Duration::from_millis(300);
-
-/// Calls that ranks make again and again.
-#[derive(Debug, Clone, Copy)]
-struct Kind {
-    operation: Operation,
-    ranks: u32,
-    /// Of the longest buffer, about.
-    bytes: usize,
-    root: u32,
-    /// With [`Communicator::run`]; else submitted, then waited for.
-    blocking: bool,
-}
-
-const SMALL: Kind = Kind { operation: Operation::Allreduce, ranks: 3, bytes: 64, root: 0, blocking: true };
-/// Done from beginning to end in one place where every rank has a processor.
-const SHORT: Kind = Kind { ranks: 2, bytes: 64 << 10, ..SMALL };
-const LARGE: Kind = Kind { bytes: 1 << 20, ..SMALL };
-/// Its payload is in the cell's pool.
-const POOLED: Kind = Kind { operation: Operation::Broadcast, bytes: 32 << 10, ..SMALL };
-const KINDS: [Kind; 4] = [SMALL, SHORT, LARGE, POOLED];
-
-const OPERATIONS: [Operation; 10] = [
-    Operation::Allreduce,
-    Operation::Broadcast,
-    Operation::Reduce,
-    Operation::AllGather,
-    Operation::ReduceScatter,
-    Operation::AllToAll,
-    Operation::Scatter,
-    Operation::Gather,
-    Operation::Scan,
-    Operation::Barrier,
-];
-
-/// What happens to the victim at every step of some kinds of calls, and of others at one, drawn by this seed: each operation
-/// small and large, one of them blocking.
-fn scenes(seed: u64) -> Vec<(Kind, Step)> {
-    let mut scenes: Vec<_> =
-        KINDS.into_iter().flat_map(|kind| kind.steps().map(move |s| (kind, s))).collect();
-    let mut state = seed;
-    let mut draw = |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
-    for operation in OPERATIONS {
-        let mut blocking = draw(2) == 0;
-        for bytes in [SMALL.bytes, LARGE.bytes] {
-            let root = draw(SMALL.ranks as usize) as u32;
-            let kind = Kind { operation, bytes, root, blocking, ..SMALL };
-            let steps: Vec<_> = kind.steps().collect();
-            scenes.push((kind, steps[draw(steps.len())]));
-            blocking = !blocking;
-        }
-    }
-    scenes
-}
-
-impl Kind {
-    /// The one to which it happens, the last. Of three that is not the rank that somebody would name who only knows that
-    /// it is not the one that waits.
-    const fn victim(self) -> u32 {
-        self.ranks - 1
-    }
-
-    /// Steps that the victim reaches. Whether it gets a block of a large call is left to chance, and to the daemon when
-    /// nobody waits for it at once.
-    fn steps(self) -> impl Iterator<Item = Step> {
-        let is_of_work = |step: &Step| {
-            matches!(step, Step::Entered | Step::Claimed | Step::Worked | Step::Reported | Step::Left)
-        };
-        let works = self.bytes > POOLED.bytes && self.operation != Operation::Barrier && self.blocking;
-        Step::ALL.into_iter().filter(move |step| works || !is_of_work(step))
-    }
-
-    /// Blocks of a rank's buffer.
-    fn blocks(self, rank: u32) -> u32 {
-        match self.operation {
-            Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll => self.ranks,
-            Operation::Scatter | Operation::Gather if rank == self.root => self.ranks,
-            _ => 1,
-        }
-    }
-
-    /// Elements of a block.
-    fn length(self) -> usize {
-        let most = (0..self.ranks).map(|rank| self.blocks(rank)).max().expect("ranks");
-        self.bytes / size_of::<u32>() / most as usize
-    }
-
-    /// What rank `rank` fills a block of its buffer with.
-    const fn given(call: u32, rank: u32, block: u32) -> u32 {
-        call + (rank << 24) + (block << 28)
-    }
-
-    /// What is in blocks of a rank's buffer then.
-    fn expected(self, call: u32, rank: u32) -> Vec<(u32, u32)> {
-        let Self { operation, ranks, root, .. } = self;
-        let given = |rank, block| Self::given(call, rank, block);
-        let sum = |ranks: std::ops::Range<u32>, block| ranks.map(|rank| given(rank, block)).sum::<u32>();
-        match operation {
-            Operation::Allreduce => vec![(0, sum(0..ranks, 0))],
-            Operation::Reduce if rank == root => vec![(0, sum(0..ranks, 0))],
-            Operation::Scan => vec![(0, sum(0..rank + 1, 0))],
-            Operation::ReduceScatter => vec![(rank, sum(0..ranks, rank))],
-            Operation::Broadcast => vec![(0, given(root, 0))],
-            Operation::Scatter if rank == root => vec![(root, given(root, root))],
-            Operation::Scatter => vec![(0, given(root, rank))],
-            Operation::AllGather => (0..ranks).map(|from| (from, given(from, from))).collect(),
-            Operation::AllToAll => (0..ranks).map(|from| (from, given(from, rank))).collect(),
-            Operation::Gather if rank == root => {
-                (0..ranks).map(|from| (from, given(from, if from == root { root } else { 0 }))).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    fn submit(self, world: &Communicator, buffer: Buffer<u32>) -> Submitted<'_, Buffer<u32>> {
-        let Self { operation, root, .. } = self;
-        match operation {
-            Operation::Broadcast => world.broadcast_in_place(buffer, root),
-            Operation::Reduce => world.reduce_in_place(buffer, root, Reduction::Sum),
-            Operation::AllGather => world.all_gather_in_place(buffer),
-            Operation::ReduceScatter => world.reduce_scatter_in_place(buffer, Reduction::Sum),
-            Operation::AllToAll => world.all_to_all_in_place(buffer),
-            Operation::Scatter => world.scatter_in_place(buffer, root),
-            Operation::Gather => world.gather_in_place(buffer, root),
-            Operation::Scan => world.scan_in_place(buffer, Reduction::Sum),
-            _ => world.allreduce_in_place(buffer, Reduction::Sum),
-        }
-    }
-
-    /// Makes the call, unless it is a barrier, which [`Self::agree`] is as well.
-    fn make(self, world: &Communicator, buffer: Buffer<u32>) -> Result<Buffer<u32>, (OperationError, bool)> {
-        match (self.operation, self.blocking) {
-            (Operation::Barrier, true) => world.run(Communicator::barrier).map(|()| buffer).map_err(failed),
-            (Operation::Barrier, false) => {
-                world.barrier().expect("as it must be").wait().map(|()| buffer).map_err(failed)
-            }
-            (_, true) => world.run(|world| self.submit(world, buffer)).map_err(failed),
-            (_, false) => self.submit(world, buffer).expect("as it must be").wait().map_err(failed),
-        }
-    }
-
-    /// Whether any rank says that it has happened, the same for all: all make as many calls as the victim needs to come to
-    /// its step. And whoever only gives would be through with many calls before anything happens.
-    fn agree(
-        self,
-        world: &Communicator,
-        mut flag: Buffer<u32>,
-        happened: bool,
-    ) -> Result<Buffer<u32>, (OperationError, bool)> {
-        flag.fill(u32::from(happened));
-        match self.blocking {
-            true => world.run(|world| world.allreduce_in_place(flag, Reduction::Max)).map_err(failed),
-            false => {
-                world.allreduce_in_place(flag, Reduction::Max).expect("as it must be").wait().map_err(failed)
-            }
-        }
-    }
-}
-
-/// What an operation failed with, and whether its buffers are back.
-fn failed<B>(failure: Failure<B>) -> (OperationError, bool) {
-    let Failure { error, returned } = failure;
-    (error, matches!(returned, Returned::Buffers(_)))
-}
 
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is set for this role"))
@@ -287,7 +122,7 @@ fn play_rank() {
             Ok(made) => made,
             Err((error, returned)) => {
                 fs::write(variable("TEST_TOLD"), monotonic_ns().to_string()).expect("told");
-                check_failure(&end, kind.victim(), &error, returned);
+                check_failure(&end, (kind, rank), &error, returned);
                 return;
             }
         };
@@ -304,9 +139,9 @@ fn play_rank() {
     assert_eq!(end, "resume", "others are told that it happened only then");
 }
 
-/// Checks what a rank is told of a victim, itself or another; `returned` says whether it has its buffers back.
-fn check_failure(end: &str, victim: u32, error: &OperationError, returned: bool) {
-    let text = error.to_string();
+/// Checks what a rank is told of the victim, which may be itself; `returned` says whether it has its buffers back.
+fn check_failure(end: &str, (kind, rank): (Kind, u32), error: &OperationError, returned: bool) {
+    let (text, victim) = (error.to_string(), kind.victim());
     match end {
         "kill" => {
             assert_eq!(error.status(), Some(Status::RankFailed), "{text}");
@@ -317,6 +152,10 @@ fn check_failure(end: &str, victim: u32, error: &OperationError, returned: bool)
             assert_eq!(error.status(), Some(Status::TimedOut), "{text}");
             // The victim hears of the failure that it is.
             assert!(text.contains(&format!("rank {victim} has not")), "{text}");
+            let step = variable("TEST_STEP");
+            let step = Step::ALL.into_iter().find(|of| format!("{of:?}") == step).expect("one of them");
+            let expected = kind.returns_buffers(rank, step);
+            assert_eq!(returned, expected, "whether rank {rank} has its buffers back: {text}");
         }
         _ => panic!("nothing fails when the rank comes back: {text}"),
     }
