@@ -68,6 +68,11 @@ impl Kind {
         self.ranks - 1
     }
 
+    /// All but the victim.
+    pub(crate) const fn survivors(self) -> std::ops::Range<u32> {
+        0..self.victim()
+    }
+
     /// Whether a rank has its buffers back when the victim stays stopped at a step.
     ///
     /// They are not back where the victim has a block in hand, which it would write when it goes on. Where it is at work

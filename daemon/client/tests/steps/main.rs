@@ -58,6 +58,11 @@ fn play_daemon() {
     drop(stop);
 }
 
+/// Leaves word for the test of when something happened to this rank.
+fn tell_when() {
+    fs::write(variable("TEST_TOLD"), monotonic_ns().to_string()).expect("told");
+}
+
 /// Whether it has happened.
 static HAPPENED: AtomicBool = AtomicBool::new(false);
 
@@ -68,6 +73,7 @@ fn happen(step: Step) {
         return;
     }
     if variable("TEST_END") == "kill" {
+        tell_when();
         kill_process(getpid(), Signal::KILL).expect("to itself");
         thread::sleep(TIMEOUT);
         panic!("a process that is killed goes no further");
@@ -121,7 +127,7 @@ fn play_rank() {
         (buffer, flag) = match made {
             Ok(made) => made,
             Err((error, returned)) => {
-                fs::write(variable("TEST_TOLD"), monotonic_ns().to_string()).expect("told");
+                tell_when();
                 check_failure(&end, (kind, rank), &error, returned);
                 return;
             }
@@ -184,6 +190,12 @@ impl Scene {
         self.folder.join(format!("told-{rank}"))
     }
 
+    /// When something happened to a rank, by its own word.
+    fn when_ns(&self, rank: u32) -> u64 {
+        let told = fs::read_to_string(self.told(rank)).expect("it was told");
+        told.parse().expect("a number")
+    }
+
     /// The survivors and the victim of something that happens at a step.
     fn ranks(&self, step: Step, kind: Kind, end: &str) -> (Vec<Child>, Child) {
         let operation = OPERATIONS.iter().position(|of| *of == kind.operation).expect("one of them");
@@ -209,7 +221,7 @@ impl Scene {
                 ],
             )
         };
-        ((0..kind.victim()).map(of).collect(), of(kind.victim()))
+        (kind.survivors().map(of).collect(), of(kind.victim()))
     }
 }
 
@@ -237,21 +249,22 @@ fn is_stopped(child: &Child) -> bool {
 #[test]
 fn a_rank_that_is_killed_at_any_step_is_named_to_the_others() {
     let scene = Scene::new();
-    let mut longest_ms = 0;
+    // Of each, how long it took from the kill until the last of the others had its error.
+    let mut took_ms = Vec::new();
     for (kind, step) in scenes(1) {
         let (survivors, mut victim) = scene.ranks(step, kind, "kill");
-        let ended = victim.wait().expect("wait");
-        let ended_ns = i128::from(monotonic_ns());
-        assert!(!ended.success(), "step {step:?} of {kind:?} was not reached");
+        assert!(!victim.wait().expect("wait").success(), "step {step:?} of {kind:?} was not reached");
         succeed(step, kind, survivors);
-        for rank in 0..kind.victim() {
-            let told = fs::read_to_string(scene.told(rank)).expect("an error was told");
-            let ms = (told.parse::<i128>().expect("a number") - ended_ns) / 1_000_000;
-            longest_ms = longest_ms.max(ms);
-        }
+        let last_ns = kind.survivors().map(|rank| scene.when_ns(rank)).max().expect("survivors");
+        took_ms.push((last_ns - scene.when_ns(kind.victim())) as f64 / 1e6);
     }
-    eprintln!("the others were told within {longest_ms} ms");
-    assert!(longest_ms < 5000, "much too late even for a machine that is busy with something else");
+    took_ms.sort_by(f64::total_cmp);
+    let (median_ms, longest_ms) = (took_ms[took_ms.len() / 2], took_ms[took_ms.len() - 1]);
+    eprintln!(
+        "the others have their error {median_ms:.1} ms after the kill (median), at most {longest_ms:.1} ms"
+    );
+    assert!(median_ms < 100.0, "that is promised: {median_ms} ms");
+    assert!(longest_ms < 5000.0, "much too late even for a machine that is busy with something else");
 }
 
 #[test]
