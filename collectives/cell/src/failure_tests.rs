@@ -7,7 +7,8 @@ use ringway_mem::{Mapping, Window};
 use ringway_types::{DataType, Operation, Reduction};
 
 use crate::{
-    Call, Cell, Contradiction, Helper, Member, POOL_SLOTS, Place, Poll, Regions, Verdict, layout::RankWord,
+    Call, Cell, Contradiction, Helper, Member, OWN_INPUT, OWN_OUTPUT, POOL_SLOTS, Place, Poll, Regions,
+    Verdict, layout::RankWord,
 };
 
 const LOST: Verdict = Verdict { status: 35, rank: 1 };
@@ -92,6 +93,26 @@ fn a_rank_that_dies_with_a_block_in_hand_ends_the_call_and_memory_is_free_when_i
     }
     cell.set_exited(1);
     assert!(members[0].is_quiet() && members[2].is_quiet());
+}
+
+#[test]
+fn a_rank_that_stops_between_two_of_its_segments_is_told_from_those_who_wait_for_it() {
+    let (cell, mut members, arenas) = setup();
+    let own = |region| Some(Place { region, offset: 0 });
+    let staged =
+        Call { input: own(OWN_INPUT), output: own(OWN_OUTPUT), staging: own(0), ..allreduce(600_000) };
+    for (rank, call) in [(0, staged), (1, staged), (2, allreduce(600_000))] {
+        assert_eq!(members[rank].begin(&call, false, &arenas), Some(1));
+    }
+    let behind = |cell: &Cell| (0..3).filter(|rank| cell.is_behind(*rank, 1)).collect::<Vec<_>>();
+    assert_eq!(behind(&cell), [0, 1], "neither has offered any");
+    cell.add_count(cell.layout.published(1, 0), 1, 3);
+    for offered in [0, 1, 2] {
+        assert_eq!((cell.count(cell.layout.published(1, 1), 1), behind(&cell)), (offered, vec![1]));
+        cell.add_count(cell.layout.published(1, 1), 1, 1);
+    }
+    assert_eq!(behind(&cell), [], "that was the last segment");
+    assert!(!cell.is_behind(1, 2) && !cell.is_behind(3, 1), "nothing of the kind is known");
 }
 
 #[test]

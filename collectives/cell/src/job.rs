@@ -178,8 +178,7 @@ impl Job {
     /// Finds out how long segments, parts and blocks are, and how many.
     fn cut_up(&mut self) {
         let (shape, whole) = (self.shape, self.shape.block);
-        self.segment = if self.staged { staged::segment_bytes(&shape).min(whole).max(1) } else { whole };
-        self.segments = if self.staged { whole.div_ceil(self.segment) } else { 1 };
+        (self.segment, self.segments) = if self.staged { staged::segments(&shape) } else { (whole, 1) };
         self.part = part_bytes(self.segment, shape.ranks);
         let usual = match self.cut() {
             Cut::Vector => self.part,

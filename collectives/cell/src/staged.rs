@@ -21,15 +21,32 @@ const BUFFER: u64 = 2 * HALF;
 /// Bytes of a rank's staging memory.
 pub(crate) const BYTES: u64 = BUFFER * SEGMENTS_AHEAD;
 
-/// Bytes of each rank's block that make a full segment.
-pub(crate) fn segment_bytes(shape: &Shape) -> u64 {
+/// Bytes of each rank's block that make a full segment, and how many segments a call has.
+pub(crate) fn segments(shape: &Shape) -> (u64, u64) {
     let blocks = (0..shape.ranks).map(|rank| {
         let (input, output) = shape.blocks(rank);
         input.max(output)
     });
     // Whole elements of any type, and whole cache lines.
-    let bytes = HALF / blocks.max().unwrap_or(1).max(1);
-    bytes - bytes % 64
+    let most = HALF / blocks.max().unwrap_or(1).max(1);
+    let bytes = (most - most % 64).min(shape.block).max(1);
+    (bytes, shape.block.div_ceil(bytes))
+}
+
+impl Cell {
+    /// Whether all wait for a rank in a call that all have published, although it is not at work: of those who move their
+    /// memory in segments none has offered fewer, and it has yet to offer some. By what ranks say.
+    #[must_use]
+    pub fn is_behind(&self, rank: u32, sequence: u64) -> bool {
+        let signature = self.signature(rank, sequence);
+        let Some(shape) = signature.and_then(|call| Shape::of(&call, self.ranks())) else { return false };
+        let offered = |rank| {
+            let staged = self.part(rank, sequence).staged;
+            if staged { self.count(self.layout.published(sequence, rank), sequence) } else { u64::MAX }
+        };
+        let least = (0..self.ranks()).map(offered).min().unwrap_or(u64::MAX);
+        least < segments(&shape).1 && offered(rank) == least
+    }
 }
 
 /// Where a block of a segment is in its rank's staging memory.
