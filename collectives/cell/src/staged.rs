@@ -10,8 +10,13 @@ use ringway_mem::Window;
 use ringway_reduce::Stores;
 
 use crate::{
-    OWN_INPUT, OWN_OUTPUT, Place, Regions, cell::Cell, job::Job, layout::SEGMENTS_AHEAD, record::Part,
+    OWN_INPUT, OWN_OUTPUT, Place, Regions,
+    cell::Cell,
+    job::Job,
+    layout::SEGMENTS_AHEAD,
+    record::Part,
     shape::Shape,
+    step::{Step, reach},
 };
 
 /// Bytes of a segment's input, and of its output.
@@ -118,8 +123,10 @@ impl Progress {
             // What is not there cannot be copied, and was checked when the call was made.
             let copied = move_blocks(job, rank, self.published, false, regions);
             debug_assert!(copied.is_some(), "the caller's own memory is not there");
+            reach(Step::CopiedIn);
             self.published += 1;
             cell.add_count(cell.layout.published(job.sequence, rank.0), job.sequence, 1);
+            reach(Step::Offered);
             cell.notify();
             if self.finished + 1 < self.published {
                 // Others can begin with what is there: work with them before copying in all that fits.
@@ -139,11 +146,13 @@ impl Progress {
     ) -> bool {
         let before = self.finished;
         while self.finished < self.published && job.is_done(cell, self.finished) {
+            reach(Step::Ready);
             let untouched = job.shape.operation == ringway_types::Operation::Exscan && rank.0 == 0;
             if !untouched {
                 let copied = move_blocks(job, rank, self.finished, true, regions);
                 debug_assert!(copied.is_some(), "the caller's own memory is not there");
             }
+            reach(Step::CopiedOut);
             self.finished += 1;
         }
         self.finished > before

@@ -7,6 +7,10 @@ pub enum Step {
     Written,
     /// The record can be seen.
     Published,
+    /// A segment of memory that others cannot reach is copied in, and nobody knows.
+    CopiedIn,
+    /// Others may work on that segment.
+    Offered,
     /// The rank may touch others' memory from now on.
     Entered,
     /// A block is claimed, and nothing of it done.
@@ -17,6 +21,10 @@ pub enum Step {
     Reported,
     /// The rank touches others' memory no more.
     Left,
+    /// A segment is done, and its results are not copied out.
+    Ready,
+    /// They are copied out.
+    CopiedOut,
     /// The rank has its result, and others do not know that it is through.
     Taken,
     /// The call is consumed.
@@ -26,14 +34,18 @@ pub enum Step {
 impl Step {
     /// All, in the order of a call.
     #[cfg(feature = "steps")]
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Written,
         Self::Published,
+        Self::CopiedIn,
+        Self::Offered,
         Self::Entered,
         Self::Claimed,
         Self::Worked,
         Self::Reported,
         Self::Left,
+        Self::Ready,
+        Self::CopiedOut,
         Self::Taken,
         Self::Consumed,
     ];

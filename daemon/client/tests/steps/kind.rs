@@ -2,7 +2,7 @@
 
 use ringway_cell::step::Step;
 use ringway_client::{
-    Buffer, Communicator, Failure, Operation, OperationError, Reduction, Returned, Submitted,
+    Buffer, Communicator, Error, Failure, Operation, OperationError, Reduction, Returned, Submitted,
 };
 
 /// Calls that ranks make again and again.
@@ -13,17 +13,48 @@ pub(crate) struct Kind {
     /// Of the longest buffer, about.
     pub(crate) bytes: usize,
     pub(crate) root: u32,
-    /// With [`Communicator::run`]; else submitted, then waited for.
+    /// The one to which it happens. The last of three is not the rank that somebody would name who only knows that it is not
+    /// the one that waits.
+    pub(crate) victim: u32,
+    /// With [`Communicator::run`] or on slices; else submitted, then waited for.
     pub(crate) blocking: bool,
+    pub(crate) slices: Slices,
 }
 
-const SMALL: Kind = Kind { operation: Operation::Allreduce, ranks: 3, bytes: 64, root: 0, blocking: true };
+/// Whose buffers are passed as ordinary slices, which nobody else can reach: in segments, if they are large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slices {
+    Nobodys,
+    TheVictims,
+    Everybodys,
+}
+
+impl Slices {
+    pub(crate) const ALL: [Self; 3] = [Self::Nobodys, Self::TheVictims, Self::Everybodys];
+}
+
+const SMALL: Kind = Kind {
+    operation: Operation::Allreduce,
+    ranks: 3,
+    bytes: 64,
+    root: 0,
+    victim: 2,
+    blocking: true,
+    slices: Slices::Nobodys,
+};
 /// Done from beginning to end in one place where every rank has a processor.
-const SHORT: Kind = Kind { ranks: 2, bytes: 64 << 10, ..SMALL };
+const SHORT: Kind = Kind { ranks: 2, victim: 1, bytes: 64 << 10, ..SMALL };
 const LARGE: Kind = Kind { bytes: 1 << 20, ..SMALL };
 /// Its payload is in the cell's pool.
 const POOLED: Kind = Kind { operation: Operation::Broadcast, bytes: 32 << 10, ..SMALL };
-const KINDS: [Kind; 4] = [SMALL, SHORT, LARGE, POOLED];
+/// Of three segments, the last a short one.
+const SLICES: Kind = Kind { bytes: 9 << 18, slices: Slices::Everybodys, ..SMALL };
+const MIXED: Kind = Kind { slices: Slices::TheVictims, ..SLICES };
+/// What happens to the root.
+const ROOT: Kind = Kind { victim: 0, ..POOLED };
+const LARGE_ROOT: Kind = Kind { bytes: LARGE.bytes, ..ROOT };
+const SLICES_ROOT: Kind = Kind { bytes: SLICES.bytes, slices: Slices::Everybodys, ..ROOT };
+const KINDS: [Kind; 9] = [SMALL, SHORT, LARGE, POOLED, SLICES, MIXED, ROOT, LARGE_ROOT, SLICES_ROOT];
 
 pub(crate) const OPERATIONS: [Operation; 10] = [
     Operation::Allreduce,
@@ -39,7 +70,7 @@ pub(crate) const OPERATIONS: [Operation; 10] = [
 ];
 
 /// What happens to the victim at every step of some kinds of calls, and of others at one, drawn by this seed: each operation
-/// small and large, one of them blocking.
+/// small and large, one of them blocking, and once to the first rank, which is the root.
 pub(crate) fn scenes(seed: u64) -> Vec<(Kind, Step)> {
     let mut scenes: Vec<_> =
         KINDS.into_iter().flat_map(|kind| kind.steps().map(move |s| (kind, s))).collect();
@@ -57,38 +88,51 @@ pub(crate) fn scenes(seed: u64) -> Vec<(Kind, Step)> {
             scenes.push((kind, steps[draw(steps.len())]));
             blocking = !blocking;
         }
+        let (bytes, blocking) = ([SMALL.bytes, LARGE.bytes][draw(2)], draw(2) == 0);
+        let kind = Kind { operation, bytes, blocking, victim: 0, ..SMALL };
+        let steps: Vec<_> = kind.steps().collect();
+        scenes.push((kind, steps[draw(steps.len())]));
     }
     scenes
 }
 
 impl Kind {
-    /// The one to which it happens, the last. Of three that is not the rank that somebody would name who only knows that
-    /// it is not the one that waits.
-    pub(crate) const fn victim(self) -> u32 {
-        self.ranks - 1
-    }
-
     /// All but the victim.
-    pub(crate) const fn survivors(self) -> std::ops::Range<u32> {
-        0..self.victim()
+    pub(crate) fn survivors(self) -> impl Iterator<Item = u32> {
+        (0..self.ranks).filter(move |rank| *rank != self.victim)
     }
 
-    /// Whether a rank has its buffers back when the victim stays stopped at a step.
+    /// Whether a rank passes slices.
+    pub(crate) fn has_slices(self, rank: u32) -> bool {
+        self.slices == Slices::Everybodys || self.slices == Slices::TheVictims && rank == self.victim
+    }
+
+    /// Whether a rank has its buffers back when the victim stays stopped at a step; `None` where it may be either.
     ///
     /// They are not back where the victim has a block in hand, which it would write when it goes on. Where it is at work
-    /// without one the others do all the rest, and what fails is the next call, which is small.
-    pub(crate) fn returns_buffers(self, rank: u32, step: Step) -> bool {
-        rank == self.victim() || !matches!(step, Step::Claimed | Step::Worked)
+    /// without one the others do all the rest, and what fails is the next call, which is small, unless the victim moves its
+    /// memory in segments: then they cannot go on, and cannot know that it writes nothing more.
+    pub(crate) fn returns_buffers(self, rank: u32, step: Step) -> Option<bool> {
+        match step {
+            _ if rank == self.victim || self.has_slices(rank) => Some(true),
+            Step::Claimed | Step::Worked => Some(false),
+            Step::Entered | Step::Reported if self.has_slices(self.victim) => None,
+            _ => Some(true),
+        }
     }
 
     /// Steps that the victim reaches. Whether it gets a block of a large call is left to chance, and to the daemon when
     /// nobody waits for it at once.
     fn steps(self) -> impl Iterator<Item = Step> {
+        let is_of_segments =
+            |step: &Step| matches!(step, Step::CopiedIn | Step::Offered | Step::Ready | Step::CopiedOut);
+        let segments = self.has_slices(self.victim);
         let is_of_work = |step: &Step| {
             matches!(step, Step::Entered | Step::Claimed | Step::Worked | Step::Reported | Step::Left)
         };
         let works = self.bytes > POOLED.bytes && self.operation != Operation::Barrier && self.blocking;
-        Step::ALL.into_iter().filter(move |step| works || !is_of_work(step))
+        let reached = Step::ALL.into_iter().filter(move |step| works || !is_of_work(step));
+        reached.filter(move |step| segments || !is_of_segments(step))
     }
 
     /// Blocks of a rank's buffer.
@@ -155,12 +199,30 @@ impl Kind {
         buffer: Buffer<u32>,
     ) -> Result<Buffer<u32>, (OperationError, bool)> {
         match (self.operation, self.blocking) {
+            _ if self.has_slices(world.rank()) => self.make_on_slice(world, buffer),
             (Operation::Barrier, true) => world.run(Communicator::barrier).map(|()| buffer).map_err(failed),
             (Operation::Barrier, false) => {
                 world.barrier().expect("as it must be").wait().map(|()| buffer).map_err(failed)
             }
             (_, true) => world.run(|world| self.submit(world, buffer)).map_err(failed),
             (_, false) => self.submit(world, buffer).expect("as it must be").wait().map_err(failed),
+        }
+    }
+
+    /// As [`Self::make`], of the slice that a buffer is as well: whatever happens, that is its owner's alone.
+    fn make_on_slice(
+        self,
+        world: &Communicator,
+        mut buffer: Buffer<u32>,
+    ) -> Result<Buffer<u32>, (OperationError, bool)> {
+        let made = match self.operation {
+            Operation::Broadcast => world.blocking().broadcast(&mut buffer, self.root),
+            _ => world.blocking().allreduce_in_place(&mut buffer, Reduction::Sum),
+        };
+        match made {
+            Ok(()) => Ok(buffer),
+            Err(Error::Operation(error)) => Err((error, true)),
+            Err(error) => panic!("{error}"),
         }
     }
 

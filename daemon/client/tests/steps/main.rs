@@ -23,7 +23,7 @@ use std::{
 };
 
 use common::{TIMEOUT, folder, settings};
-use kind::{Kind, OPERATIONS, scenes};
+use kind::{Kind, OPERATIONS, Slices, scenes};
 use ringway_cell::{
     monotonic_ns,
     step::{Step, set_hook},
@@ -96,7 +96,9 @@ fn told_kind(ranks: u32) -> Kind {
         ranks,
         bytes: number("TEST_BYTES"),
         root: number("TEST_ROOT") as u32,
+        victim: number("TEST_VICTIM") as u32,
         blocking: number("TEST_BLOCKING") == 1,
+        slices: Slices::ALL[number("TEST_SLICES")],
     }
 }
 
@@ -116,7 +118,7 @@ fn play_rank() {
     let mut flag = arena.buffer::<u32>(1).expect("buffer");
     let started = Instant::now();
     for call in 0.. {
-        if call == WARM && rank == kind.victim() {
+        if call == WARM && rank == kind.victim {
             assert!(set_hook(happen));
         }
         for (block, elements) in (0..).zip(buffer.chunks_mut(length)) {
@@ -147,7 +149,7 @@ fn play_rank() {
 
 /// Checks what a rank is told of the victim, which may be itself; `returned` says whether it has its buffers back.
 fn check_failure(end: &str, (kind, rank): (Kind, u32), error: &OperationError, returned: bool) {
-    let (text, victim) = (error.to_string(), kind.victim());
+    let (text, victim) = (error.to_string(), kind.victim);
     match end {
         "kill" => {
             assert_eq!(error.status(), Some(Status::RankFailed), "{text}");
@@ -160,7 +162,7 @@ fn check_failure(end: &str, (kind, rank): (Kind, u32), error: &OperationError, r
             assert!(text.contains(&format!("rank {victim} has not")), "{text}");
             let step = variable("TEST_STEP");
             let step = Step::ALL.into_iter().find(|of| format!("{of:?}") == step).expect("one of them");
-            let expected = kind.returns_buffers(rank, step);
+            let expected = kind.returns_buffers(rank, step).unwrap_or(returned);
             assert_eq!(returned, expected, "whether rank {rank} has its buffers back: {text}");
         }
         _ => panic!("nothing fails when the rank comes back: {text}"),
@@ -213,6 +215,8 @@ impl Scene {
                     ),
                     ("TEST_OPERATION", operation.to_string()),
                     ("TEST_ROOT", kind.root.to_string()),
+                    ("TEST_VICTIM", kind.victim.to_string()),
+                    ("TEST_SLICES", (kind.slices as usize).to_string()),
                     ("TEST_BLOCKING", u32::from(kind.blocking).to_string()),
                     ("TEST_STEP", format!("{step:?}")),
                     ("TEST_BYTES", kind.bytes.to_string()),
@@ -221,7 +225,7 @@ impl Scene {
                 ],
             )
         };
-        (kind.survivors().map(of).collect(), of(kind.victim()))
+        (kind.survivors().map(of).collect(), of(kind.victim))
     }
 }
 
@@ -256,7 +260,7 @@ fn a_rank_that_is_killed_at_any_step_is_named_to_the_others() {
         assert!(!victim.wait().expect("wait").success(), "step {step:?} of {kind:?} was not reached");
         succeed(step, kind, survivors);
         let last_ns = kind.survivors().map(|rank| scene.when_ns(rank)).max().expect("survivors");
-        took_ms.push((last_ns - scene.when_ns(kind.victim())) as f64 / 1e6);
+        took_ms.push((last_ns - scene.when_ns(kind.victim)) as f64 / 1e6);
     }
     took_ms.sort_by(f64::total_cmp);
     let (median_ms, longest_ms) = (took_ms[took_ms.len() / 2], took_ms[took_ms.len() - 1]);
