@@ -79,6 +79,8 @@ pub enum LinkError {
 pub(crate) struct Entry {
     generation: u16,
     pub(crate) communicator: Option<Box<Communicator>>,
+    /// There is work for it beside the engine's.
+    pub(crate) beside: bool,
 }
 
 /// Executes collectives and messages of many communicators on one node.
@@ -90,6 +92,8 @@ pub struct Engine {
     /// Whose turn it is to work.
     pub(crate) schedule: Schedule,
     pub(crate) starved: Vec<u32>,
+    /// Communicators for which there is work beside the engine's.
+    pub(crate) beside: u32,
     pub(crate) now: Time,
     pub(crate) last_tick: Time,
     pub(crate) next_tick: Time,
@@ -129,6 +133,7 @@ impl Engine {
             tenants: Tenants::default(),
             schedule: Schedule::default(),
             starved: Vec::with_capacity(64),
+            beside: 0,
             now: Time(0),
             last_tick: Time(0),
             next_tick: Time(0),
@@ -413,6 +418,7 @@ impl Engine {
         let tenant = communicator.tenant;
         if let Some(entry) = self.entries.get_mut((id.0 & 0xffff) as usize) {
             entry.communicator = None;
+            self.beside -= u32::from(core::mem::take(&mut entry.beside));
             entry.generation = entry.generation.wrapping_add(1);
             self.schedule.remove(id.0 & 0xffff);
             self.shared.network.remove(id.0 & 0xffff);

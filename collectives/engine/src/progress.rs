@@ -3,9 +3,14 @@
 //! Local work is bounded by the bytes it touches: a turn ends after [`TURN`] of them, a visit to a communicator after
 //! about one piece, and [`crate::schedule`] says whom to visit next. What is to be posted to other nodes comes last and
 //! is shared by [`crate::network`].
+//!
+//! Whoever drives the engine may have work of its own for a communicator, *beside* the engine's. It is done in the same
+//! turns, so that a tenant gets the same share whoever works for it: [`Engine::advance`] stops before it, so that clients
+//! can be told what has finished, and [`Engine::advance_beside`] goes on from there.
 
 use ringway_verbs::{Completion, Device, Time};
 
+use crate::engine::Entry;
 use crate::link::{Id, split_id};
 use crate::turn::{Turn, elapsed_ms};
 use crate::{Collected, CommunicatorId, Engine, LocalMemory, Ticket};
@@ -14,8 +19,13 @@ use crate::{Collected, CommunicatorId, Engine, LocalMemory, Ticket};
 const TURN: u64 = 256 << 10;
 /// What a visit costs at least, in bytes of the turn's budget.
 const VISIT: u64 = 1 << 10;
+/// Bytes touched beside the engine in one visit, about.
+const BESIDE: u64 = 64 << 10;
 /// Pieces of local work taken note of in one turn.
 const COLLECTED: usize = 64;
+/// Works for a communicator beside the engine, on about so many bytes of memory; how many it read and wrote, zero when there
+/// is nothing to do.
+type Beside<'a> = &'a mut dyn FnMut(CommunicatorId, u64) -> u64;
 const NOTHING: Collected =
     Collected { ticket: Ticket { communicator: CommunicatorId(u32::MAX), number: 0 }, touched: 0 };
 /// How often the clock is looked at while something is outstanding, in nanoseconds.
@@ -62,15 +72,51 @@ impl Engine {
             self.tick(now, memory);
         }
         let (collected, left) = self.collect(memory);
-        let worked = self.work(left, device, memory) || collected;
+        let worked = self.work(left, device, memory, None) || collected;
+        let posted = self.end_turn(device, memory);
+        worked || posted || self.schedule.is_busy()
+    }
+
+    /// There is work for a communicator beside the engine's, until [`Engine::advance_beside`] finds none.
+    pub fn wake_beside(&mut self, id: CommunicatorId) {
+        let index = id.0 & 0xffff;
+        let entry = self.entries.get_mut(index as usize);
+        let Some(entry) = entry.filter(|e| e.communicator.as_ref().is_some_and(|c| c.id == id)) else {
+            return;
+        };
+        if !core::mem::replace(&mut entry.beside, true) {
+            self.beside += 1;
+        }
+        self.schedule.wake(index);
+    }
+
+    /// Goes on with the turn where [`Engine::advance`] stopped, if there is work beside the engine's, for about `bytes_max`
+    /// bytes of either kind. `beside` does it: for which communicator, and on about how many bytes; it says how many they
+    /// were, zero when there is nothing to do. Returns whether anything was done.
+    pub fn advance_beside<D: Device + ?Sized>(
+        &mut self,
+        bytes_max: u64,
+        device: &mut D,
+        memory: &mut dyn LocalMemory,
+        beside: Beside<'_>,
+    ) -> bool {
+        if self.beside == 0 {
+            return false;
+        }
+        let worked = self.work(bytes_max, device, memory, Some(beside));
+        self.end_turn(device, memory) || worked
+    }
+
+    /// Posts what there is to send, and asks for the device to send it; whether there was any.
+    fn end_turn<D: Device + ?Sized>(&mut self, device: &mut D, memory: &mut dyn LocalMemory) -> bool {
         let posted = self.post(device, memory);
         if core::mem::take(&mut self.shared.unflushed) {
             device.flush();
         }
         if self.shared.soon || self.shared.network.is_waiting() {
-            self.next_tick = self.next_tick.min(Time(now.0.saturating_add(SOON_NS)));
+            self.next_tick = self.next_tick.min(Time(self.now.0.saturating_add(SOON_NS)));
         }
-        worked || posted || self.schedule.is_busy()
+        posted
     }
 
     /// Takes note of the pieces of local work that others have done, or that were left to be done. Whether there were
@@ -92,30 +138,43 @@ impl Engine {
         (count > 0, left.max(1))
     }
 
-    /// Visits communicators.
+    /// Visits communicators; without `beside` only until it is the turn of one for which there is such work.
     fn work<D: Device + ?Sized>(
         &mut self,
         mut budget: u64,
         device: &mut D,
         memory: &mut dyn LocalMemory,
+        mut beside: Option<Beside<'_>>,
     ) -> bool {
-        let Self { shared, entries, schedule, starved, now, .. } = self;
+        let Self { shared, entries, schedule, starved, now, beside: with_beside, .. } = self;
         let mut turn = Turn { now: *now, device, memory, shared };
         let mut did = false;
         while budget > 0 {
             let Some(index) = schedule.next() else { break };
-            let entry = entries.get_mut(index as usize);
-            let Some(communicator) = entry.and_then(|entry| entry.communicator.as_mut()) else {
+            let Some(Entry { communicator: Some(communicator), beside: is_beside, .. }) =
+                entries.get_mut(index as usize)
+            else {
                 schedule.rest(index);
                 continue;
             };
+            if *is_beside && beside.is_none() {
+                break;
+            }
             let visit = communicator.visit(&mut turn);
             did = true;
-            let cost = visit.bytes + core::mem::take(&mut turn.shared.copied);
+            let mut cost = visit.bytes + core::mem::take(&mut turn.shared.copied);
+            if *is_beside && let Some(beside) = &mut beside {
+                let bytes = beside(communicator.id, BESIDE);
+                if bytes == 0 {
+                    *is_beside = false;
+                    *with_beside -= 1;
+                }
+                cost += bytes;
+            }
             let cost = cost.max(VISIT);
             budget = budget.saturating_sub(cost);
             schedule.charge(index, cost);
-            if !visit.more {
+            if !visit.more && !*is_beside {
                 schedule.rest(index);
             }
             if visit.starved && !starved.contains(&index) {

@@ -32,6 +32,8 @@ const BULK: u64 = 64 << 20;
 const PIECE: u64 = 128 << 10;
 /// What a tenant may spend before others have their turn.
 const QUANTUM: u64 = 128 << 10;
+/// What is asked for in one turn beside the engine's own work.
+const BESIDE: u64 = 128 << 10;
 
 /// Memory that only counts what is touched, by communicator: region `1 + c` is communicator `c`'s.
 #[derive(Debug, Default)]
@@ -97,6 +99,8 @@ struct Node {
     tenants: Vec<u64>,
     /// Calls that have not finished, of each communicator.
     outstanding: Vec<u32>,
+    /// Communicators for which there is always work beside the engine's, and the bytes of it that were done.
+    beside: Vec<Option<u64>>,
     now: u64,
 }
 
@@ -126,7 +130,8 @@ impl Node {
         }
         let outstanding = vec![0; ids.len()];
         let memory = Counting { total: 0, touched: vec![0; ids.len()], first: vec![None; ids.len()] };
-        Self { engine, device, memory, ids, tenants: tenants.to_vec(), outstanding, now: 0 }
+        let beside = vec![None; ids.len()];
+        Self { engine, device, memory, ids, tenants: tenants.to_vec(), outstanding, beside, now: 0 }
     }
 
     /// Every rank of the communicator calls the operation.
@@ -158,6 +163,7 @@ impl Node {
     fn turn(&mut self) {
         self.now += 10_000;
         self.engine.advance(Time(self.now), &mut self.device, &mut self.memory);
+        self.turn_beside();
         while let Some(finished) = self.engine.next_finished() {
             assert_eq!(finished.outcome.map(|(_, bytes)| bytes), Ok(0));
             let at = self.ids.iter().position(|id| *id == finished.communicator).unwrap();
@@ -165,9 +171,29 @@ impl Node {
         }
     }
 
+    /// The part of a turn in which there is work beside the engine's, in pieces of more bytes than asked for.
+    fn turn_beside(&mut self) {
+        let Self { engine, device, memory, ids, beside, .. } = self;
+        for (id, _) in ids.iter().zip(beside.iter()).filter(|(_, beside)| beside.is_some()) {
+            engine.wake_beside(*id);
+        }
+        let mut all = 0;
+        let mut work = |id, bytes| {
+            let at = ids.iter().position(|other| *other == id).unwrap();
+            let Some(done) = &mut beside[at] else { return 0 };
+            let bytes = bytes + 10_000;
+            *done += bytes;
+            all += bytes;
+            bytes
+        };
+        engine.advance_beside(BESIDE, device, memory, &mut work);
+        assert!(all <= BESIDE + PIECE, "a turn must be short");
+    }
+
     fn of_tenant(&self, tenant: u64) -> u64 {
-        let touched = self.tenants.iter().zip(&self.memory.touched);
-        touched.filter(|(of, _)| **of == tenant).map(|(_, bytes)| bytes).sum()
+        let touched =
+            self.memory.touched.iter().zip(&self.beside).map(|(of, beside)| of + beside.unwrap_or(0));
+        self.tenants.iter().zip(touched).filter(|(of, _)| **of == tenant).map(|(_, bytes)| bytes).sum()
     }
 }
 
@@ -201,6 +227,52 @@ fn tenants_share_the_local_work_whatever_they_call_and_however_many_communicator
     let members = &node.memory.touched[..4];
     let (most, fewest) = (*members.iter().max().unwrap(), *members.iter().min().unwrap());
     assert!(most - fewest <= most / 10, "communicators of one tenant share as well: {members:?}");
+}
+
+#[test]
+fn a_tenant_gets_the_same_share_whether_the_engine_works_for_it_or_others_beside_it_or_both() {
+    // For each communicator its tenant, and whether there is work of the engine's and beside it.
+    let (engine, beside, both) = ((true, false), (false, true), (true, true));
+    for communicators in [
+        &[(1, engine), (2, beside)][..],
+        &[(1, engine), (1, beside), (2, beside)],
+        &[(1, engine), (1, beside), (2, engine)],
+        &[(1, both), (2, beside), (3, engine)],
+        &[(1, beside), (1, beside), (1, beside), (1, beside), (2, engine)],
+        &[(1, engine), (2, beside), (3, engine), (3, beside), (4, both)],
+    ] {
+        let tenants: Vec<u64> = communicators.iter().map(|(tenant, _)| *tenant).collect();
+        let mut node = Node::new(&tenants);
+        node.beside = communicators.iter().map(|(_, (_, beside))| beside.then_some(0)).collect();
+        let last = tenants.iter().copied().max().unwrap();
+        let shares = loop {
+            for (at, (_, (engine, _))) in communicators.iter().enumerate() {
+                if *engine && node.outstanding[at] == 0 {
+                    node.call(at, Operation::Allreduce, BULK);
+                }
+            }
+            node.turn();
+            let shares: Vec<u64> = (1..=last).map(|tenant| node.of_tenant(tenant)).collect();
+            if shares.iter().any(|share| *share >= 64 << 20) {
+                break shares;
+            }
+        };
+        let (most, fewest) = (shares.iter().max().unwrap(), shares.iter().min().unwrap());
+        assert!((most - fewest) * 10 <= *most, "{shares:?} bytes of {communicators:?}");
+    }
+}
+
+#[test]
+fn what_there_is_beside_the_engine_ends_with_its_communicator_and_when_there_is_none() {
+    let mut node = Node::new(&[1, 2]);
+    node.beside = vec![Some(0), Some(0)];
+    node.turn();
+    assert!(node.engine.has_work());
+    node.beside[0] = None;
+    assert!(node.engine.close(node.ids[1]));
+    node.beside[1] = None;
+    node.turn();
+    assert!(!node.engine.has_work());
 }
 
 #[test]

@@ -1,22 +1,21 @@
 //! The cells of this node's communicators: whose memory they may name, and the daemon's work in them.
 //!
 //! The daemon works in a cell only for ranks that asked it to (non-blocking calls), block by block: a turn of the loop
-//! takes a bounded number of bytes, from the cell that was served least, so that tenants get equal shares and a
-//! neighbour's small request waits for no more than that.
+//! takes a bounded number of bytes. Whose cell comes next the engine's schedule says, which serves the communicators of all
+//! tenants by what the daemon does for them, here and in the engine: so tenants get equal shares, however many
+//! communicators they have, and a neighbour's small request waits for no more than a turn.
 
 use std::{cell::RefCell, sync::Arc};
 
 use ringway_cell::{Cell, Helper, Place, Regions, Verdict};
+use ringway_engine::{CommunicatorId, Engine, LocalMemory};
 use ringway_mem::{HandleTable, Mapping, Window};
-use ringway_verbs::Time;
+use ringway_verbs::{Device, Time};
 
 use super::{Reason, Region};
 use crate::{membership::GroupKey, session::SessionKey};
 
-/// Bytes of memory read and written in one cell before another one gets its turn, about: a block is never cut.
-const QUANTUM: u64 = 64 << 10;
-
-/// Bytes of memory read and written in one turn of the loop, about: some ten microseconds of work.
+/// Bytes of memory read and written in one turn of the loop, about, as a block is never cut: some ten microseconds of work.
 const TURN_BYTES: u64 = 128 << 10;
 
 /// A fresh cell.
@@ -62,6 +61,8 @@ impl Waited {
 #[derive(Debug)]
 pub(super) struct GroupCell {
     pub(super) group: GroupKey,
+    /// The communicator, as the engine calls it.
+    id: CommunicatorId,
     pub(super) cell: Cell,
     mapping: Arc<Mapping>,
     /// `None` once the communicator has failed: nobody begins new work then.
@@ -70,10 +71,6 @@ pub(super) struct GroupCell {
     /// Why the communicator has failed.
     pub(super) reason: Option<Reason>,
     pub(super) waited: Option<Waited>,
-    /// Bytes worked on, and a share that counts as served because nothing was wanted meanwhile.
-    served: u64,
-    /// It wanted help in the last turn.
-    wanting: bool,
     /// It may be worked on in this turn.
     ready: bool,
     /// Calls up to this one are known to need no help.
@@ -89,6 +86,8 @@ pub(super) struct Helped {
     pub(super) bytes: u64,
     /// There is work that was left to ranks that are at it.
     pub(super) held: bool,
+    /// Something was done, be it in no cell: between them others have their turns.
+    pub(super) worked: bool,
     /// A client took pages of a region away.
     pub(super) thief: Option<SessionKey>,
     /// A cell's own pages were taken away.
@@ -134,18 +133,17 @@ const fn is_needed(at_work: u32, cpus: u32) -> bool {
 
 impl GroupCell {
     /// Takes a fresh cell.
-    pub(super) fn new(group: GroupKey, memory: CellMemory) -> Self {
+    pub(super) fn new((group, id): (GroupKey, CommunicatorId), memory: CellMemory) -> Self {
         let CellMemory { cell, mapping } = memory;
         Self {
             group,
+            id,
             helper: Some(Helper::new(cell.clone()).learning_by(ringway_cell::monotonic_ns)),
             seats: vec![Seat::default(); cell.ranks() as usize],
             cell,
             mapping,
             reason: None,
             waited: None,
-            served: 0,
-            wanting: false,
             ready: false,
             settled: 0,
         }
@@ -266,8 +264,6 @@ impl GroupCell {
 #[derive(Debug)]
 pub(super) struct Cells {
     cells: Vec<GroupCell>,
-    /// How far the cell has been served that was served least.
-    clock: u64,
     cpus: u32,
     /// Empty between pieces of work; kept for its allocation.
     used: RefCell<Vec<u64>>,
@@ -276,7 +272,7 @@ pub(super) struct Cells {
 impl Cells {
     /// None yet, on a machine that runs so many threads at a time.
     pub(super) const fn new(cpus: u32) -> Self {
-        Self { cells: Vec::new(), clock: 0, cpus, used: RefCell::new(Vec::new()) }
+        Self { cells: Vec::new(), cpus, used: RefCell::new(Vec::new()) }
     }
 
     pub(super) fn add(&mut self, cell: GroupCell) {
@@ -308,44 +304,47 @@ impl Cells {
         self.cells.iter_mut().any(GroupCell::is_outstanding)
     }
 
-    /// Works where help is wanted, a bounded number of bytes.
-    pub(super) fn help(&mut self, regions: &HandleTable<Region>) -> Helped {
+    /// Works where help is wanted, a bounded number of bytes, in turns with everything else that the engine has to do.
+    pub(super) fn help<D: Device + ?Sized>(
+        &mut self,
+        engine: &mut Engine,
+        (device, memory): (&mut D, &mut dyn LocalMemory),
+        regions: &HandleTable<Region>,
+    ) -> Helped {
         let mut helped = Helped::default();
-        let Self { cells, clock, cpus, used } = self;
-        for cell in cells.iter_mut() {
+        for cell in &mut self.cells {
             let wanting = cell.has_work();
-            if wanting && !cell.wanting {
-                // Time in which a cell wanted nothing is not made up for.
-                cell.served = cell.served.max(*clock);
-            }
-            cell.wanting = wanting;
-            cell.ready = wanting && is_needed(cell.cell.at_work(), *cpus);
+            cell.ready = wanting && is_needed(cell.cell.at_work(), self.cpus);
             helped.held |= wanting && !cell.ready;
-        }
-        while helped.bytes < TURN_BYTES {
-            let ready = cells.iter_mut().filter(|cell| cell.ready);
-            let Some(cell) = ready.min_by_key(|cell| cell.served) else { break };
-            let GroupCell { helper: Some(helper), seats, .. } = cell else {
-                cell.ready = false;
-                continue;
-            };
-            used.get_mut().clear();
-            let registered = Registered { seats, regions, used };
-            let bytes = helper.work(&registered, QUANTUM);
-            helped.thief = helped.thief.or(registered.thief());
-            if cell.mapping.faulted() {
-                helped.spoiled = Some(cell.group);
+            if cell.ready {
+                engine.wake_beside(cell.id);
             }
-            if bytes == 0 {
-                cell.ready = false;
-                continue;
-            }
-            *clock = cell.served.max(*clock);
-            cell.served = cell.served.saturating_add(bytes);
-            helped.bytes = helped.bytes.saturating_add(bytes);
-            helped.pieces = helped.pieces.saturating_add(1);
         }
-        helped
+        let mut work = |id, bytes_max| self.work((id, bytes_max), regions, &mut helped);
+        let worked = engine.advance_beside(TURN_BYTES, device, memory, &mut work);
+        Helped { worked, ..helped }
+    }
+
+    /// Works in a communicator's cell on about so many bytes; how many it was, zero when there is nothing to do now.
+    fn work(
+        &mut self,
+        (id, bytes_max): (CommunicatorId, u64),
+        regions: &HandleTable<Region>,
+        helped: &mut Helped,
+    ) -> u64 {
+        let Self { cells, used, .. } = self;
+        let Some(cell) = cells.iter_mut().find(|cell| cell.id == id && cell.ready) else { return 0 };
+        let GroupCell { helper: Some(helper), seats, .. } = cell else { return 0 };
+        used.get_mut().clear();
+        let registered = Registered { seats, regions, used };
+        let bytes = helper.work(&registered, bytes_max);
+        helped.thief = helped.thief.or(registered.thief());
+        if cell.mapping.faulted() {
+            helped.spoiled = Some(cell.group);
+        }
+        helped.bytes = helped.bytes.saturating_add(bytes);
+        helped.pieces = helped.pieces.saturating_add(u64::from(bytes > 0));
+        bytes
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ringway_cell::{Cell, Contradiction, SLOTS};
-use ringway_engine::{Failure, RankFailure};
+use ringway_engine::{Failure, LocalMemory, RankFailure};
 use ringway_mem::Mapping;
 use ringway_verbs::Time;
 
@@ -57,9 +57,10 @@ impl EngineThread {
         self.end_stand_ins(key, &reason);
     }
 
-    /// Works in the cells where help is wanted; whether anything was done.
+    /// Works in the cells where help is wanted, and for others whose turn comes in between; whether anything was done.
     pub(super) fn help(&mut self) -> bool {
-        let helped = self.cells.help(&self.regions);
+        let of_engine = (&mut self.device, &mut self.memory as &mut dyn LocalMemory);
+        let helped = self.cells.help(&mut self.engine, of_engine, &self.regions);
         self.held = helped.held;
         self.counters.help_turns = self.counters.help_turns.wrapping_add(helped.pieces);
         self.counters.help_bytes = self.counters.help_bytes.wrapping_add(helped.bytes);
@@ -69,7 +70,7 @@ impl EngineThread {
         if let Some(key) = helped.spoiled {
             self.fail_spoiled(key);
         }
-        helped.bytes > 0
+        helped.worked
     }
 
     /// A rank took pages of a cell away.
@@ -85,8 +86,8 @@ impl EngineThread {
     pub(super) fn execute_in_cell(&mut self, command: CellCommand, now: Time) {
         match command {
             CellCommand::Add { group, memory } => {
-                if self.groups.contains_key(&group) {
-                    self.cells.add(GroupCell::new(group, memory));
+                if let Some(id) = self.groups.get(&group).map(|of| of.id) {
+                    self.cells.add(GroupCell::new((group, id), memory));
                 }
             }
             CellCommand::AddBoard { group, memory } => self.add_board(group, memory),
