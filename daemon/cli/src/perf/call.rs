@@ -4,8 +4,9 @@ use ringway_client::{Arena, Buffer, Communicator, Error, Failure, Reduce};
 use ringway_types::Reduction;
 
 use super::{
+    offsets::{Offset, PAGE},
     pattern::{Case, Sample, scalar},
-    spec::{Measured, PAGE},
+    spec::Measured,
 };
 
 /// The buffers of a call, owned by the caller between calls.
@@ -43,8 +44,8 @@ pub(crate) struct Call<'a> {
     pub(crate) in_place: bool,
     /// On ordinary slices rather than registered buffers.
     pub(crate) blocking: bool,
-    /// Bytes from the input's place in a page to the output's; in place, from the page.
-    pub(crate) offset: Option<u64>,
+    /// Where the buffers begin; `None` for where the arena puts them.
+    pub(crate) offset: Option<Offset>,
     /// Elements of every rank's block, for operations with counts.
     counts: Vec<u64>,
     sends: Vec<u64>,
@@ -131,19 +132,21 @@ impl<'a> Call<'a> {
 
     /// Fresh buffers for the call.
     pub(crate) fn buffers<T: Sample>(&self, arena: &Arena) -> Result<Buffers<T>, String> {
-        let make = |elements: u64| arena.buffer::<T>(elements as usize).map_err(|e| e.to_string());
-        let (input, output) = self.lengths();
-        let placed = |elements: u64, from: u64| match self.offset {
-            Some(offset) => place((from + offset) % PAGE, elements as usize, arena),
-            None => make(elements),
+        let make = |elements: u64, at: Option<u64>| match at {
+            Some(at) => place(at, elements as usize, arena),
+            None => arena.buffer::<T>(elements as usize).map_err(|e| e.to_string()),
         };
+        let (input, output) = self.lengths();
+        let output_at = self.offset.map(Offset::output_in_page);
         if self.in_place {
             let one = input.unwrap_or(0).max(output.unwrap_or(0));
-            return Ok(Buffers { input: None, output: Some(placed(one, 0)?) });
+            return Ok(Buffers { input: None, output: Some(make(one, output_at)?) });
         }
-        let input = input.map(make).transpose()?;
-        let from = input.as_ref().map_or(0, |input| input.as_ptr().addr() as u64 % PAGE);
-        Ok(Buffers { input, output: output.map(|elements| placed(elements, from)).transpose()? })
+        let input_at = self.offset.map(|offset| offset.input);
+        Ok(Buffers {
+            input: input.map(|elements| make(elements, input_at)).transpose()?,
+            output: output.map(|elements| make(elements, output_at)).transpose()?,
+        })
     }
 
     fn reduce<T: Sample>(&self) -> Reduce<T> {

@@ -3,6 +3,7 @@
 mod call;
 mod check;
 mod floor;
+mod offsets;
 mod overlap;
 mod pace;
 mod parent;
@@ -20,6 +21,7 @@ use clap::{ArgAction, Args};
 use ringway_plan::Preference;
 use ringway_types::{DataType, Reduction};
 
+use offsets::Offsets;
 pub use parent::perf;
 pub use rank::{RANK, run_rank};
 pub use spec::Measured;
@@ -130,10 +132,14 @@ pub struct PerfArgs {
     /// same round trip compare.
     #[arg(long, conflicts_with_all = ["overlap", "tenants", "nodes"])]
     round_trip: bool,
-    /// Place outputs at these offsets from their inputs in a page (in place: from the page), in bytes, or `all`; ends
-    /// with how much slower the slowest is.
-    #[arg(long, value_name = "LIST", value_parser = parse_offsets, action = ArgAction::Set, conflicts_with = "blocking")]
+    /// Place outputs at these offsets from their inputs in a page (in place: the buffer from the page): bytes separated
+    /// by commas, `step:N` for every N bytes, or `all` for some that stand for all. Ends with how much slower than the
+    /// median the slowest is, for each size.
+    #[arg(long, value_name = "LIST", value_parser = Offsets::parse, action = ArgAction::Set, conflicts_with_all = ["overlap", "tenants"])]
     offsets: Option<Offsets>,
+    /// Place inputs at these offsets from the page instead of at its beginning, each with every one of --offsets.
+    #[arg(long, value_name = "LIST", value_parser = Offsets::parse, action = ArgAction::Set, conflicts_with_all = ["overlap", "tenants"])]
+    input_offsets: Option<Offsets>,
     /// Keep every rank on one processor: rank 0 on the first, rank 1 on the next; several nodes divide the processors.
     #[arg(long)]
     pin: bool,
@@ -173,14 +179,6 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
         Ok(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(seconds),
         _ => Err(format!("`{text}` is not a number of seconds from 0 to 3600")),
     }
-}
-
-/// Offsets within a page.
-#[derive(Debug, Clone)]
-struct Offsets(Vec<u64>);
-
-fn parse_offsets(text: &str) -> Result<Offsets, String> {
-    spec::parse_offsets(text).map(Offsets)
 }
 
 /// One value or all of them.

@@ -1,7 +1,6 @@
 //! The parent: starts daemons and ranks, follows them, prints their rows.
 
 use std::{
-    collections::BTreeMap,
     io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
 };
@@ -14,6 +13,7 @@ use super::{
     Form, PerfArgs,
     call::Call,
     floor::Floor,
+    offsets::{OffsetSummary, Offsets},
     overlap::{self, Overlap},
     rank,
     report::{Columns, Row, header, line},
@@ -60,7 +60,7 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     let mut printer = Printer { json: args.json, ..Printer::default() };
     if !args.json {
         let columns = Columns {
-            offset: args.offsets.is_some(),
+            offset: args.offsets.is_some() || args.input_offsets.is_some(),
             floor: args.floor,
             round_trip: args.round_trip,
             algorithm: args.nodes > 1,
@@ -179,6 +179,8 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
             args.operation.name()
         ));
     }
+    let largest = args.datatype.0.iter().map(|datatype| datatype.size()).max().unwrap_or(1);
+    let offsets = Offsets::pairs(args.input_offsets.as_ref(), args.offsets.as_ref(), largest as u64)?;
     Ok(Spec {
         operations: vec![args.operation],
         datatypes: args.datatype.0.clone(),
@@ -201,7 +203,7 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
         round_trip: args.round_trip,
         mode: Mode::Time,
         algorithm: args.algorithm.as_ref().map(Preference::to_string),
-        offsets: args.offsets.as_ref().map(|offsets| offsets.0.clone()).unwrap_or_default(),
+        offsets,
     })
 }
 
@@ -272,8 +274,8 @@ struct Printer {
     bus_bandwidth: f64,
     /// What moved data between nodes.
     device: Option<String>,
-    /// Times and offsets at each size and form.
-    offsets: BTreeMap<(u64, bool), Vec<(f64, u64)>>,
+    /// Those measured at chosen offsets.
+    at_offsets: Vec<Row>,
 }
 
 impl Printer {
@@ -285,8 +287,8 @@ impl Printer {
         if row.nodes > 1 && self.device.is_none() {
             self.device = Some(row.device.clone());
         }
-        if let Some(offset) = row.offset {
-            self.offsets.entry((row.bytes, row.in_place)).or_default().push((row.time_us.p50, offset));
+        if row.offset.is_some() {
+            self.at_offsets.push(row.clone());
         }
         let text = if self.json { serde_json::to_string(row).unwrap_or_default() } else { line(row) };
         output::line(&text);
@@ -294,23 +296,16 @@ impl Printer {
 
     fn finish(&self) -> ExitCode {
         let right = self.wrong == 0 && self.rows > 0;
+        for summary in OffsetSummary::of(&self.at_offsets) {
+            let json = || serde_json::to_string(&summary).unwrap_or_default();
+            output::line(&if self.json { json() } else { summary.line() });
+        }
         if !self.json {
             let verdict = match (right, self.unchecked) {
                 (true, false) => "OK",
                 (true, true) => "not checked",
                 (false, _) => "FAILED",
             };
-            for ((bytes, in_place), times) in &self.offsets {
-                let mut times = times.clone();
-                times.sort_by(|a, b| a.0.total_cmp(&b.0));
-                if let (Some((slowest, at)), Some((median, _))) = (times.last(), times.get(times.len() / 2)) {
-                    let form = if *in_place { "in place" } else { "out of place" };
-                    let factor = slowest / median.max(0.001);
-                    output::line(&format!(
-                        "# {bytes} B {form}: the slowest offset, {at}, takes {factor:.2} times the median"
-                    ));
-                }
-            }
             if let Some(device) = &self.device {
                 output::line(&format!("# between nodes: {device}"));
             }

@@ -11,6 +11,7 @@ use super::{
     call::{Buffers, Call},
     check::wrong_elements,
     floor::{Floor, Kernel},
+    offsets::Offset,
     overlap,
     pace::Pace,
     pattern::{Case, Sample},
@@ -100,7 +101,7 @@ struct Point {
     datatype: DataType,
     reduction: Option<Reduction>,
     in_place: bool,
-    offset: Option<u64>,
+    offset: Option<Offset>,
     size: u64,
 }
 

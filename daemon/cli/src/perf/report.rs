@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::offsets::Offset;
+
 /// One measured point. The names are those of the JSON form.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(non_snake_case, reason = "units keep their case in the JSON form")]
@@ -29,9 +31,9 @@ pub(crate) struct Row {
     pub(crate) busbw_GBps: f64,
     /// Wrong elements; `None` when results were not checked.
     pub(crate) errors: Option<u64>,
-    /// Bytes from the input's place in a page to the output's, when they were asked for.
+    /// Where the buffers begin, when that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) offset: Option<u64>,
+    pub(crate) offset: Option<Offset>,
     /// Microseconds that the bare kernel takes (median), when it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) floor_us: Option<f64>,
@@ -109,8 +111,8 @@ pub(crate) fn header(columns: Columns) -> String {
     );
     let (mut names, mut units) = (format!("# {names}"), format!("# {units}"));
     if columns.offset {
-        names += &format!(" {:>7}", "offset");
-        units += &format!(" {:>7}", "(B)");
+        names += &format!(" {:>9}", "offset");
+        units += &format!(" {:>9}", "(B)");
     }
     if columns.floor {
         names += &format!(" {:>11} {:>8}", "floor", "of_floor");
@@ -146,8 +148,8 @@ pub(crate) fn line(row: &Row) -> String {
         format!("{:.3}", row.busbw_GBps),
         wrong
     );
-    if let Some(offset) = row.offset {
-        text += &format!(" {offset:>7}");
+    if let Some(Offset { input, output }) = row.offset {
+        text += &format!(" {:>9}", format!("{input}+{output}"));
     }
     if let (Some(floor), Some(share)) = (row.floor_us, row.of_floor) {
         text += &format!(" {:>11} {:>8}", significant(floor), format!("{:.0}", share * 100.0));

@@ -3,6 +3,8 @@
 use ringway_types::{DataType, Operation, Reduction};
 use serde::{Deserialize, Serialize};
 
+use super::offsets::Offset;
+
 /// One measurement campaign: every combination of operation, type, reduction and size.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Spec {
@@ -30,8 +32,8 @@ pub(crate) struct Spec {
     pub(crate) mode: Mode,
     /// The algorithms to ask for; what the environment says if `None`.
     pub(crate) algorithm: Option<String>,
-    /// Bytes from the input's place in a page to the output's; in place, from the page. None for what the arena gives.
-    pub(crate) offsets: Vec<u64>,
+    /// Where buffers begin; none for where the arena puts them.
+    pub(crate) offsets: Vec<Offset>,
 }
 
 /// What ranks do.
@@ -47,9 +49,6 @@ pub(crate) enum Mode {
     /// Time small operations until the time is over.
     Small,
 }
-
-/// What offsets repeat after.
-pub(crate) const PAGE: u64 = 4096;
 
 /// Seconds that a point is measured for unless said otherwise.
 pub(crate) const SECONDS: f64 = 0.2;
@@ -159,21 +158,6 @@ impl Measured {
     }
 }
 
-/// Offsets that stand for all: those of elements, vectors and lines, and through the page.
-const OFFSETS: [u64; 16] = [0, 8, 16, 64, 128, 256, 512, 768, 1024, 1536, 2048, 2064, 2560, 3072, 4032, 4080];
-
-/// Reads `all` or a list of offsets in a page.
-pub(crate) fn parse_offsets(text: &str) -> Result<Vec<u64>, String> {
-    if text == "all" {
-        return Ok(OFFSETS.to_vec());
-    }
-    let one = |one: &str| match one.parse::<u64>() {
-        Ok(offset) if offset < PAGE && offset.is_multiple_of(8) => Ok(offset),
-        _ => Err(format!("`{one}` is not an offset: a multiple of 8 below {PAGE}, or `all`")),
-    };
-    text.split(',').map(one).collect()
-}
-
 /// The sizes from `begin` to `end`, each `factor` times the one before.
 pub(crate) fn sizes(begin: u64, end: u64, factor: u64) -> Vec<u64> {
     std::iter::successors(Some(begin), |s| s.checked_mul(factor.max(2)).or(None))
@@ -217,9 +201,6 @@ mod tests {
     fn units_are_powers_of_1024() {
         assert_eq!(parse_bytes("64M"), Ok(64 << 20));
         assert_eq!(parse_bytes("8"), Ok(8));
-        assert_eq!(parse_offsets("16,4032"), Ok(vec![16, 4032]));
-        assert!(parse_offsets("4096").is_err() && parse_offsets("3").is_err());
-        assert_eq!(parse_offsets("all").map(|all| all.len()), Ok(16));
         assert!(parse_bytes("8x").is_err() && parse_bytes("").is_err() && parse_bytes("-1").is_err());
     }
 

@@ -136,13 +136,28 @@ fn perf_can_keep_ranks_apart() {
 
 #[test]
 fn perf_places_buffers_where_it_is_told() {
-    let given = ["allreduce", "--sizes", "8K", "-n", "3", "--in-place", "both", "--offsets", "0,8,4088"];
-    let rows = rows(&given);
-    let offsets: Vec<_> = rows.iter().map(|r| r["offset"].as_u64()).collect();
-    assert_eq!(offsets, [Some(0), Some(8), Some(4088), Some(0), Some(8), Some(4088)]);
-    assert!(rows.iter().all(|row| row["errors"] == 0), "{rows:?}");
-    let table = run_ringway(&[&["perf"], &given[..]].concat()).success().out;
-    assert_mentions(&table, &["offset", "slowest", "out of place"]);
+    let given = ["allreduce", "--sizes", "8K", "-n", "3", "--in-place", "both", "--offsets", "0,12,4088"];
+    for memory in [&[][..], &["--unregistered", "--input-offsets", "4,64"]] {
+        let given = [&given, memory].concat();
+        let inputs = if memory.is_empty() { &[0][..] } else { &[4, 64] };
+        let (summaries, rows): (Vec<_>, Vec<_>) =
+            rows(&given).into_iter().partition(|row| row["summary"] == "offsets");
+        let offset =
+            |row: &Value| ["input", "output"].map(|key| row["offset"][key].as_u64().expect("an offset"));
+        let pairs = inputs.iter().flat_map(|&input| [0, 12, 4088].map(|output| [input, output]));
+        let pairs: Vec<_> = pairs.collect();
+        assert_eq!(rows.iter().map(offset).collect::<Vec<_>>(), pairs.repeat(2));
+        assert!(rows.iter().all(|row| row["errors"] == 0), "{rows:?}");
+        assert!(rows.iter().all(|row| row["blocking"] == !memory.is_empty()), "{rows:?}");
+        let forms: Vec<_> = summaries.iter().map(|s| s["in_place"].as_bool().expect("a form")).collect();
+        assert_eq!(forms, [false, true]);
+        for summary in &summaries {
+            assert_eq!((&summary["bytes"], &summary["offsets"]), (&8192.into(), &pairs.len().into()));
+            assert!(summary["slowest_to_median"].as_f64().expect("a ratio") >= 1.0, "{summary}");
+        }
+        let table = run_ringway(&[&["perf"], &given[..]].concat()).success().out;
+        assert_mentions(&table, &["offset", "slowest", "out of place", "times the median"]);
+    }
 }
 
 #[test]
@@ -215,8 +230,10 @@ fn perf_uses_a_daemon_that_runs() {
 
 #[test]
 fn perf_refuses_what_makes_no_sense() {
-    let cases: [(&[&str], &[&str]); 11] = [
+    let cases: [(&[&str], &[&str]); 13] = [
         (&["allreduce", "--offsets", "4096"], &["4096", "offset"]),
+        (&["allreduce", "--offsets", "step:0"], &["step:0", "offset"]),
+        (&["allreduce", "--input-offsets", "6"], &["6", "multiples of 4"]),
         (&["reduce", "--overlap"], &["allreduce"]),
         (&["allreduce", "--isolation", "none"], &["isolation", "none", "strict"]),
         (&["allreduce", "--floor", "--ranks", "2", "--nodes", "2"], &["--floor", "node"]),
@@ -289,6 +306,7 @@ fn every_command_explains_its_flags() {
                 "--floor",
                 "--pin",
                 "--offsets",
+                "--input-offsets",
                 "--overlap",
                 "--tenants",
                 "--isolation",
