@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import statistics
 import sys
 import time
 
@@ -79,6 +80,8 @@ def describe(records):
     model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo", encoding="ascii")
                   if line.startswith("model name")), "unknown processor")
     libraries = sorted({row["library"] for _, _, _, row in records if "library" in row})
+    apart = sorted(trip for _, _, _, row in records for trip in row.get("round_trip_ns") or [])
+    trips = f"a cache line there and back {statistics.median(apart):.0f} ns ({apart[0]:.0f}-{apart[-1]:.0f}); " if apart else ""
     rounds = 1 + max((turn for turn, *_ in records), default=0)
     return (f"{len(programs.cpus())} CPUs ({model}), Linux {os.uname().release}, load {os.getloadavg()[0]:.1f}; "
-            f"{', '.join(libraries)}; {rounds} rounds; f32, sum; medians [middle half]")
+            f"{trips}{', '.join(libraries)}; {rounds} rounds; f32, sum; medians [middle half]")

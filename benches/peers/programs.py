@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from table import UNREGISTERED_AT
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -17,6 +19,9 @@ PACKAGES = {
     "mpich": ("mpicc.mpich", "mpirun.mpich", ["mpich", "libmpich-dev"]),
 }
 
+
+# Which operations on ordinary slices have a form in place.
+SLICES_IN_PLACE = ("allreduce", "reduce", "broadcast")
 
 # Calls between nodes take long enough to be timed one by one.
 ALIGN_ALL = {"PEER_ALIGN_FROM_BYTES": "0"}
@@ -173,16 +178,32 @@ def has_torch(python):
     return bool(python) and subprocess.run([python, "-c", find], capture_output=True, check=False).returncode == 0
 
 
-def ringway(program, extra):
-    """`ringway perf`: registered buffers with the floor; and, of an allreduce, ordinary memory."""
+def ordinary(work, of_all):
+    """What is measured of it on ordinary memory, in the forms that slices have: every size of an allreduce, and of all
+    operations, where asked, the size that a limit is set for. None where that is nothing."""
+    sizes = work.sizes
+    if work.operation != "allreduce":
+        sizes = tuple(size for size in sizes if of_all and size == UNREGISTERED_AT)
+    if not sizes:
+        return None
+    return replace(work, sizes=sizes, forms=work.forms if work.operation in SLICES_IN_PLACE else "out")
+
+
+def ringway(program, extra, ordinary_of_all=False):
+    """`ringway perf`: registered buffers with the floor; and ordinary memory."""
+
+    def settings(work):
+        return ["registered"] + ["unregistered"] * (ordinary(work, ordinary_of_all) is not None)
 
     def command(work, setting):
-        how = "--floor" if setting == "registered" else "--unregistered"
+        how = "--floor"
+        if setting == "unregistered":
+            work, how = ordinary(work, ordinary_of_all), "--unregistered"
         return [program, "perf", work.operation, "--ranks", str(work.ranks), "--sizes", ",".join(map(str, work.sizes)),
                 "--in-place", {"out": "no", "in": "yes", "both": "both"}[work.forms], "--seconds", str(work.seconds),
                 how, "--round-trip", "--json", *extra], {}
 
-    return Program("ringway", lambda work: ["registered"] + ["unregistered"] * (work.operation == "allreduce"), command)
+    return Program("ringway", settings, command)
 
 
 def openmpi_across(folder, link):

@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass
 KIB, MIB = 1 << 10, 1 << 20
 
 # Up to which size an allreduce may take at most which part of Open MPI's time, and must reach which part of the floor's
-# rate, for ranks with a core each and for twice as many ranks as cores.
+# rate, for two ranks with a core each and for four ranks on two cores.
 ALLREDUCE = {
-    False: [(2 * KIB, 1.0, None), (8 * KIB, 0.6, None), (32 * KIB, 0.35, None), (8 * MIB, 0.35, 0.70),
-            (1 << 62, 0.3, 0.85)],
-    True: [(64, 0.85, None), (512, 0.85, None), (8 * KIB, 0.5, None), (8 * MIB, 0.35, None), (1 << 62, 0.3, 0.75)],
+    2: [(2 * KIB, 1.0, None), (8 * KIB, 0.6, None), (32 * KIB, 0.35, None), (8 * MIB, 0.35, 0.70), (1 << 62, 0.3, 0.85)],
+    4: [(512, 0.85, None), (8 * KIB, 0.5, None), (8 * MIB, 0.35, None), (1 << 62, 0.3, 0.75)],
 }
 
 
@@ -22,11 +21,14 @@ NEAR_FLOOR = 0.70
 UNREGISTERED_AT, UNREGISTERED_MAX = 64 * MIB, 2.5
 
 
-def required(operation, size, oversubscribed):
-    """The largest ratio to Open MPI's time and the least part of the floor that are allowed."""
+def required(operation, size, ranks, processors):
+    """The largest ratio to Open MPI's time and the least part of the floor that are allowed; None where nothing is required, as
+    of other numbers of ranks than the two."""
+    if not (ranks == 2 <= processors or (ranks, processors) == (4, 2)):
+        return None, None
     if operation == "allreduce":
-        return next((ratio, floor) for up_to, ratio, floor in ALLREDUCE[oversubscribed] if size <= up_to)
-    return (1.1 if oversubscribed and size <= 64 else 1.0), None
+        return next((ratio, floor) for up_to, ratio, floor in ALLREDUCE[ranks] if size <= up_to)
+    return (1.1 if ranks == 4 and size <= 64 else 1.0), None
 
 
 # Two processors are as far apart as at another time when a cache line's round trip takes at most so many times as long:
@@ -98,8 +100,8 @@ class Cell:
     floor_us: float
     of_floor: Spread
     unregistered: Spread  # ordinary memory's time to registered buffers'
-    required_ratio: float
-    required_floor: float
+    required_ratio: object  # None where nothing is required
+    required_floor: object
     floor_ratio: object  # the bare kernel's time to Open MPI's; None where there is no kernel
     reached: object  # True, False, or None where nothing could be compared
 
@@ -119,8 +121,9 @@ def key(operation, row):
     return operation, row["ranks"], row["in_place"], row["bytes"]
 
 
-def cells(records, oversubscribed):
-    """Records are (round, program, setting, row); one cell for everything that ringway was measured at."""
+def cells(records, processors):
+    """Records are (round, program, setting, row), measured on so many processors; one cell for everything that ringway was
+    measured at."""
     samples, floors, paths = {}, {}, {}
     for turn, program, setting, row in records:
         where, trips = key(row["operation"], row), row.get("round_trip_ns") or []
@@ -137,7 +140,7 @@ def cells(records, oversubscribed):
         peers = {program: against(own, samples[where, program])
                  for program in ("openmpi", "mpich", "gloo") if (where, program) in samples}
         shares = Spread.of([1 / ratio for ratio in ratios(own, floors[where])])
-        ratio, share = required(operation, size, oversubscribed(ranks))
+        ratio, share = required(operation, size, ranks, processors)
         unregistered = Spread.of([1 / ratio for ratio in ratios(own, samples[where, "ringway"].get("unregistered", []))])
         found.append(Cell(operation, ranks, in_place, size, path, median([sample.time_us for sample in own]),
                           median([sample.apart_ns for sample in own if sample.apart_ns is not None]), peers,
@@ -170,12 +173,15 @@ def bare_ratio(floors, openmpi, settings):
 
 
 def verdict(openmpi, shares, unregistered, ratio, share):
-    """Whether what is required was reached; None when not everything could be compared."""
-    if openmpi is None or not openmpi["complete"]:
+    """Whether what is required was reached; None when nothing is, or not everything could be compared."""
+    if ratio is None or openmpi is None or not openmpi["complete"]:
         return None
-    enough = share is None or (shares is not None and shares.median >= share)
-    return openmpi["ratio"].median <= ratio and enough and (
-        unregistered is None or unregistered.median <= UNREGISTERED_MAX)
+    slow = openmpi["ratio"].median > ratio
+    far = share is not None and shares is not None and shares.median < share
+    dear = unregistered is not None and unregistered.median > UNREGISTERED_MAX
+    if slow or far or dear:
+        return False
+    return None if share is not None and shares is None else True
 
 
 def number(value):
@@ -207,7 +213,7 @@ def columns(cell):
     share = "-" if cell.of_floor is None else f"{100 * cell.of_floor.median:.0f}%"
     return [cell.operation, str(cell.ranks), "in" if cell.in_place else "out", size_text(cell.bytes), cell.path,
             "-" if cell.apart_ns is None else f"{cell.apart_ns:.0f}", number(cell.ours_us), time(openmpi), openmpi["setting"] if openmpi else "-", ours_to(openmpi),
-            str(openmpi["pairs"]) if openmpi else "-", f"{cell.required_ratio:.2f}", ratio_text(openmpi["default_ratio"]) if openmpi else "-", time(mpich),
+            str(openmpi["pairs"]) if openmpi else "-", "-" if cell.required_ratio is None else f"{cell.required_ratio:.2f}", ratio_text(openmpi["default_ratio"]) if openmpi else "-", time(mpich),
             ours_to(mpich), time(gloo), ours_to(gloo), number(cell.floor_us), share,
                 "-" if cell.required_floor is None else f"{100 * cell.required_floor:.0f}%",
             "-" if cell.unregistered is None else f"{cell.unregistered.median:.2f}",
@@ -225,16 +231,3 @@ def ruled(head, rows, names=3):
     """The same as a table for a document; the first columns are names."""
     rule = ["---"] * names + ["---:"] * (len(head) - names - 1) + ["---"]
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *rows])
-
-
-def summary(found):
-    """One line: how many cells reach what is required."""
-    judged = [cell for cell in found if cell.reached is not None]
-    reached = sum(cell.reached for cell in judged)
-    open_ = len(found) - len(judged)
-    beyond = sum(cell.is_out_of_reach() for cell in found)
-    missed = f"{len(judged) - reached} miss it"
-    if beyond:
-        missed += f", {beyond} of them where the bare kernel itself takes longer than is allowed (FLOOR)"
-    rest = f"; {open_} could not be judged: more rounds may find the processors alike" if open_ else ""
-    return f"{reached} of {len(found)} cells reach what is required of them, {missed}{rest}"
