@@ -1,4 +1,5 @@
-"""What a run says as a whole: how much of what is required was reached, by ranges of sizes, and what was missed."""
+"""What a run says as a whole: how much of what is required was reached, by ranges of sizes, what was missed, and how time
+goes with the number of ranks."""
 
 import table
 from table import KIB, MIB
@@ -75,3 +76,30 @@ def missed(found):
         if cell.reached is False:
             line = dict(zip(table.HEAD, table.columns(cell)))
             yield [line[name] for name in MISSED_HEAD]
+
+
+SCALING_HEAD = ["operation", "place", "size", "ranks", "ours us", "of floor", "algbw GB/s", "busbw GB/s", "ours/best"]
+# Of these bus bandwidth is (n - 1) / n of what all ranks have together, as nccl-tests define it.
+DIVIDED = ("all_gather", "reduce_scatter", "all_to_all")
+
+
+def bus_factor(operation, ranks):
+    if operation == "allreduce":
+        return 2 * (ranks - 1) / ranks
+    return (ranks - 1) / ranks if operation in DIVIDED else 1
+
+
+def scaling(found):
+    """How each size goes with the number of ranks."""
+    for cell in sorted(found, key=lambda cell: (cell.operation, cell.in_place, cell.bytes, cell.ranks)):
+        line = dict(zip(table.HEAD, table.columns(cell)))
+        rate = cell.bytes / cell.ours_us / 1e3 if cell.ours_us else None
+        bus = rate * bus_factor(cell.operation, cell.ranks) if rate else None
+        line |= {"algbw GB/s": table.number(rate), "busbw GB/s": table.number(bus)}
+        yield [line[name] for name in SCALING_HEAD]
+
+
+def sharing(found, processors):
+    """A note on ranks that have no processor to themselves; empty where all have."""
+    shared = sorted({cell.ranks for cell in found if cell.ranks > processors})
+    return f"{', '.join(map(str, shared))} ranks share {processors} CPUs" if shared else ""

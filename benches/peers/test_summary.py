@@ -1,4 +1,4 @@
-"""What is judged, and what a run says of it: python3 -m unittest discover benches/peers"""
+"""What is judged, and what a run says of it: python3 -B -m unittest discover benches/peers"""
 
 import sys
 import unittest
@@ -68,6 +68,13 @@ class Told(unittest.TestCase):
         text = summary.verdict(found)
         self.assertIn("1 of 2 cells reach", text)
         self.assertIn("of 1 others nothing is required", text)
+
+    def test_bandwidth_goes_with_the_ranks(self):
+        lines = list(summary.scaling([cell(ranks=4, size=MIB, processors=4), cell(ranks=1, size=MIB, processors=4)]))
+        column = summary.SCALING_HEAD.index
+        self.assertEqual([line[column("ranks")] for line in lines], ["1", "4"])
+        self.assertEqual([line[column("busbw GB/s")] for line in lines], ["0.00", "1573"])
+        self.assertEqual(summary.sharing([cell(ranks=4)], 2), "4 ranks share 2 CPUs")
 
 
 class Planned(unittest.TestCase):
