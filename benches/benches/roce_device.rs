@@ -62,6 +62,14 @@ impl Link for Memory {
         Ok(Path { flow, mtu: PathMtu::Mtu4096, traffic_class, via: 0 })
     }
 
+    fn takes_any_identification(&self) -> bool {
+        false
+    }
+
+    fn connect(&mut self, _: &mut Path) {}
+
+    fn disconnect(&mut self, _: &Path) {}
+
     fn send(
         &mut self,
         _: &Path,

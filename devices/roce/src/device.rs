@@ -259,7 +259,12 @@ impl<L: Link> RoceDevice<L> {
             let Some(pair) = table.pairs.in_slot(index) else { continue };
             let Some(endpoint) = pair.sought else { continue };
             match link.path(endpoint.address, pair.number.0, shared.config.traffic_class) {
-                Ok(path) => pair.take_way(Peer { endpoint, path }, *mtu, shared),
+                Ok(mut path) => {
+                    if endpoint.takes_any_identification() {
+                        link.connect(&mut path);
+                    }
+                    pair.take_way(Peer { endpoint, path }, *mtu, shared);
+                }
                 Err(LinkError::Resolving { .. }) => seeking.push_front(index),
                 Err(error) => pair.fail(error.into(), shared),
             }
@@ -365,7 +370,10 @@ impl<L: Link> Device for RoceDevice<L> {
             psn: pair.first_psn,
             mtu: self.mtu,
             rd_atomic: self.shared.config.max_dest_rd_atomic,
-            kind: PeerKind::Ringway { selective: self.shared.config.selective },
+            kind: PeerKind::Ringway {
+                selective: self.shared.config.selective,
+                any_identification: self.link.takes_any_identification(),
+            },
         };
         Ok(endpoint.encode())
     }
@@ -415,6 +423,9 @@ impl<L: Link> Device for RoceDevice<L> {
         serve(pair, shared, link, QUANTUM, Acknowledge::All);
         link.flush();
         let pair = table.remove(queue_pair).ok_or(QueuePairError::Unknown)?;
+        if let Some(peer) = pair.peer {
+            link.disconnect(&peer.path);
+        }
         self.ended.add(&pair.transport.counters());
         shared.completions.forget(queue_pair, pair.config);
         shared.active.retain(|index| *index != pair.index);

@@ -134,7 +134,8 @@ impl Pair {
     pub(crate) fn connect(&mut self, endpoint: RoceEndpoint, mtu: PathMtu, shared: &mut Shared) {
         let path_mtu = endpoint.mtu.min(mtu);
         let config = &shared.config;
-        let selective = config.selective && endpoint.kind == PeerKind::Ringway { selective: true };
+        let selective =
+            config.selective && matches!(endpoint.kind, PeerKind::Ringway { selective: true, .. });
         let receive = ReceiveAttributes {
             path_mtu,
             destination: endpoint.queue_pair,

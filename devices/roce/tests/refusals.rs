@@ -108,6 +108,18 @@ impl Link for Forging {
         Ok(path)
     }
 
+    fn takes_any_identification(&self) -> bool {
+        self.0.takes_any_identification()
+    }
+
+    fn connect(&mut self, path: &mut Path) {
+        self.0.connect(path);
+    }
+
+    fn disconnect(&mut self, path: &Path) {
+        self.0.disconnect(path);
+    }
+
     fn send(
         &mut self,
         path: &Path,

@@ -128,6 +128,19 @@ impl Link for Inside {
         self.node.inside(|| link.path(peer, entropy, traffic_class))
     }
 
+    fn takes_any_identification(&self) -> bool {
+        self.link.takes_any_identification()
+    }
+
+    fn connect(&mut self, path: &mut Path) {
+        let link = &mut self.link;
+        self.node.inside(|| link.connect(path));
+    }
+
+    fn disconnect(&mut self, path: &Path) {
+        self.link.disconnect(path);
+    }
+
     fn send(
         &mut self,
         path: &Path,

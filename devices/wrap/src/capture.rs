@@ -101,6 +101,18 @@ impl<L: Link, W: Write + Send + core::fmt::Debug> Link for Capture<L, W> {
         self.link.path(peer, entropy, traffic_class)
     }
 
+    fn takes_any_identification(&self) -> bool {
+        self.link.takes_any_identification()
+    }
+
+    fn connect(&mut self, path: &mut Path) {
+        self.link.connect(path);
+    }
+
+    fn disconnect(&mut self, path: &Path) {
+        self.link.disconnect(path);
+    }
+
     fn send(
         &mut self,
         path: &Path,

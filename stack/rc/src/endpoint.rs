@@ -11,6 +11,7 @@ const VERSION: u8 = 1;
 const LENGTH: usize = 36;
 const RINGWAY: u8 = 1;
 const SELECTIVE: u8 = 2;
+const ANY_IDENTIFICATION: u8 = 4;
 
 /// What is at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,9 @@ pub enum PeerKind {
     Ringway {
         /// It offers selective acknowledgement.
         selective: bool,
+        /// It takes packets whatever IPv4 identification they have, as it does not see it: their invariant CRC may be
+        /// that of another.
+        any_identification: bool,
     },
 }
 
@@ -58,13 +62,23 @@ impl RoceEndpoint {
         Some(Self { address, queue_pair, psn, mtu, rd_atomic, kind: PeerKind::Plain })
     }
 
+    /// Whether packets to it may have any IPv4 identification, whatever their invariant CRC was made with. Over IPv6 there
+    /// is none.
+    #[must_use]
+    pub const fn takes_any_identification(&self) -> bool {
+        self.address.is_ipv6() || matches!(self.kind, PeerKind::Ringway { any_identification: true, .. })
+    }
+
     /// As [`Device::connect`](ringway_verbs::Device::connect) takes it.
     #[must_use]
     pub fn encode(&self) -> Endpoint {
         let mut bytes = [0; LENGTH];
         let flags = match self.kind {
             PeerKind::Plain => 0,
-            PeerKind::Ringway { selective } => RINGWAY | if selective { SELECTIVE } else { 0 },
+            PeerKind::Ringway { selective, any_identification } => {
+                let flag = |is_set, flag| if is_set { flag } else { 0 };
+                RINGWAY | flag(selective, SELECTIVE) | flag(any_identification, ANY_IDENTIFICATION)
+            }
         };
         let family = if self.address.is_ipv4() { 4 } else { 6 };
         bytes[..4].copy_from_slice(&MAGIC);
@@ -94,7 +108,10 @@ impl RoceEndpoint {
         };
         let kind = match flags {
             0 => PeerKind::Plain,
-            _ => PeerKind::Ringway { selective: flags & SELECTIVE != 0 },
+            _ => PeerKind::Ringway {
+                selective: flags & SELECTIVE != 0,
+                any_identification: flags & ANY_IDENTIFICATION != 0,
+            },
         };
         let decoded = Self {
             address,
@@ -115,8 +132,14 @@ mod tests {
 
     #[test]
     fn endpoints_come_back_and_nothing_else_passes_for_one() {
-        let kinds =
-            [PeerKind::Plain, PeerKind::Ringway { selective: false }, PeerKind::Ringway { selective: true }];
+        let ringway = |selective, any_identification| PeerKind::Ringway { selective, any_identification };
+        let kinds = [
+            PeerKind::Plain,
+            ringway(false, false),
+            ringway(true, false),
+            ringway(false, true),
+            ringway(true, true),
+        ];
         for address in ["10.1.2.3", "2001:db8::1"] {
             for kind in kinds {
                 let endpoint = RoceEndpoint {
@@ -137,6 +160,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn only_who_says_so_or_has_none_takes_any_identification() {
+        let takes = |address: &str, kind| {
+            let address = address.parse().expect("an address");
+            let plain = RoceEndpoint::plain(address, 17, 0, PathMtu::Mtu1024, 1).expect("an endpoint");
+            RoceEndpoint { kind, ..plain }.takes_any_identification()
+        };
+        let ringway = |any_identification| PeerKind::Ringway { selective: true, any_identification };
+        assert!(!takes("10.1.2.3", PeerKind::Plain));
+        assert!(!takes("10.1.2.3", ringway(false)));
+        assert!(takes("10.1.2.3", ringway(true)));
+        assert!(takes("2001:db8::1", PeerKind::Plain));
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl<const PLACE: usize> Harness for On<PLACE> {
             psn: Psn::new(5),
             mtu: PathMtu::Mtu4096,
             rd_atomic: 16,
-            kind: PeerKind::Ringway { selective: true },
+            kind: PeerKind::Ringway { selective: true, any_identification: false },
         };
         endpoint.encode()
     }

@@ -92,9 +92,20 @@ pub trait Link: fmt::Debug + Send {
     /// When there is none; or [`LinkError::Resolving`] when that is not known yet: ask again, in a millisecond say.
     fn path(&mut self, peer: IpAddr, entropy: u32, traffic_class: u8) -> Result<Path, LinkError>;
 
+    /// Whether what comes in may have any IPv4 identification, whatever its invariant CRC was made with: a link that does
+    /// not see the identification takes the one that it expects.
+    fn takes_any_identification(&self) -> bool;
+
+    /// A queue pair sends this way to a link that [takes any identification](Link::takes_any_identification), until
+    /// [`Link::disconnect`]: a link that gains by it may give packets another one than [`Link::send`] says.
+    fn connect(&mut self, path: &mut Path);
+
+    /// A queue pair sends this way no more. Does nothing to a way that was not connected.
+    fn disconnect(&mut self, path: &Path);
+
     /// Takes a packet of `length` bytes (all that UDP carries), which may wait for [`Link::flush`]. `write` is called
-    /// at most once, with the IPv4 identification that the packet will have and memory of exactly that length,
-    /// all of which it must fill.
+    /// at most once, with the IPv4 identification that the packet will have (unless the way is [connected](Link::connect))
+    /// and memory of exactly that length, all of which it must fill.
     ///
     /// # Errors
     /// When the packet was not taken; `write` was not called then.
@@ -138,6 +149,18 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn path(&mut self, peer: IpAddr, entropy: u32, traffic_class: u8) -> Result<Path, LinkError> {
         (**self).path(peer, entropy, traffic_class)
+    }
+
+    fn takes_any_identification(&self) -> bool {
+        (**self).takes_any_identification()
+    }
+
+    fn connect(&mut self, path: &mut Path) {
+        (**self).connect(path);
+    }
+
+    fn disconnect(&mut self, path: &Path) {
+        (**self).disconnect(path);
     }
 
     fn send(

@@ -69,6 +69,18 @@ impl Link for Cuttable {
         self.link.path(peer, entropy, traffic_class)
     }
 
+    fn takes_any_identification(&self) -> bool {
+        self.link.takes_any_identification()
+    }
+
+    fn connect(&mut self, path: &mut Path) {
+        self.link.connect(path);
+    }
+
+    fn disconnect(&mut self, path: &Path) {
+        self.link.disconnect(path);
+    }
+
     fn send(
         &mut self,
         path: &Path,
@@ -170,7 +182,7 @@ impl Pair {
             psn: Psn::new(5),
             mtu: PathMtu::Mtu4096,
             rd_atomic: 16,
-            kind: PeerKind::Ringway { selective: true },
+            kind: PeerKind::Ringway { selective: true, any_identification: false },
         };
         endpoint.encode()
     }

@@ -233,6 +233,18 @@ impl<L: Link> Link for Faulty<L> {
         self.link.path(peer, entropy, traffic_class)
     }
 
+    fn takes_any_identification(&self) -> bool {
+        self.link.takes_any_identification()
+    }
+
+    fn connect(&mut self, path: &mut Path) {
+        self.link.connect(path);
+    }
+
+    fn disconnect(&mut self, path: &Path) {
+        self.link.disconnect(path);
+    }
+
     fn send(
         &mut self,
         path: &Path,

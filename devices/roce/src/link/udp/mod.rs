@@ -1,16 +1,19 @@
 //! Over ordinary UDP sockets, without privileges.
 //!
 //! One socket bound to the RoCE port receives. Others send, each from a port of its own, so that queue pairs spread over
-//! the paths of the network. No socket is ever connected: an unconnected one that forbids fragments gives its packets
-//! the identification 0 (and those that the kernel cuts from one message 0, 1, 2, ...), which the invariant CRC covers and
-//! a connected one would make unpredictable. UDP checksums stay on: the kernel joins (GRO) and cuts (GSO) only packets
-//! that have them.
+//! the paths of the network. A socket that is not connected and forbids fragments gives its packets the identification 0
+//! (and those that the kernel cuts from one message 0, 1, 2, ...), which the invariant CRC covers. From a connected one the
+//! kernel sends faster, as it looks for the way only once, and counts the identification from a random start. So only
+//! peers that do not look at it are sent to from connected sockets: links like this one, which see no identification and
+//! take the CRC that goes with 0, 1, 2, ..., and all over IPv6, which has none. UDP checksums stay on: the kernel joins
+//! (GRO) and cuts (GSO) only packets that have them.
 
 mod errors;
 mod runs;
+mod senders;
 mod socket;
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -19,16 +22,16 @@ use std::{
 use ringway_verbs::Time;
 use ringway_wire::{Addresses, Ecn, Flow, PathMtu, ROCE_PORT};
 use rustix::net::{
-    bind, connect, getsockname,
+    bind, connect,
     sockopt::{
         set_ip_recvtos, set_ipv6_recvtclass, set_socket_recv_buffer_size, set_socket_recv_buffer_size_force,
-        set_socket_send_buffer_size, set_socket_send_buffer_size_force,
     },
 };
 
 use self::{
-    errors::{Errors, keep_errors},
+    errors::Errors,
     runs::{Run, Runs},
+    senders::Senders,
     socket::{Outgoing, ReceiveBatch, SendBatch},
 };
 use super::{
@@ -47,8 +50,6 @@ const SEND_BYTES: usize = 1 << 20;
 const SENDERS_MAX: usize = 256;
 /// How often one flush tries again after a send failed for news of packets sent earlier.
 const RETRIES_PER_FLUSH: usize = 16;
-/// What a sending socket may keep of such news.
-const NEWS_BYTES: usize = 64 << 10;
 /// The option to receive packets without a UDP checksum over IPv6 (`linux/udp.h`).
 const UDP_NO_CHECK6_RX: i32 = 102;
 
@@ -78,29 +79,6 @@ impl UdpConfig {
     }
 }
 
-/// A socket that sends, and its port.
-#[derive(Debug)]
-struct Sender {
-    socket: OwnedFd,
-    port: u16,
-    /// What its packets carry: the kernel is told when another way has another, which is cheaper than with each message.
-    traffic_class: u8,
-}
-
-impl Sender {
-    fn carry(&mut self, traffic_class: u8, address: IpAddr) -> io::Result<()> {
-        if self.traffic_class != traffic_class {
-            let (level, name) = match address {
-                IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
-                IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
-            };
-            set_option(self.socket.as_fd(), level, name, traffic_class.into())?;
-            self.traffic_class = traffic_class;
-        }
-        Ok(())
-    }
-}
-
 /// A link over UDP sockets.
 #[derive(Debug)]
 pub struct UdpLink {
@@ -109,7 +87,7 @@ pub struct UdpLink {
     scope: u32,
     mtu: PathMtu,
     receiver: OwnedFd,
-    senders: Vec<Sender>,
+    senders: Senders,
     runs: Runs,
     sending: SendBatch,
     receiving: ReceiveBatch,
@@ -151,8 +129,7 @@ impl UdpLink {
         options().map_err(refused("set up the receiving socket"))?;
         local.bind_port(&receiver, config.port)?;
 
-        let senders =
-            (0..config.senders).map(|_| sender(&config, local.scope)).collect::<Result<Vec<_>, _>>()?;
+        let senders = Senders::open(&config, local.scope)?;
         // Asking for no cutting is refused where cutting is not known.
         let can_cut = senders.first().is_some_and(|sender| {
             set_option(sender.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
@@ -201,16 +178,30 @@ impl UdpLink {
     /// many it took.
     fn send_some(&mut self) -> Option<io::Result<usize>> {
         let waiting = self.runs.waiting();
-        let Path { via, traffic_class, .. } = waiting.first()?.path;
+        let first = waiting.first()?.path;
+        let Some(sender) = self.senders.get(&first) else {
+            // A way of another link: nothing can be sent on it.
+            return Some(Err(io::Error::from_raw_os_error(libc::EINVAL)));
+        };
+        if let Err(error) = sender.carry(first.traffic_class, self.config.address) {
+            return Some(Err(error));
+        }
         self.sending.clear();
-        let alike = |run: &&Run| run.path.via == via && run.path.traffic_class == traffic_class;
+        let alike = |run: &&Run| {
+            let path = &run.path;
+            let same_peer = sender.peer.is_none_or(|peer| peer == path.flow.addresses.destination());
+            path.via == first.via && path.traffic_class == first.traffic_class && same_peer
+        };
         for run in waiting.iter().take_while(alike) {
             let flow = run.path.flow;
             let peer = flow.addresses.destination();
             let scope = if is_link_local(peer) { self.scope } else { 0 };
             let segment = u16::try_from(run.segment).ok().filter(|_| run.packets > 1);
             let pushed = self.sending.push(Outgoing {
-                destination: socket_address(peer, flow.destination_port, scope),
+                destination: match sender.peer {
+                    Some(_) => None,
+                    None => Some(socket_address(peer, flow.destination_port, scope)),
+                },
                 range: run.range(),
                 segment,
             });
@@ -218,28 +209,20 @@ impl UdpLink {
                 break;
             }
         }
-        let sender = self.senders.get_mut(usize::try_from(via).unwrap_or(usize::MAX));
-        let Some(sender) = sender else {
-            // A way of another link: nothing can be sent on it.
-            return Some(Err(io::Error::from_raw_os_error(libc::EINVAL)));
-        };
-        if let Err(error) = sender.carry(traffic_class, self.config.address) {
-            return Some(Err(error));
-        }
         Some(self.sending.send(sender.socket.as_fd(), self.runs.bytes()))
     }
 
     /// A send failed: finds out whether for what was sent now, or for news about packets that the socket sent earlier. In
     /// that case nothing is wrong with what waits, and it can be sent.
     fn is_old_news(&mut self, reason: i32) -> bool {
-        let Some(via) = self.runs.waiting().first().map(|run| run.path.via) else { return false };
-        let Some(sender) = self.senders.get(usize::try_from(via).unwrap_or(usize::MAX)) else { return false };
+        let Some(path) = self.runs.waiting().first().map(|run| run.path) else { return false };
+        let Some(sender) = self.senders.get(&path) else { return false };
         let (local, source_port) = (self.config.address, sender.port);
         let heard = self.errors.read(&sender.socket, |to| {
             let addresses = Addresses::new(local, to.ip())?;
             Some(Flow { addresses, source_port, destination_port: to.port() })
         });
-        // No socket that is not connected is refused a connection: the news was lost, or read before.
+        // Nothing that is sent now is refused a connection: the news was lost, or read before.
         heard > 0 || reason == libc::ECONNREFUSED
     }
 
@@ -271,10 +254,22 @@ impl Link for UdpLink {
         let addresses = Addresses::new(local, peer).ok_or(LinkError::Family { peer, local })?;
         let mtu_bytes = self.route_mtu(peer)?;
         let mtu = path_mtu(mtu_bytes, || format!("the way to {peer}"))?;
-        let via = usize::try_from(entropy).unwrap_or_default() % self.senders.len().max(1);
-        let source_port = self.senders.get(via).map_or(0, |sender| sender.port);
+        let (via, source_port) = self.senders.choose(entropy);
         let flow = Flow { addresses, source_port, destination_port: self.config.port };
-        Ok(Path { flow, mtu: mtu.min(self.mtu), traffic_class, via: u32::try_from(via).unwrap_or_default() })
+        Ok(Path { flow, mtu: mtu.min(self.mtu), traffic_class, via })
+    }
+
+    /// Sockets tell no identification, and [`Flow::check`] begins with the one that [`Link::send`] says.
+    fn takes_any_identification(&self) -> bool {
+        true
+    }
+
+    fn connect(&mut self, path: &mut Path) {
+        self.senders.connect(path, &self.config, self.scope);
+    }
+
+    fn disconnect(&mut self, path: &Path) {
+        self.senders.disconnect(path);
     }
 
     fn send(
@@ -350,18 +345,4 @@ impl Link for UdpLink {
     fn counters(&self) -> Counters {
         self.counters
     }
-}
-
-fn sender(config: &UdpConfig, scope: u32) -> Result<Sender, LinkError> {
-    let failed = |error: rustix::io::Errno| refused("open a sending socket")(error.into());
-    let socket = open(config.address)?;
-    let _ = set_socket_send_buffer_size_force(&socket, config.buffer_bytes)
-        .or_else(|_| set_socket_send_buffer_size(&socket, config.buffer_bytes));
-    // Nobody reads what strangers send here, and little of it is kept: the room is for news of what was sent. Without
-    // that only timeouts tell that a peer is gone.
-    let _ = set_socket_recv_buffer_size(&socket, NEWS_BYTES);
-    let _ = keep_errors(socket.as_fd(), config.address.is_ipv4());
-    bind(&socket, &socket_address(config.address, 0, scope)).map_err(failed)?;
-    let name = SocketAddr::try_from(getsockname(&socket).map_err(failed)?).map_err(failed)?;
-    Ok(Sender { socket, port: name.port(), traffic_class: 0 })
 }

@@ -92,7 +92,8 @@ impl Headers {
 /// One message to be sent: a range of the memory that the batch is sent from.
 #[derive(Debug, Clone)]
 pub(super) struct Outgoing {
-    pub(super) destination: SocketAddr,
+    /// `None` where the socket is connected.
+    pub(super) destination: Option<SocketAddr>,
     pub(super) range: Range<usize>,
     /// Where the kernel shall cut it.
     pub(super) segment: Option<u16>,
@@ -135,7 +136,7 @@ impl SendBatch {
         if let Some(segment) = message.segment {
             used = control.put(used, libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
         }
-        self.names.push(Name::of(message.destination));
+        self.names.push(message.destination.map_or((Name::EMPTY, 0), Name::of));
         self.controls.push((control, used));
         self.ranges.push(message.range);
         true
@@ -152,7 +153,7 @@ impl SendBatch {
             let Some(piece) = bytes.get(range.clone()) else { break };
             *vector = libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() };
             let header = &mut message.msg_hdr;
-            header.msg_name = name.0.bytes.as_mut_ptr().cast();
+            header.msg_name = if name.1 == 0 { ptr::null_mut() } else { name.0.bytes.as_mut_ptr().cast() };
             header.msg_namelen = u32::try_from(name.1).unwrap_or_default();
             header.msg_iov = ptr::from_mut(vector);
             header.msg_iovlen = 1;

@@ -443,6 +443,15 @@ impl Link for XdpLink {
         Ok(Path { flow, mtu, traffic_class, via: neighbour << VIA_QUEUE_BITS | queue })
     }
 
+    /// It looks at whole packets, of which the invariant CRC covers the identification as well.
+    fn takes_any_identification(&self) -> bool {
+        false
+    }
+
+    fn connect(&mut self, _: &mut Path) {}
+
+    fn disconnect(&mut self, _: &Path) {}
+
     fn send(
         &mut self,
         path: &Path,
