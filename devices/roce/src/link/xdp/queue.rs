@@ -89,9 +89,8 @@ pub(super) struct Queue {
     /// Frames to send that the kernel was last seen not to have taken.
     waiting: u32,
     pub(super) zero_copy: bool,
+    /// The kernel polls the hardware in each call, so that an empty ring is worth one.
     pub(super) busy_poll: bool,
-    /// Whether an empty ring is worth a call: the kernel then polls the hardware in it.
-    pokes: bool,
     /// System calls made to have the driver receive.
     calls: u64,
 }
@@ -129,7 +128,6 @@ impl Queue {
             }
         }
         fill.publish();
-        let busy_poll = setup.busy_poll_us > 0 && busy_poll(fd, setup.busy_poll_us).is_ok();
         // As many packets on their way as there are frames.
         let sending_bytes = usize::try_from(frames).unwrap_or_default() * CHUNK_BYTES;
         let _ = set_socket_send_buffer_size_force(&socket, sending_bytes)
@@ -140,6 +138,8 @@ impl Queue {
         bind_to_queue(fd, setup).map_err(at(Step::Bind))?;
         let zero_copy =
             xdp_options(&socket).is_ok_and(|got| got.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
+        // Where frames are copied each call to send would poll what its sender has no use for.
+        let busy_poll = zero_copy && setup.busy_poll_us > 0 && busy_poll(fd, setup.busy_poll_us).is_ok();
         Ok(Self {
             id: setup.queue,
             umem,
@@ -151,7 +151,6 @@ impl Queue {
             waiting: 0,
             zero_copy,
             busy_poll,
-            pokes: busy_poll && zero_copy,
             calls: 0,
             socket,
         })
@@ -239,6 +238,8 @@ impl Queue {
                 return false;
             }
         }
+        // What has been sent already is written to next, while it is in the cache.
+        self.reclaim();
         true
     }
 
@@ -271,7 +272,7 @@ impl Queue {
             self.incoming.release();
             self.fill.publish();
         }
-        if (frames == 0 && self.pokes) || (frames > 0 && self.fill.needs_wakeup()) {
+        if (frames == 0 && self.busy_poll) || (frames > 0 && self.fill.needs_wakeup()) {
             self.calls += 1;
             let _ = recv(&self.socket, &mut [0_u8; 0][..], RecvFlags::DONTWAIT);
         }
