@@ -14,23 +14,24 @@ pub(crate) fn tcp(nodes: &[Node; 2], amount: Amount) -> Figures {
     Figures::of(&ping_pong_over_tcp(nodes[1].address(false), amount, |side| nodes[side].enter()))
 }
 
-/// Packets that nobody looks into: the half round trip of the shortest, and how many bytes of the packets of large messages
-/// arrive while one side sends without a pause.
+/// Packets that nobody looks into: the half round trip of the shortest, and how many bytes of messages would arrive with those
+/// of large ones while one side sends without a pause.
 pub(crate) fn link(
     nodes: &[Node; 2],
     amount: Amount,
     open: impl Fn(&Node) -> Box<dyn Link> + Sync,
 ) -> Figures {
     let [mut one, mut other] = nodes.each_ref().map(|node| node.inside(|| open(node)));
+    let payload_bytes = one.mtu().bytes();
     // What UDP carries of a MIDDLE packet: headers, bytes, CRC.
-    let middle_bytes = 12 + one.mtu().bytes() + 4;
+    let middle_bytes = 12 + payload_bytes + 4;
     let path = nodes[0].inside(|| one.path(nodes[1].address(false), 0, 0).unwrap());
     let back = nodes[1].inside(|| other.path(nodes[0].address(false), 0, 0).unwrap());
     let half_round_trips = frames::half_round_trips([&mut *one, &mut *other], [&path, &back], amount.rounds);
-    let frame_bytes = middle_bytes + OUTER_BYTES;
-    let count = amount.large_count * LARGE / frame_bytes as u64;
+    let count = amount.large_count * LARGE / payload_bytes as u64;
     let flood = frames::flood([&mut *one, &mut *other], &path, middle_bytes, |sent, _| sent >= count);
     let written = PingPong { half_round_trips, writing: flood.time, large_count: 0 };
-    let goodput = (flood.received * frame_bytes) as f64 / flood.time.as_secs_f64();
-    Figures { goodput_gbps: goodput * 8e-9, ..Figures::of(&written) }
+    let payload_gbps = (flood.received * payload_bytes) as f64 / flood.time.as_secs_f64() * 8e-9;
+    let frame_gbps = payload_gbps * (middle_bytes + OUTER_BYTES) as f64 / payload_bytes as f64;
+    Figures { goodput_gbps: payload_gbps, frame_gbps, ..Figures::of(&written) }
 }

@@ -9,7 +9,10 @@ use ringway_sim::ping_pong::PingPong;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Figures {
     pub(crate) half_round_trip_us: f64,
+    /// Bytes of messages.
     pub(crate) goodput_gbps: f64,
+    /// Of bare links, the same with all headers.
+    pub(crate) frame_gbps: f64,
     /// Of both ends, in percent of what they sent.
     pub(crate) retransmitted_percent: f64,
     /// Of both ends.
@@ -33,11 +36,13 @@ impl Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { half_round_trip_us, goodput_gbps, retransmitted_percent, timeouts } = self;
-        write!(
-            f,
-            "{half_round_trip_us:8.2} us {goodput_gbps:8.2} Gb/s  {retransmitted_percent:5.2} % again, {timeouts} timeouts"
-        )
+        let Self { half_round_trip_us, goodput_gbps, frame_gbps, retransmitted_percent, timeouts } = self;
+        write!(f, "{half_round_trip_us:8.2} us {goodput_gbps:8.2} Gb/s  ")?;
+        if *frame_gbps > 0.0 {
+            write!(f, "{frame_gbps:.2} Gb/s of frames")
+        } else {
+            write!(f, "{retransmitted_percent:5.2} % again, {timeouts} timeouts")
+        }
     }
 }
 

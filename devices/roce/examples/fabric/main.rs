@@ -128,10 +128,14 @@ fn report(rounds: &[Round], kinds: &[Kind], json: bool) {
     for kind in kinds {
         let of = |figure_of| median(rounds.iter().filter_map(|round| figure(round, *kind, figure_of)));
         let (name, half, goodput) = (kind.name(), of(HALF_ROUND_TRIP), of(GOODPUT));
+        let frames = of(|figures| figures.frame_gbps);
         if json {
-            println!(r#"{{"kind":"{name}","half_round_trip_us":{half:.3},"goodput_gbps":{goodput:.3}}}"#);
+            println!(
+                r#"{{"kind":"{name}","half_round_trip_us":{half:.3},"goodput_gbps":{goodput:.3},"frame_gbps":{frames:.3}}}"#
+            );
         } else {
-            println!("{name:<16} {half:8.2} us {goodput:8.2} Gb/s");
+            let frames = if frames > 0.0 { format!(", {frames:.2} Gb/s of frames") } else { String::new() };
+            println!("{name:<16} {half:8.2} us {goodput:8.2} Gb/s{frames}");
         }
     }
     for Ratio { what, kinds: [one, other], figure: of, least, most } in &RATIOS {
