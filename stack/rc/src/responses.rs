@@ -23,6 +23,13 @@ impl Response {
     pub(crate) const fn is_read(&self) -> bool {
         matches!(self, Self::Read { .. })
     }
+
+    /// The PSN of its next packet.
+    const fn psn(&self) -> Psn {
+        match self {
+            Self::Acknowledge { psn, .. } | Self::Read { psn, .. } | Self::Atomic { psn, .. } => *psn,
+        }
+    }
 }
 
 /// Bytes a peer named.
@@ -289,6 +296,19 @@ impl Responses {
         }
     }
 
+    /// Puts a response that is given again where it belongs. A peer that goes back drops what comes before the answer that it
+    /// misses, and does not ask for that again while it waits: it goes before all that is later. A peer that asks for single
+    /// packets takes them in any order, and tells by the order in which it asked what is lost: there it goes last.
+    fn push_again(&mut self, response: Response) {
+        if self.pending(true) >= AGAIN_MAX || self.queue.len() >= self.capacity {
+            return;
+        }
+        self.yielding = None;
+        let is_later = |waiting: &Response| !self.reports && waiting.psn().is_after(response.psn());
+        let place = self.queue.iter().position(is_later).unwrap_or(self.queue.len());
+        self.queue.insert(place, response);
+    }
+
     /// Answers a READ request that was executed before, wholly or from some packet on; says whether it is remembered
     /// and names the same memory.
     pub(crate) fn read_again(&mut self, from: Psn, memory: RemoteBytes, mtu: PathMtu) -> bool {
@@ -318,9 +338,7 @@ impl Responses {
                 }
             }
         }
-        if self.pending(true) < AGAIN_MAX {
-            self.push(Response::Read { psn: from, msn, memory, first: true, again: true });
-        }
+        self.push_again(Response::Read { psn: from, msn, memory, first: true, again: true });
         true
     }
 
@@ -334,8 +352,8 @@ impl Responses {
         });
         let Some((msn, old)) = known else { return false };
         let is_pending = |r: &Response| matches!(r, Response::Atomic { psn, .. } if *psn == again);
-        if self.pending(true) < AGAIN_MAX && !self.queue.iter().any(is_pending) {
-            self.push(Response::Atomic { psn: again, msn, old, again: true });
+        if !self.queue.iter().any(is_pending) {
+            self.push_again(Response::Atomic { psn: again, msn, old, again: true });
         }
         true
     }

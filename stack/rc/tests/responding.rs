@@ -172,6 +172,40 @@ fn a_read_is_answered_again_from_where_the_peer_asks() {
     assert_eq!(side.sent(), [], "that is not what was asked before");
 }
 
+/// READs and atomics whose responses were lost are answered again before later ones that still wait, which a peer that goes
+/// back would drop and not ask for again.
+#[test]
+fn what_is_answered_again_goes_before_what_is_later() {
+    let attributes = ReceiveAttributes { max_dest_rd_atomic: 4, ..receive_attributes() };
+    let mut side = Side::with(&configuration(), &attributes, &send_attributes());
+    let word = AtomicEth { address: 64, key: side.remote.0, swap_or_add: 5, compare: 0 };
+    let long = Header::ReadRequest(reth(&side, 0, 600));
+    side.take(0, true, long, &[]);
+    side.take(3, true, Header::FetchAdd(word), &[]);
+    assert_eq!(side.sent().len(), 4);
+    side.take(4, true, long, &[]);
+    side.take(7, true, Header::WriteOnly(reth(&side, 1000, 1)), b"!");
+    side.take(8, true, Header::ReadRequest(reth(&side, 0, 8)), &[]);
+    assert_eq!(side.sent_one().bth.psn, nth(4), "the first packet of a later response is out");
+    side.take(3, true, Header::FetchAdd(word), &[]);
+    side.take(1, true, Header::ReadRequest(reth(&side, 256, 344)), &[]);
+    let psns: Vec<_> = side.sent().iter().map(|sent| sent.bth.psn).collect();
+    assert_eq!(psns, [1, 2, 3, 5, 6, 7, 8].map(nth));
+}
+
+/// Toward a peer that asks for single packets it goes last, as what was asked for last.
+#[test]
+fn what_is_answered_again_goes_in_the_order_of_asking_where_acknowledgement_is_selective() {
+    let mut side = Side::selective();
+    side.take(0, true, Header::ReadRequest(reth(&side, 0, 300)), &[]);
+    side.sent();
+    side.take(2, true, Header::ReadRequest(reth(&side, 0, 8)), &[]);
+    side.take(1, true, Header::ReadRequest(reth(&side, 256, 44)), &[]);
+    let responses: Vec<_> =
+        side.sent().iter().filter(|sent| !sent.payload.is_empty()).map(|sent| sent.bth.psn).collect();
+    assert_eq!(responses, [2, 1].map(nth));
+}
+
 #[test]
 fn an_atomic_is_executed_once_and_answered_again() {
     let mut side = Side::new();
