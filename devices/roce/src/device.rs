@@ -119,10 +119,10 @@ impl Receiving {
     ///
     /// That can be forged by whoever can send packets at all, and it comes late of a peer that has just begun to listen. So
     /// first the packet that is quoted must be one that a queue pair here sends: between these addresses and ports, and to
-    /// the 24 random bits of its peer's number, which few can know who do not see the packets. And then nothing fails for
-    /// it: the peer is asked at once and loses only its patience, as one that is there answers in much less than that. What
-    /// is said of one queue pair is asked of all with that peer, as a process takes all its packets on one port, and hosts
-    /// limit how often they say so.
+    /// its peer's number. Who does not see the packets has to guess a sender's port and the random part of that number, 12
+    /// bits of it among 4096 queue pairs and up to 16 among fewer. And then nothing fails for it: the peer is asked at once
+    /// and loses only its patience, as one that is there answers in much less than that. What is said of one queue pair is
+    /// asked of all with that peer, as a process takes all its packets on one port, and hosts limit how often they say so.
     fn refuse(&mut self, refusal: &Refusal<'_>, table: &mut Table, shared: &mut Shared) {
         let quoted = refusal.transport.first_chunk().map(|bytes| Bth::parse(bytes).0.destination);
         let sent = |peer: &Peer| peer.path.flow == refusal.flow && Some(peer.endpoint.queue_pair) == quoted;

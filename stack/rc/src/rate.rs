@@ -3,6 +3,9 @@
 //!
 //! Until the first notification nothing is held back. A notification halves the rate, or less if few came lately;
 //! without further ones it climbs back half-way to where it was again and again, then in small steps, to the line rate.
+//!
+//! Notifications say nothing that only the peer knows, so that others can make them up. However many come, they count once
+//! in so long, and leave a hundredth of the line rate: as much as each of a hundred senders to one receiver may have.
 
 use ringway_verbs::Time;
 
@@ -21,7 +24,9 @@ const FAST_RISES: u32 = 5;
 /// A small step, in bytes per second: 40 Mb/s.
 const STEP: u64 = 5_000_000;
 /// The lowest rate is this part of the line rate.
-const FLOOR: u64 = 1_000;
+const FLOOR: u64 = 100;
+/// After a notification others are taken for the same for so long, in nanoseconds: half of what peers leave between them.
+const SAME_NS: u64 = NOTIFY_INTERVAL_NS / 2;
 /// Catching up after a silence stops after so many periods: the rate is the line's by then.
 const PERIODS_MAX: u32 = 10_000;
 /// How far sending may fall behind its rate and still catch up, in nanoseconds: a caller polls in bursts.
@@ -41,6 +46,8 @@ pub(crate) struct Rate {
     bytes: u64,
     period_ends: Time,
     ready_at: Time,
+    /// Until when notifications say nothing new.
+    heard_until: Time,
 }
 
 impl Rate {
@@ -57,11 +64,16 @@ impl Rate {
             bytes: 0,
             period_ends: Time(0),
             ready_at: Time(0),
+            heard_until: Time(0),
         }
     }
 
     /// The peer's packets from here met congestion.
     pub(crate) fn notified(&mut self, now: Time) {
+        if now < self.heard_until {
+            return;
+        }
+        self.heard_until = timer::after(now, SAME_NS);
         if !self.active {
             (self.active, self.current, self.congestion) = (true, self.line, ONE);
             self.ready_at = now;
@@ -203,12 +215,23 @@ mod tests {
     }
 
     #[test]
+    fn notifications_at_one_time_count_once() {
+        let mut rate = Rate::new(LINE);
+        for at in 0..10 {
+            rate.notified(Time(at * 1_000));
+        }
+        assert_eq!(rate.current, LINE / 2);
+        rate.notified(Time(50_000));
+        assert!(rate.current < LINE / 2);
+    }
+
+    #[test]
     fn many_notifications_slow_down_to_the_floor_and_silence_recovers() {
         let mut rate = Rate::new(LINE);
         for at in 0..1_000 {
             rate.notified(Time(at * 50_000));
         }
-        assert_eq!(rate.current, LINE / FLOOR);
+        assert_eq!(rate.current, LINE / 100);
         let start = 1_000 * 50_000;
         run(&mut rate, start, start + 1_000_000_000);
         assert!(!rate.active, "a second without notifications is enough");

@@ -351,6 +351,19 @@ fn notifications_of_congestion_are_sent_and_slow_down() {
     assert!(!side.sent().is_empty());
 }
 
+/// Ringway ends report marks and send no notifications: one that comes was made up.
+#[test]
+fn notifications_of_congestion_slow_nothing_down_where_acknowledgement_is_selective() {
+    let mut side = Side::selective();
+    for _ in 0..100 {
+        side.take_marked(SEND_PSN, false, Header::Cnp, &[], false);
+        side.now += 50_000;
+    }
+    side.post(0, side.write(), 20 * 256);
+    assert_eq!(side.sent().len(), 20);
+    assert_eq!(side.queue_pair.counters().notifications_received, 100);
+}
+
 #[test]
 fn only_what_was_lost_goes_out_again_between_ends_that_agreed() {
     let mut side = Side::selective();
