@@ -120,7 +120,7 @@ fn a_capture_holds_what_was_sent_and_received() {
 #[test]
 fn wireshark_understands_a_capture() {
     if Command::new("tshark").arg("--version").output().is_err() {
-        return println!("not tried: tshark is not installed");
+        return ringway_sim::not_tried("tshark is not installed");
     }
     let file = Scratch::new("tshark");
     let (mut from, mut to) = (Capture::create(link(), &file.0).unwrap(), link());

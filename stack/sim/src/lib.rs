@@ -15,6 +15,20 @@ pub mod ping_pong;
 mod random;
 pub mod rc;
 
+/// Says that a test is left out for want of a privilege or tool.
+///
+/// # Panics
+/// Where the environment's `RINGWAY_TEST_ALL_TOOLS` says that nothing may be left out, as in CI.
+pub fn not_tried(why: &str) {
+    assert!(std::env::var_os("RINGWAY_TEST_ALL_TOOLS").is_none(), "this test cannot be done: {why}");
+    say_not_tried(why);
+}
+
+#[expect(clippy::print_stdout, reason = "what a test says is shown with it")]
+fn say_not_tried(why: &str) {
+    println!("NOT TRIED: {why}");
+}
+
 pub use device::SimDevice;
 pub use network::{SimConfig, SimNetwork};
 pub use random::Random;

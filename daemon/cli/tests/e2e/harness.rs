@@ -23,6 +23,12 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 pub(crate) const RINGWAY: &str = env!("CARGO_BIN_EXE_ringway");
 pub(crate) const RINGWAYD: &str = env!("CARGO_BIN_EXE_ringwayd");
 
+/// Says that a test is left out for want of a privilege or tool; fails where the environment says that none may be.
+pub(crate) fn not_tried(why: &str) {
+    assert!(std::env::var_os("RINGWAY_TEST_ALL_TOOLS").is_none(), "this test cannot be done: {why}");
+    eprintln!("NOT TRIED: {why}");
+}
+
 /// Waits until something is true.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::{
     harness::{
-        Daemon, Folder, KEY, LONG, Program, Rank, assert_mentions, form, free_address, ringway, tell_all,
+        Daemon, Folder, KEY, LONG, Program, Rank, assert_mentions, form, free_address, not_tried, ringway,
+        tell_all,
     },
     machines::Machine,
 };
@@ -165,7 +166,7 @@ impl Wired {
     /// For root, where the kernel can limit what a link carries.
     fn new(count: usize) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("NOT TRIED: needs root, to make network namespaces; run the tests as root");
+            not_tried("needs root, to make network namespaces; run the tests as root");
             return None;
         }
         let switch = Machine::namespace("");

@@ -5,8 +5,8 @@ use std::{fs, net::UdpSocket};
 use serde_json::Value;
 
 use crate::harness::{
-    Folder, KEY, LONG, Program, assert_mentions, configuration, form, free_address, ringway, spawn_daemon,
-    tell_all, two_nodes,
+    Folder, KEY, LONG, Program, assert_mentions, configuration, form, free_address, not_tried, ringway,
+    spawn_daemon, tell_all, two_nodes,
 };
 
 const PORT: u16 = 4791;
@@ -123,7 +123,7 @@ fn the_status_counts_what_a_bad_network_costs() {
 /// `asked` is asked for.
 fn exact_between_namespaces(asked: &str, used: &str) {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("NOT TRIED: needs root, to make network namespaces; run the tests as root");
+        not_tried("needs root, to make network namespaces; run the tests as root");
         return;
     }
     let given = ["--ranks", "4", "--nodes", "2", "--network", "namespaces", "--device", asked];

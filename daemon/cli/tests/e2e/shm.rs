@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::harness::{
-    Daemon, KEY, LONG, Program, assert_mentions, form, node, ringway, run_ringway, tell_all, two_nodes,
+    Daemon, KEY, LONG, Program, assert_mentions, form, node, not_tried, ringway, run_ringway, tell_all,
+    two_nodes,
 };
 
 const LOOPBACK: [&str; 4] = ["--nodes", "2", "--network", "loopback"];
@@ -74,7 +75,7 @@ fn auto_goes_on_to_the_next_where_a_node_cannot_share_memory_and_says_why() {
 #[test]
 fn nodes_in_different_network_namespaces_do_not_have_it_in_common() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("NOT TRIED: needs root, to make network namespaces; run the tests as root");
+        not_tried("needs root, to make network namespaces; run the tests as root");
         return;
     }
     let given = ["perf", "allreduce", "--ranks", "2", "--nodes", "2", "--network", "namespaces"];

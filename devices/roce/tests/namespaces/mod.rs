@@ -1,11 +1,6 @@
 //! Two nodes: network namespaces of their own, which vanish with this process, joined by a veth pair.
 #![allow(dead_code, reason = "not every test file uses all of it")]
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests may panic and speak"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may panic")]
 
 use std::{
     fs::File,
@@ -90,7 +85,7 @@ pub(crate) fn network(mtu: usize, queues: usize) -> Option<[Node; 2]> {
     let nodes = match (Node::new(1), Node::new(2)) {
         (Ok(one), Ok(other)) => [one, other],
         (Err(error), _) | (_, Err(error)) if error.raw_os_error() == Some(libc::EPERM) => {
-            println!("NOT TRIED: needs root, to make network namespaces; run the tests as root");
+            ringway_sim::not_tried("needs root, to make network namespaces; run the tests as root");
             return None;
         }
         (one, other) => panic!("{one:?}, {other:?}"),

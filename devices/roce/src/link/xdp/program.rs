@@ -215,7 +215,7 @@ mod tests {
         let map = match bpf::create_map(4) {
             Ok(map) => map,
             Err(error) => {
-                println!("not tried: needs root, to load programs ({error})");
+                ringway_sim::not_tried(&format!("needs root, to load programs ({error})"));
                 return None;
             }
         };
