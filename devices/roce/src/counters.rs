@@ -21,7 +21,9 @@ pub struct RoceCounters {
     pub strangers: u64,
     /// Times the network said, of packets that queue pairs here have sent, that nobody takes them there.
     pub refused: u64,
-    /// The same of packets that none here has sent: not believed.
+    /// The same, that they are too long for the way.
+    pub too_long: u64,
+    /// The same, for either reason, of packets that none here has sent: not believed.
     pub refused_unknown: u64,
     /// Payload bytes copied into frames and out of them, by the link's user and not by the kernel.
     pub copied: u64,
@@ -54,6 +56,7 @@ impl RoceCounters {
             ("notifications_sent", rc.notifications_sent),
             ("notifications_received", rc.notifications_received),
             ("port_unreachable", self.refused),
+            ("packet_too_long", self.too_long),
             ("port_unreachable_unknown", self.refused_unknown),
             ("send_refused", link.refused),
             ("system_calls", link.calls),

@@ -13,7 +13,7 @@ use ringway_wire::{Bth, Ecn, Header, Packet, ParseError, PathMtu, Psn, QueuePair
 
 use crate::{
     PeerKind, RoceConfig, RoceCounters, RoceEndpoint, RoceError, RoceFailure,
-    link::{Link, LinkError, Received, Refusal},
+    link::{Link, LinkError, Received, Refusal, RefusalReason},
     pair::{Pair, Peer, Phase},
     shared::Shared,
     table::{Table, random},
@@ -71,6 +71,7 @@ struct Receiving {
     early: u64,
     strangers: u64,
     refused: u64,
+    too_long: u64,
     refused_unknown: u64,
 }
 
@@ -115,7 +116,7 @@ impl Receiving {
 }
 
 impl Receiving {
-    /// The network says that nobody took a packet.
+    /// The network, or this host, says that a packet was not taken.
     ///
     /// That can be forged by whoever can send packets at all, and it comes late of a peer that has just begun to listen. So
     /// first the packet that is quoted must be one that a queue pair here sends: between these addresses and ports, and to
@@ -126,15 +127,23 @@ impl Receiving {
     fn refuse(&mut self, refusal: &Refusal<'_>, table: &mut Table, shared: &mut Shared) {
         let quoted = refusal.transport.first_chunk().map(|bytes| Bth::parse(bytes).0.destination);
         let sent = |peer: &Peer| peer.path.flow == refusal.flow && Some(peer.endpoint.queue_pair) == quoted;
-        if !table.pairs.iter().any(|pair| pair.ringway_peer().is_some_and(sent)) {
+        if !table.pairs.iter().any(|pair| pair.peer.as_ref().is_some_and(sent)) {
             self.refused_unknown += 1;
             return;
         }
-        self.refused += 1;
+        match refusal.reason {
+            RefusalReason::NobodyListens => self.refused += 1,
+            RefusalReason::TooLong => self.too_long += 1,
+        }
         let address = refusal.flow.addresses.destination();
-        for pair in table.pairs.iter_mut() {
-            if pair.ringway_peer().is_some_and(|peer| peer.endpoint.address == address) {
-                pair.doubt_peer(shared);
+        let concerned =
+            |pair: &&mut Box<Pair>| pair.peer.is_some_and(|peer| peer.endpoint.address == address);
+        for pair in table.pairs.iter_mut().filter(concerned) {
+            match refusal.reason {
+                RefusalReason::NobodyListens if pair.ringway_peer().is_some() => pair.doubt_peer(shared),
+                RefusalReason::NobodyListens => {}
+                // It only explains a silence.
+                RefusalReason::TooLong => pair.narrow_at = Some(shared.now),
             }
         }
     }
@@ -205,21 +214,21 @@ impl<L: Link> RoceDevice<L> {
     /// What was counted since it was made. Looks at every queue pair.
     #[must_use]
     pub fn counters(&self) -> RoceCounters {
-        let Receiving { bad_icrc, malformed, unknown_queue_pair, early, strangers, refused, refused_unknown } =
-            self.receiving;
+        let receiving = &self.receiving;
         let mut transport = self.ended;
         self.table.pairs.iter().for_each(|pair| transport.add(&pair.transport.counters()));
         let (link, failures) = (self.link.counters(), self.shared.failures);
         RoceCounters {
             transport,
             link,
-            bad_icrc,
-            malformed,
-            unknown_queue_pair,
-            early,
-            strangers,
-            refused,
-            refused_unknown,
+            bad_icrc: receiving.bad_icrc,
+            malformed: receiving.malformed,
+            unknown_queue_pair: receiving.unknown_queue_pair,
+            early: receiving.early,
+            strangers: receiving.strangers,
+            refused: receiving.refused,
+            too_long: receiving.too_long,
+            refused_unknown: receiving.refused_unknown,
             failures,
             copied: self.shared.memory.copied(),
         }

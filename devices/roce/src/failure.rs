@@ -36,6 +36,12 @@ pub enum RoceFailure {
          its process has ended, or a firewall there rejects UDP port 4791"
     )]
     Refused(u64),
+    /// The peer says nothing, in the words of that failure, and packets to it were said to be too long.
+    #[error(
+        "{0}; and packets to the peer were refused as too long for the way (EMSGSIZE, \"fragmentation needed\"): give all of the \
+         network the same MTU, or limit the path MTU"
+    )]
+    TooLong(Box<Self>),
     /// The peer's queue pair has failed or was destroyed.
     #[error("the peer's queue pair has failed or was destroyed")]
     Gone,
@@ -45,4 +51,11 @@ pub enum RoceFailure {
     /// The transport failed.
     #[error(transparent)]
     Transport(#[from] Failure),
+}
+
+impl RoceFailure {
+    /// Whether all that is known is that the peer says nothing.
+    pub(crate) const fn is_silence(&self) -> bool {
+        matches!(self, Self::NoAnswer | Self::Silent(_) | Self::Transport(Failure::RetriesExceeded))
+    }
 }

@@ -8,7 +8,7 @@ use ringway_rc::{
 };
 use ringway_verbs::{
     Access, Completion, CompletionKind, LocalSlice, MAX_SEGMENTS, PostError, QueuePairConfig, QueuePairError,
-    QueuePairNumber, QueuePairState, ReceiveRequest, Status, Untaken, WorkRequest,
+    QueuePairNumber, QueuePairState, ReceiveRequest, Status, Time, Untaken, WorkRequest,
 };
 use ringway_wire::{PathMtu, Psn};
 
@@ -19,6 +19,9 @@ use crate::{
     shared::Shared,
     signal::{Signal, Word},
 };
+
+/// How long news of packets that were too long is worth mentioning, in nanoseconds.
+const NARROW_NS: u64 = 60_000_000_000;
 
 /// Where a queue pair is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +69,8 @@ pub(crate) struct Pair {
     pub(crate) sought: Option<RoceEndpoint>,
     pub(crate) phase: Phase,
     pub(crate) liveness: Liveness,
+    /// When packets to the peer were last said to be too long for the way.
+    pub(crate) narrow_at: Option<Time>,
     pub(crate) failure: Option<RoceFailure>,
     /// What is to be said to the peer about the connection.
     pub(crate) owed: Option<Word>,
@@ -108,6 +113,7 @@ impl Pair {
             sought: None,
             phase: Phase::Init,
             liveness: Liveness::default(),
+            narrow_at: None,
             failure: None,
             owed: None,
             active: false,
@@ -280,6 +286,11 @@ impl Pair {
     }
 
     fn failed(&mut self, failure: RoceFailure, shared: &mut Shared) {
+        let narrow = self.narrow_at.is_some_and(|at| shared.now.0.saturating_sub(at.0) < NARROW_NS);
+        let failure = match failure.is_silence() && narrow {
+            true => RoceFailure::TooLong(Box::new(failure)),
+            false => failure,
+        };
         // A refusal says it in its own words, and is repeated when it is lost.
         let refused = matches!(
             failure,

@@ -11,11 +11,11 @@ use std::{
 };
 
 use ringway_roce::{
-    Counters, Link, LinkError, Path, Received, Refusal, RoceConfig, RoceEndpoint, RoceFailure, SendError,
-    UdpLink,
+    Counters, Link, LinkError, Path, Received, Refusal, RefusalReason, RoceConfig, RoceEndpoint, RoceFailure,
+    SendError, UdpLink,
 };
 use ringway_sim::conformance::{Fixture, Side, request};
-use ringway_verbs::{Access, Device, Operation, QueuePairNumber, QueuePairState, Status, Time};
+use ringway_verbs::{Access, Device, Endpoint, Operation, QueuePairNumber, QueuePairState, Status, Time};
 use ringway_wire::{Flow, PathMtu};
 
 /// Patient for longer than any test, and asking seldom: what ends sooner has been heard of.
@@ -29,6 +29,7 @@ fn config() -> RoceConfig {
 }
 
 harness!(Pair, config(), |_, link| Box::new(link));
+harness!(Narrow, common::config(), |_, link: UdpLink| Box::new(Forging(link)));
 harness!(Deceived, config(), |_, link: UdpLink| Box::new(Forging(link)));
 
 fn is_failed<D: Device>(device: &D, number: QueuePairNumber) -> bool {
@@ -82,7 +83,7 @@ fn a_peer_that_is_killed_is_given_up_on_every_queue_pair() {
 #[derive(Default)]
 struct Forgery {
     flows: Vec<Flow>,
-    refusals: Vec<(Flow, Vec<u8>)>,
+    refusals: Vec<(RefusalReason, Flow, Vec<u8>)>,
 }
 
 thread_local! {
@@ -144,8 +145,8 @@ impl Link for Forging {
     fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>)) {
         let own = self.local_address();
         let forged = FORGERY.with_borrow(|forgery| forgery.refusals.clone());
-        for (flow, quoted) in forged.iter().filter(|(flow, _)| flow.addresses.source() == own) {
-            report(&Refusal { flow: *flow, transport: quoted });
+        for (reason, flow, quoted) in forged.iter().filter(|(_, flow, _)| flow.addresses.source() == own) {
+            report(&Refusal { reason: *reason, flow: *flow, transport: quoted });
         }
     }
 
@@ -158,14 +159,20 @@ impl Link for Forging {
     }
 }
 
+/// The beginning of a packet to that end.
+fn packet_to(endpoint: &Endpoint) -> Vec<u8> {
+    let [q0, q1, q2] =
+        *RoceEndpoint::decode(endpoint).unwrap().queue_pair.number().to_be_bytes().last_chunk().unwrap();
+    vec![4, 0, 0xff, 0xff, 0, q0, q1, q2, 0, 0, 0, 0]
+}
+
 #[test]
 fn a_peer_that_is_there_survives_what_is_forged() {
+    use RefusalReason::{NobodyListens, TooLong};
     let (mut fixture, [left, right]) = Fixture::<Deceived>::connected();
-    let endpoint = fixture.device(Side::Right).endpoint(right).unwrap();
-    let [q0, q1, q2] =
-        *RoceEndpoint::decode(&endpoint).unwrap().queue_pair.number().to_be_bytes().last_chunk().unwrap();
-    let truth = vec![4, 0, 0xff, 0xff, 0, q0, q1, q2, 0, 0, 0, 0];
-    let other = vec![4, 0, 0xff, 0xff, 0, q0, q1, q2 ^ 1, 0, 0, 0, 0];
+    let truth = packet_to(&fixture.device(Side::Right).endpoint(right).unwrap());
+    let mut other = truth.clone();
+    other[7] ^= 1;
     // Left connected first.
     let flow = FORGERY.with_borrow(|forgery| forgery.flows[0]);
     let wrong_port = Flow { source_port: flow.source_port ^ 1, ..flow };
@@ -176,17 +183,39 @@ fn a_peer_that_is_there_survives_what_is_forged() {
     };
 
     let counters = fixture.device(Side::Left).counters();
-    say(vec![(flow, other), (wrong_port, truth.clone()), (flow, truth[..8].to_vec())]);
+    say(vec![
+        (NobodyListens, flow, other),
+        (TooLong, wrong_port, truth.clone()),
+        (NobodyListens, flow, truth[..8].to_vec()),
+    ]);
     wait(&mut fixture);
     let later = fixture.device(Side::Left).counters();
     assert!(later.refused_unknown >= counters.refused_unknown + 3, "{later:?}");
-    assert_eq!(later.refused, 0, "it is not believed, and not asked for");
+    assert_eq!((later.refused, later.too_long), (0, 0), "it is not believed, and not asked for");
 
-    say(vec![(flow, truth)]);
+    say(vec![(NobodyListens, flow, truth.clone()), (TooLong, flow, truth)]);
     wait(&mut fixture);
     say(Vec::new());
     let later = fixture.device(Side::Left).counters();
-    assert!(later.refused > 0, "{later:?}");
+    assert!(later.refused > 0 && later.too_long > 0, "{later:?}");
     assert_eq!(fixture.state(Side::Left, left), QueuePairState::Ready);
     assert_eq!(later.failures, 0);
+}
+
+#[test]
+fn a_silence_after_packets_that_were_too_long_says_so() {
+    let (mut fixture, [left, right]) = Fixture::<Narrow>::connected();
+    let quoted = packet_to(&fixture.device(Side::Right).endpoint(right).unwrap());
+    FORGERY.with_borrow_mut(|forgery| {
+        forgery.refusals = vec![(RefusalReason::TooLong, forgery.flows[0], quoted)];
+    });
+    fixture.until("it is heard", |fixture| fixture.device(Side::Left).counters().too_long > 0);
+    FORGERY.with_borrow_mut(|forgery| forgery.refusals.clear());
+    assert_eq!(fixture.state(Side::Left, left), QueuePairState::Ready, "nothing fails for it");
+    fixture.kill(Side::Right);
+    fixture.until("the peer is given up", |fixture| is_failed(fixture.device(Side::Left), left));
+    let failure = fixture.device(Side::Left).last_error(left).unwrap();
+    assert!(matches!(failure, RoceFailure::TooLong(_)), "{failure}");
+    let text = failure.to_string();
+    assert!(text.starts_with("nothing has been heard of the peer") && text.contains("EMSGSIZE"), "{text}");
 }

@@ -3,18 +3,19 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may panic")]
 
 mod common;
+mod namespaces;
 mod packets;
 
 use std::{
-    net::{IpAddr, Ipv6Addr, UdpSocket},
+    net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket},
     os::fd::{BorrowedFd, OwnedFd},
 };
 
 use common::{address, drain, link};
 use packets::{number, send};
-use ringway_roce::{Link, LinkError, SendError, UdpConfig, UdpLink};
+use ringway_roce::{Link, LinkError, RefusalReason, SendError, UdpConfig, UdpLink};
 use ringway_verbs::Time;
-use ringway_wire::{Datagram, Ecn, Packet, PathMtu, ROCE_PORT};
+use ringway_wire::{Addresses, Datagram, Ecn, Flow, Packet, PathMtu, ROCE_PORT};
 
 fn config(segmentation: bool) -> UdpConfig {
     UdpConfig { segmentation, ..UdpConfig::new(address()) }
@@ -271,7 +272,7 @@ fn sniffer() -> Option<OwnedFd> {
 #[test]
 fn the_wire_carries_the_identification_that_the_crc_covers() {
     let Some(sniffer) = sniffer() else {
-        return println!("not tried: only the administrator sees packets on the wire");
+        return ringway_sim::not_tried("only root sees packets on the wire; run the tests as root");
     };
     let (mut from, mut to) = (link(config(false)), link(config(true)));
     let path = from.path(to.local_address(), 0, Ecn::Capable0 as u8).unwrap();
@@ -294,4 +295,79 @@ fn the_wire_carries_the_identification_that_the_crc_covers() {
     seen.sort_unstable();
     seen.dedup();
     assert!(seen.into_iter().eq(0..PACKETS));
+}
+
+/// Why packets were refused since the last look, and on which way.
+fn refusals(link: &mut UdpLink) -> Vec<(RefusalReason, Flow)> {
+    let mut heard = Vec::new();
+    link.refusals(&mut |refusal| heard.push((refusal.reason, refusal.flow)));
+    heard
+}
+
+/// Says to the sender of a packet that it was too long for the way, as anybody may who is privileged; `None` without that.
+fn forge_too_long(flow: &Flow) -> Option<()> {
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with};
+    let Addresses::V4 { source, destination } = flow.addresses else { panic!("of IPv4") };
+    let socket =
+        socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::ICMP)).ok()?;
+    let (udp_bytes, bth) = (4128_u16, [4, 0, 0xff, 0xff, 0, 1, 2, 3, 0, 0, 0, 0]);
+    let mut message = vec![3, 4, 0, 0, 0, 0];
+    message.extend(600_u16.to_be_bytes());
+    message.extend([0x45, 0]);
+    message.extend((udp_bytes + 20).to_be_bytes());
+    message.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+    message.extend(source.octets());
+    message.extend(destination.octets());
+    for field in [flow.source_port, flow.destination_port, udp_bytes, 0] {
+        message.extend(field.to_be_bytes());
+    }
+    message.extend(bth);
+    let sum = message.chunks_exact(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum::<u32>();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    sendto(&socket, &message, SendFlags::empty(), &SocketAddr::from((source, 0))).ok()?;
+    Some(())
+}
+
+#[test]
+fn forged_news_of_a_narrow_way_holds_nothing_back() {
+    let (mut from, mut to) = (link(config(true)), link(config(true)));
+    let path = from.path(to.local_address(), 0, 0).unwrap();
+    let segments = from.segments();
+    if forge_too_long(&path.flow).is_none() {
+        return ringway_sim::not_tried("only root can forge ICMP messages; run the tests as root");
+    }
+    for round in 0..3 {
+        for at in 0..8 {
+            send(&mut from, &path, 8 * round + at, 4096);
+        }
+        assert!(from.flush());
+        drain(&mut to, 8, &mut |received| assert_eq!(number(received) / 8, round));
+    }
+    assert_eq!((from.counters().refused, from.segments()), (0, segments));
+    assert_eq!(refusals(&mut from), [(RefusalReason::TooLong, path.flow)], "it is told");
+}
+
+#[test]
+fn an_interface_that_carries_less_than_it_did_refuses_long_packets_until_it_carries_them_again() {
+    let Some([one, other]) = namespaces::network(9000, 1) else { return };
+    let [mut from, mut to] =
+        [&one, &other].map(|node| node.inside(|| link(UdpConfig::new(node.address(false)))));
+    let path = one.inside(|| from.path(other.address(false), 0, 0)).unwrap();
+    let segments = from.segments();
+    let send_all = |from: &mut UdpLink| {
+        for at in 0..8 {
+            send(from, &path, at, 4096);
+        }
+        assert!(from.flush());
+    };
+    one.ip("link set rw0 mtu 1500");
+    send_all(&mut from);
+    assert_eq!(from.counters().refused, 8);
+    assert_eq!(refusals(&mut from), [(RefusalReason::TooLong, path.flow)]);
+    one.ip("link set rw0 mtu 9000");
+    send_all(&mut from);
+    drain(&mut to, 8, &mut |_| ());
+    assert_eq!((from.counters().refused, from.segments()), (8, segments), "the kernel still cuts");
 }

@@ -101,17 +101,18 @@ pub(super) fn socket_address(address: IpAddr, port: u16, scope: u32) -> SocketAd
     }
 }
 
-/// A UDP socket that never fragments.
+/// A UDP socket that never fragments, and sends whatever the interface carries: news of narrower ways can be forged by
+/// anybody, and would hold back all that goes to that peer.
 pub(super) fn open(address: IpAddr) -> Result<OwnedFd, LinkError> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::DGRAM, flags, None)
         .map_err(|error| refused("open a UDP socket")(error.into()))?;
     let options = || match address {
-        IpAddr::V4(_) => set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO),
+        IpAddr::V4(_) => set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE),
         IpAddr::V6(_) => {
             set_ipv6_v6only(&socket, true)?;
-            set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)
+            set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::PROBE)
         }
     };
     options().map_err(|error| refused("forbid fragments on a UDP socket")(error.into()))?;

@@ -41,10 +41,21 @@ pub struct Received<'a> {
     pub transport: &'a [u8],
 }
 
-/// A packet that went out and was not taken: the network says that nobody listens where it went. Anybody can say so who
-/// can send packets; whether to believe it is the receiver's to judge.
+/// Why a packet was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// Nobody listens where it went.
+    NobodyListens,
+    /// It is longer than the way carries.
+    TooLong,
+}
+
+/// A packet that went out and was not taken, as the network or this host says. Anybody can say so who can send packets;
+/// whether to believe it is the receiver's to judge.
 #[derive(Debug, Clone, Copy)]
 pub struct Refusal<'a> {
+    /// Why.
+    pub reason: RefusalReason,
     /// Who sent it to whom.
     pub flow: Flow,
     /// What is quoted of what UDP carried: its beginning.
@@ -122,7 +133,7 @@ pub trait Link: fmt::Debug + Send {
     /// Takes packets that have come in, a bounded number, and hands over each. Returns how many.
     fn poll(&mut self, now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize;
 
-    /// Hands over what the network has said, since the last call, of packets that nobody took; a bounded number. Costs
+    /// Hands over what was said, since the last call, of packets that were not taken; a bounded number. Costs
     /// nothing while there is nothing. There is no default, with which a link around another could forget to hand
     /// on what that one hears; a link that hears no such news does nothing.
     fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>));

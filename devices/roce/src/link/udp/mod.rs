@@ -228,12 +228,18 @@ impl UdpLink {
 
     /// The kernel refused the first run that waits: its packets are lost, which transports live with.
     fn lose_one(&mut self, reason: i32) {
-        if let Some(run) = self.runs.waiting().first() {
+        if let Some(run) = self.runs.waiting().first().copied() {
             self.counters.refused += u64::from(run.packets);
             self.counters.last_refusal = reason;
+            let cut = run.packets > 1;
             // An interface without checksum offload under a kernel that then refuses to cut.
-            if run.packets > 1 && matches!(reason, libc::EIO | libc::EINVAL | libc::EOPNOTSUPP) {
+            if cut && matches!(reason, libc::EIO | libc::EOPNOTSUPP) {
                 self.runs.joined = false;
+            }
+            // Older kernels say so of packets to be cut in another way.
+            if reason == libc::EMSGSIZE || (cut && reason == libc::EINVAL) {
+                let bytes = self.runs.bytes().get(run.range()).unwrap_or_default();
+                self.errors.note_too_long(run.path.flow, bytes);
             }
             self.runs.advance(1);
         }
