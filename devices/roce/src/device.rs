@@ -17,7 +17,7 @@ use crate::{
     pair::{Pair, Peer, Phase},
     shared::Shared,
     table::{Table, random},
-    transmit::{Served, send_signal, serve},
+    transmit::{Blocked, Served, send_signal, serve},
 };
 
 /// Packets that a queue pair sends before others come.
@@ -54,7 +54,7 @@ pub struct RoceDevice<L: Link = Box<dyn Link>> {
     /// This end's largest path MTU.
     mtu: PathMtu,
     /// The link has packets that the network does not take.
-    blocked: bool,
+    blocked: Option<Blocked>,
     /// The last poll had something for its caller, and left sending to what comes next.
     postponed: bool,
     /// Queue pairs to whose peers no way is known yet, and when it is looked for again.
@@ -186,7 +186,7 @@ impl<L: Link> RoceDevice<L> {
             table: Table::new(config.max_queue_pairs),
             receiving: Receiving::default(),
             ended: ringway_rc::Counters::default(),
-            blocked: false,
+            blocked: None,
             postponed: false,
             seeking: VecDeque::new(),
             seek_at: Time(0),
@@ -257,7 +257,7 @@ impl<L: Link> RoceDevice<L> {
                 break;
             }
         }
-        self.blocked = !link.flush();
+        self.blocked = if link.flush() { None } else { Some(Blocked::again(self.blocked, shared.now)) };
     }
 
     /// Looks once more for the ways that are not known yet, those of `most` queue pairs at most.
@@ -488,11 +488,14 @@ impl<L: Link> Device for RoceDevice<L> {
     }
 
     fn deadline(&self) -> Option<Time> {
-        if self.blocked || !self.shared.active.is_empty() {
-            return Some(self.shared.now);
-        }
+        let due = match self.blocked {
+            // Until then nobody can send, whatever is due.
+            Some(blocked) => Some(blocked.retry_at),
+            None if !self.shared.active.is_empty() => Some(self.shared.now),
+            None => self.shared.timers.first(),
+        };
         let seek_at = (!self.seeking.is_empty()).then_some(self.seek_at);
-        self.shared.timers.first().into_iter().chain(self.link.deadline()).chain(seek_at).min()
+        due.into_iter().chain(self.link.deadline()).chain(seek_at).min()
     }
 
     fn event_descriptor(&self) -> Option<i32> {
@@ -504,8 +507,10 @@ impl<L: Link> Device for RoceDevice<L> {
         // The link's descriptor stays readable for as long as there is something to receive.
         !core::mem::take(&mut self.shared.changed)
             && self.shared.completions.is_empty()
-            && self.shared.active.is_empty()
-            && !self.blocked
+            && match self.blocked {
+                Some(blocked) => blocked.retry_at > self.shared.now,
+                None => self.shared.active.is_empty(),
+            }
     }
 }
 

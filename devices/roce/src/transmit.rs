@@ -1,6 +1,7 @@
 //! Sending what queue pairs have to send.
 
 use ringway_rc::Acknowledge;
+use ringway_verbs::Time;
 use ringway_wire::{Bth, Header, Packet, Psn};
 
 use crate::{
@@ -21,6 +22,26 @@ pub(crate) enum Served {
     More,
     /// It has, and the link takes no more.
     Blocked,
+}
+
+/// Between tries to send through a link that has taken nothing for as long, in nanoseconds.
+const RETRY_NS: u64 = 1_000_000;
+
+/// The link has packets that the network does not take: in a moment it may, or its interface is down.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Blocked {
+    since: Time,
+    /// When to try again: at once, and when that has been in vain for a while, now and then.
+    pub(crate) retry_at: Time,
+}
+
+impl Blocked {
+    /// It is blocked now, and `before` says how it was at the last try.
+    pub(crate) fn again(before: Option<Self>, now: Time) -> Self {
+        let since = before.map_or(now, |before| before.since);
+        let wait_ns = if now.0.saturating_sub(since.0) < RETRY_NS { 0 } else { RETRY_NS };
+        Self { since, retry_at: Time(now.0.saturating_add(wait_ns)) }
+    }
 }
 
 /// Gives the link a packet; flushes where that makes room. `false`: there is none.
