@@ -4,8 +4,8 @@
 use std::net::Ipv4Addr;
 
 use ringway_rc::{
-    AtomicOperation, Configuration, Denied, Initialization, Memory, QueuePair, ReceiveAttributes,
-    RemoteAccess, Retries, SendAttributes, State, Transition,
+    Acknowledge, AtomicOperation, Configuration, Denied, Departure, Initialization, Memory, QueuePair,
+    ReceiveAttributes, RemoteAccess, Retries, SendAttributes, State, Transition,
 };
 use ringway_verbs::{
     Access, Completion, CompletionKind, LocalKey, LocalSlice, Operation, QueuePairNumber, ReceiveRequest,
@@ -88,6 +88,8 @@ struct Side {
     sends: (u64, u64),
     receives: (u64, u64),
     failed: bool,
+    /// What it is at.
+    acknowledge: Acknowledge,
 }
 
 impl Side {
@@ -131,7 +133,16 @@ impl Side {
             queue_pair.modify(step).expect("a step");
         }
         let memory = Region(vec![3; REGION]);
-        Self { queue_pair, memory, mtu, now: 0, sends: (0, 0), receives: (0, 0), failed: false }
+        Self {
+            queue_pair,
+            memory,
+            mtu,
+            now: 0,
+            sends: (0, 0),
+            receives: (0, 0),
+            failed: false,
+            acknowledge: Acknowledge::All,
+        }
     }
 
     fn send(&mut self, reader: &mut Reader<'_>) {
@@ -162,14 +173,25 @@ impl Side {
         self.receives.0 += u64::from(self.queue_pair.post_receive(&request).is_ok());
     }
 
-    /// The application moves it to another state, or it sends.
+    /// The application moves it to another state, gets to work or to rest, or it sends.
     fn step(&mut self, which: u8) {
         match which {
             0 => self.queue_pair.modify(&Transition::Error).expect("it can always be failed"),
             1 => self.may_be_refused(&Transition::Drain, State::ReadyToSend),
             2 => self.may_be_refused(&Transition::Resume(None), State::SendQueueDrain),
+            3 => self.acknowledge = Acknowledge::Urgent,
+            4 => self.acknowledge = Acknowledge::Idle,
+            5 => self.acknowledge = Acknowledge::All,
+            // Whoever carries packets had no room for it.
+            6 => {
+                let _ = self.next_departure();
+            }
             _ => self.transmit(),
         }
+    }
+
+    fn next_departure(&mut self) -> Option<Departure> {
+        self.queue_pair.next_departure(Time(self.now), &self.memory, self.acknowledge)
     }
 
     fn may_be_refused(&mut self, step: &Transition, from: State) {
@@ -187,9 +209,11 @@ impl Side {
         let mut frame = [0; TRANSPORT_LENGTH_MAX];
         let drained = self.queue_pair.is_drained();
         for _ in 0..PACKETS_MAX {
-            let now = Time(self.now);
-            let sent = self.queue_pair.poll_transmit(now, &self.memory, &flow, |_| 0, &mut frame);
-            let Some(length) = sent else { return };
+            let Some(departure) = self.next_departure() else { return };
+            let length = departure.length();
+            let packet = frame.get_mut(..length).expect("inside");
+            self.queue_pair.write(&departure, &self.memory, &flow, 0, packet).expect("it has its length");
+            self.queue_pair.departed(Time(self.now), &departure);
             let check = Check::Exact(flow.icrc(0, u16::try_from(length).expect("a length")));
             let packet = Packet::parse(frame.get(..length).expect("inside"), check).expect("a packet");
             assert!(packet.header.opcode().allows_payload(packet.payload.len(), self.mtu), "{packet:?}");
@@ -323,6 +347,7 @@ pub fn queue_pair(bytes: &[u8]) {
         }
     }
     side.queue_pair.modify(&Transition::Error).expect("it can always be failed");
+    side.acknowledge = Acknowledge::All;
     side.transmit();
     side.complete();
 }
@@ -378,6 +403,27 @@ pub fn queue_pair_samples() -> Vec<Vec<u8>> {
     }
     samples.push([&[8][..], &[8, 0, 0, 9, 0, 1, 12], &[14, 1, 12].repeat(6), &[13]].concat());
     samples.push(vec![1, 15, 0, 8, 0, 0, 1, 1, 1, 11, 3, 13]);
+    // Messages that are acknowledged later, or with a reply, or when it is idle.
+    for modes in [0, 1] {
+        let receive = [11, 200];
+        let messages = [0, 1, 2].map(|psn| step(Opcode::SendOnly, psn, 8, 0, 4, 0));
+        let reply = [8, 0, 0, 3, 0, 1, 15, 6, 12];
+        let steps: [&[u8]; 12] = [
+            &[15, 3],
+            &receive,
+            &messages[0],
+            &[12],
+            &receive,
+            &messages[1],
+            &reply,
+            &[14, 4, 12, 15, 4],
+            &receive,
+            &messages[2],
+            &[12, 15, 5, 12],
+            &[13],
+        ];
+        samples.push([&[modes][..], &steps.concat()].concat());
+    }
     // Drained before, while and after something is sent, and resumed.
     for modes in [0, 1] {
         let sends = [8, 0, 0, 30, 5, 1, 12];

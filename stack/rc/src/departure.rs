@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::{
     Failure, Memory, QueuePair, State,
+    mutation::Mutation,
     responses::{Acknowledge, Response},
     segment::{self, Outgoing, Payload},
 };
@@ -71,7 +72,8 @@ impl QueuePair {
         let due = self.responder.responses.report.filter(|due| due.goes(now, acknowledge));
         let reports = due.is_some_and(|due| !due.lets_pass() || !self.has_request(now));
         if let Some(reorder) = self.reorder.as_ref().filter(|_| reports) {
-            let expected = self.responder.expected;
+            let missing = !reorder.is_empty() && self.responder.mutation.is(Mutation::AcknowledgeMissing);
+            let expected = self.responder.expected.plus(missing.into());
             let outgoing = segment::report(reorder.report(expected), expected, self.responder.responses.msn);
             return Some(Departure { outgoing, kind: Kind::Report });
         }

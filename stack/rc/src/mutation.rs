@@ -14,6 +14,10 @@ pub enum Mutation {
     CompleteWithoutResponse,
     /// Flushing begins with the newest request.
     FlushBackwards,
+    /// A report acknowledges the packet that is missing.
+    AcknowledgeMissing,
+    /// The requester takes packets that the peer only keeps for executed.
+    CompleteReceived,
     /// The requester begins requests although its send queue is to be drained.
     BeginWhileDrained,
 }

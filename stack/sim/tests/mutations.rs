@@ -47,3 +47,13 @@ fn beginning_while_drained_is_found() {
 fn flushing_backwards_is_found() {
     is_found(Mutation::FlushBackwards);
 }
+
+#[test]
+fn acknowledging_what_is_missing_is_found() {
+    is_found(Mutation::AcknowledgeMissing);
+}
+
+#[test]
+fn completing_what_is_only_kept_is_found() {
+    is_found(Mutation::CompleteReceived);
+}

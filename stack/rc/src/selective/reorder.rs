@@ -44,6 +44,11 @@ impl Reorder {
         (self.count, self.marked) = (0, 0);
     }
 
+    /// Whether nothing is kept.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     fn index(&self, psn: Psn) -> usize {
         psn.value() as usize & self.waiting.len().wrapping_sub(1)
     }

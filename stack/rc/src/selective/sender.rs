@@ -11,6 +11,7 @@ use crate::{
     Failure, Memory,
     completer::scatter,
     completions::Completions,
+    mutation::Mutation,
     requester::{Posted, Requester},
     segment::{self, Outgoing},
     timer,
@@ -166,6 +167,8 @@ impl Requester {
             return Ok(());
         }
         let latest = report.latest.above(unacknowledged) < outstanding;
+        let broken = self.mutation.is(Mutation::CompleteReceived);
+        let kept = if broken { SlotState::Done } else { SlotState::Received };
         let Some(selective) = self.selected_mut() else { return Ok(()) };
         let latest = latest.then(|| selective.board.get(report.latest));
         let mut news = selective.execute_up_to(unacknowledged, expected);
@@ -177,7 +180,7 @@ impl Requester {
             let slot = selective.board.get(psn);
             if !slot.answered && matches!(slot.state, SlotState::InFlight | SlotState::Lost) {
                 selective.arrived(slot.transmission);
-                selective.board.change(psn, SlotState::Received);
+                selective.board.change(psn, kept);
                 news += 1;
             }
         }

@@ -1,13 +1,13 @@
 //! What a seed means.
 
-use ringway_rc::{Configuration, ReceiveAttributes, Retries, SendAttributes};
+use ringway_rc::{Configuration, Failure, ReceiveAttributes, Retries, SendAttributes};
 use ringway_verbs::{Access, QueuePairNumber, Status};
 use ringway_wire::{self as wire, PathMtu, Psn, RnrTimer};
 
 use super::{
     Counts, Faults, NodeMemory, PacketNetwork,
     stream::{Misdeed, Places, SOURCE, Stream, WINDOW, WORDS},
-    world::{Counter, Settings, World},
+    world::{Counter, End, Settings, World},
 };
 use crate::Random;
 
@@ -27,6 +27,8 @@ pub struct Report {
     pub refusals: u64,
     /// Streams that ended because the peer was not heard of any more.
     pub losses: u64,
+    /// Streams that ended because the peer posted no receive for too long.
+    pub unready: u64,
     /// Times that a send queue was drained.
     pub drains: u64,
 }
@@ -62,7 +64,14 @@ fn faults(random: &mut Random) -> Faults {
 }
 
 fn settings(random: &mut Random, trouble: Trouble) -> [Settings; 2] {
-    let path_mtu = random.pick(&[PathMtu::Mtu256, PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024]);
+    let path_mtu = random.pick(&[
+        PathMtu::Mtu256,
+        PathMtu::Mtu256,
+        PathMtu::Mtu512,
+        PathMtu::Mtu1024,
+        PathMtu::Mtu2048,
+        PathMtu::Mtu4096,
+    ]);
     // Often just below the wrap.
     let psn = |random: &mut Random| {
         let back = random.below(60) as u32;
@@ -82,7 +91,7 @@ fn settings(random: &mut Random, trouble: Trouble) -> [Settings; 2] {
             receive_depth: random.between(1, 12) as u32,
             responder_resources: reads[end],
             selective_window,
-            path_mtu_max: PathMtu::Mtu1024,
+            path_mtu_max: PathMtu::Mtu4096,
         },
         receive: ReceiveAttributes {
             path_mtu,
@@ -95,7 +104,10 @@ fn settings(random: &mut Random, trouble: Trouble) -> [Settings; 2] {
         send: SendAttributes {
             timeout: random.between(4, 6) as u8,
             retries,
-            rnr_retries: Retries::Forever,
+            rnr_retries: match random.per_mille(200) {
+                true => Retries::Times(random.between(1, 6) as u8),
+                false => Retries::Forever,
+            },
             send_psn: psns[end],
             max_rd_atomic: reads[end ^ 1],
             window,
@@ -214,6 +226,13 @@ fn finish(
     trouble: Trouble,
 ) -> Result<Report, String> {
     let mut report = Report { packets: world.network.counts, duration_ns: world.now, ..Report::default() };
+    let mut unready = vec![false; world.ends.len()];
+    for (index, end) in world.ends.iter().enumerate() {
+        if is_unready(end).map_err(|error| format!("end {index}: {error}"))? {
+            report.unready += 1;
+            (unready[index], unready[index ^ 1]) = (true, true);
+        }
+    }
     for (index, end) in world.ends.iter().enumerate() {
         let peer = &world.ends[index ^ 1];
         let memory = &world.nodes[peer.node];
@@ -224,18 +243,31 @@ fn finish(
         report.drains += end.draining.times;
         match end.stream.failed {
             None => {}
+            Some(_) if unready[index] => {}
             Some(_) if trouble == Trouble::None => return Err(format!("end {index} failed for no reason")),
             Some(Status::RemoteAccess | Status::RemoteInvalidRequest) => report.refusals += 1,
             Some(Status::TransportLost) => report.losses += 1,
             Some(_) => {}
         }
     }
-    if trouble == Trouble::None {
+    if trouble == Trouble::None && report.unready == 0 {
         for (node, counter) in counters.iter().enumerate() {
             check_counter(world, node, *counter).map_err(|error| format!("node {node}: {error}"))?;
         }
     }
     Ok(report)
+}
+
+/// Whether an end gave up because the peer posted no receive. It must have heard so often enough.
+fn is_unready(end: &End) -> Result<bool, String> {
+    if end.queue_pair.failure() != Some(Failure::RnrRetriesExceeded) {
+        return Ok(false);
+    }
+    let heard = end.queue_pair.counters().rnr_naks_received;
+    match end.rnr_retries {
+        Retries::Times(limit) if heard > u64::from(limit) => Ok(true),
+        limit => Err(format!("it gave up after {heard} refusals for want of a receive, and had {limit:?}")),
+    }
 }
 
 /// The old values that the streams saw must form one chain from zero to what stands there now.

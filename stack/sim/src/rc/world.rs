@@ -3,7 +3,8 @@
 use std::net::Ipv4Addr;
 
 use ringway_rc::{
-    Configuration, Failure, Initialization, QueuePair, ReceiveAttributes, SendAttributes, State, Transition,
+    Acknowledge, Configuration, Failure, Initialization, QueuePair, ReceiveAttributes, Retries,
+    SendAttributes, State, Transition,
 };
 use ringway_verbs::{
     Access, Completion, CompletionKind, LocalKey, LocalSlice, QueuePairNumber, ReceiveRequest, RemoteKey,
@@ -37,7 +38,11 @@ pub(crate) struct End {
     messages: usize,
     receives_failed: bool,
     tick: u64,
+    /// What its application is at until then.
+    acknowledge: Acknowledge,
     random: Random,
+    /// How often it may try again when the peer has no receive posted.
+    pub(crate) rnr_retries: Retries,
     pub(crate) draining: Draining,
     /// When this end is failed by hand.
     pub(crate) fails_at: Option<u64>,
@@ -134,7 +139,9 @@ impl World {
             messages: 0,
             receives_failed: false,
             tick: 0,
+            acknowledge: Acknowledge::All,
             random,
+            rnr_retries: settings.send.rnr_retries,
             draining: Draining::new(settings.send.send_psn, settings.receive.path_mtu),
             fails_at: None,
             failed_at: None,
@@ -212,8 +219,15 @@ impl World {
         let this = &mut self.ends[end];
         let (flow, memory) = (flow(this.node, to), &self.nodes[this.node]);
         let now = Time(self.now);
-        while let Some(length) = this.queue_pair.poll_transmit(now, memory, &flow, |_| 0, &mut self.frame) {
-            let packet = &self.frame[..length];
+        while let Some(departure) = this.queue_pair.next_departure(now, memory, this.acknowledge) {
+            // Whoever carries packets has no room now.
+            if this.random.per_mille(20) {
+                break;
+            }
+            let packet = &mut self.frame[..departure.length()];
+            let written = this.queue_pair.write(&departure, memory, &flow, 0, packet);
+            written.map_err(|error| error.to_string())?;
+            this.queue_pair.departed(now, &departure);
             this.draining.check(packet)?;
             self.network.send(self.now, this.node, to, packet);
         }
@@ -234,6 +248,12 @@ impl World {
         }
         let this = &mut self.ends[end];
         this.tick = self.now + this.random.between(200, TICK_MAX_NS);
+        this.acknowledge = this.random.pick(&[
+            Acknowledge::Urgent,
+            Acknowledge::Urgent,
+            Acknowledge::Idle,
+            Acknowledge::All,
+        ]);
         if this.queue_pair.state() == State::Error {
             let failed_at = *this.failed_at.get_or_insert(self.now);
             if self.now > failed_at + WORD_OF_MOUTH_NS {
