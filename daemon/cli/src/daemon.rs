@@ -67,7 +67,8 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "FILE")]
     cluster_key_file: Option<String>,
     /// What moves data between nodes: shm (memory shared by daemons of one host and network namespace), verbs (RDMA hardware;
-    /// verbs:NAME, verbs:NAME:PORT or verbs:NAME:PORT:GID say which device, port and address), roce-xdp or roce-udp
+    /// verbs:NAME, verbs:NAME:PORT or verbs:NAME:PORT:GID say which device, port and address; once for each of several
+    /// --rails where their addresses do not say it), roce-xdp or roce-udp
     /// (RoCEv2 in user space over AF_XDP or UDP), tcp (over io_uring) or tcp-epoll (over ordinary sockets); of several
     /// (roce-udp,tcp) the first that works and that the nodes of a communicator have in common; auto: of all, in this order,
     /// those that can be expected not to be slower than what comes after them here, and says why

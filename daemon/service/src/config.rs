@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use ringway_ibverbs::IbverbsConfig;
+use ringway_ibverbs::{IbverbsConfig, Selector};
 use ringway_plan::{Preference, file::Listed, tuner::Order};
 use ringway_tcp::{Congestion, ZeroCopy};
 use ringway_wrap::FaultSpec;
@@ -264,6 +264,8 @@ pub struct Config {
     pub device: DeviceChoice,
     /// Which RDMA device, port and address [`DeviceKind::Verbs`] uses.
     pub verbs: IbverbsConfig,
+    /// What was named after `verbs:`: nothing, one for all rails, or one for each.
+    pub verbs_ports: Vec<Selector>,
     /// The algorithms that are asked for, in communicators that are rooted here.
     pub algorithm: Preference,
     /// Which algorithms may be chosen for them.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use ringway_group::Width;
-use ringway_ibverbs::Selector;
+use ringway_ibverbs::Choice;
 use ringway_roce::{Link, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink, ZeroCopy};
 use ringway_shm::{ShmConfig, ShmDevice};
 use ringway_tcp::{TcpAcceptor, TcpConfig, TcpDevice, TcpDriver};
@@ -115,24 +115,43 @@ fn make_rails(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Res
         DeviceKind::Shm => vec![network.clone()],
         _ => network.of_rails(),
     };
-    if rails.len() > 1 && kind == DeviceKind::Verbs && config.verbs.selector != Selector::default() {
-        return Err(format!("`verbs:` names one RDMA device, and there are {} rails", rails.len()));
-    }
+    let ports = match kind {
+        DeviceKind::Verbs => verbs::choose(&rails, config)?,
+        _ => Vec::new(),
+    };
     let make = |(number, rail): (usize, &NetworkConfig)| {
         let place = |text: String| match rails.len() {
             1 => text,
             _ => format!("on rail {number}, {}: {text}", rail.listen.ip()),
         };
-        let mut one = make_one(kind, (number, rail), config).map_err(place)?.delayed(config.delay);
+        let mut one =
+            make_one(kind, (number, rail), ports.get(number), config).map_err(place)?.delayed(config.delay);
         one.rail = (rails.len() > 1).then_some(rail.listen.ip());
         Ok(one)
     };
-    let made = rails.iter().enumerate().map(make).collect::<Result<Vec<One>, String>>()?;
-    let speaks = |one: &One| (one.protocol, one.place.clone());
-    match made.iter().position(|one| made.first().is_some_and(|first| speaks(first) != speaks(one))) {
-        Some(other) => Err(format!("rail {other} is in another network than rail 0")),
-        None => Ok(made),
+    let mut made = rails.iter().enumerate().map(make).collect::<Result<Vec<One>, String>>()?;
+    let spoken = made.first().and_then(|first| first.protocol);
+    if let Some(other) = made.iter().position(|one| one.protocol != spoken) {
+        return Err(format!("rail {other} speaks another protocol than rail 0"));
     }
+    let place = of_all(made.iter().map(|one| one.place.as_deref()));
+    made.iter_mut().for_each(|one| one.place.clone_from(&place));
+    Ok(made)
+}
+
+/// Where the peers of several rails must be: in the place of each, as each reaches the same rail of others. Places that differ,
+/// as InfiniBand's subnets may, are told by a number that nodes have in common if they have the places in common.
+fn of_all<'a>(places: impl Iterator<Item = Option<&'a str>> + Clone) -> Option<String> {
+    let first = places.clone().next()?;
+    if places.clone().all(|place| place == first) {
+        return first.map(str::to_owned);
+    }
+    // FNV-1a, with a byte after each that is in none.
+    let bytes = places.flat_map(|place| place.unwrap_or_default().bytes().chain([0xff]));
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Some(format!("{hash:016x}"))
 }
 
 /// The kinds to try, the best first.
@@ -241,6 +260,7 @@ fn reasons(refused: &[DeviceStatus]) -> String {
 fn make_one(
     kind: DeviceKind,
     (rail, network): (usize, &NetworkConfig),
+    port: Option<&Choice>,
     config: &Config,
 ) -> Result<One, String> {
     let is_choice = config.device == DeviceChoice::Auto && !wants_packets(config);
@@ -252,7 +272,10 @@ fn make_one(
             let device = ShmDevice::new(shm).map_err(|error| error.to_string())?;
             Ok(One { place: Some(place), ..One::new(Box::new(device)) })
         }
-        DeviceKind::Verbs => verbs::make(network, config),
+        DeviceKind::Verbs => {
+            let port = port.ok_or_else(|| "there is no RDMA port".to_owned())?;
+            verbs::make(network, port.clone(), config)
+        }
         DeviceKind::Tcp => tcp(TcpDriver::IoUring, network, config),
         DeviceKind::TcpEpoll => tcp(TcpDriver::Epoll, network, config),
         DeviceKind::RoceXdp => {
@@ -412,6 +435,22 @@ mod tests {
         assert_eq!(widths, [(1, 2), (3, 6)]);
         let rails: Vec<_> = made.devices.status().into_iter().map(|device| device.rail).collect();
         assert_eq!(rails, ["", "10.0.0.1", "10.1.0.1", "10.2.0.1"]);
+    }
+
+    /// Nodes whose rails are in the same subnets, in the same order, have the protocol in common.
+    #[test]
+    fn rails_may_be_in_places_of_their_own() {
+        let of = |places: &[Option<&str>]| of_all(places.iter().copied());
+        let (a, b) = (Some("fe80000000000000"), Some("fec0000000000002"));
+        assert_eq!(of(&[a, a]).as_deref(), a);
+        assert_eq!((of(&[None, None]), of(&[])), (None, None));
+        let both = of(&[a, b]).expect("a place");
+        assert_eq!(both.len(), 16, "a protocol's name has 32 characters");
+        assert_eq!(of(&[a, b]).as_ref(), Some(&both));
+        for other in [&[b, a][..], &[a, b, b], &[a, None], &[Some("fe80000000000000fec0000000000002"), None]]
+        {
+            assert_ne!(of(other).as_ref(), Some(&both), "{other:?}");
+        }
     }
 
     /// What it speaks is known only when it is open.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 #[cfg(feature = "verbs")]
 use crate::IbverbsError;
-use crate::Selector;
+use crate::{Own, Selector};
 
 /// What a device needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,8 +12,8 @@ use crate::Selector;
 pub struct IbverbsConfig {
     /// Which device, port and address.
     pub selector: Selector,
-    /// The node's address between nodes, which is preferred among those of the ports.
-    pub own_address: Option<IpAddr>,
+    /// Where the node is to others: a port there is preferred.
+    pub own: Option<Own>,
     /// The most queue pairs, up to 65,535.
     pub max_queue_pairs: u32,
     /// The most registered regions, up to 65,535.
@@ -48,7 +48,7 @@ impl IbverbsConfig {
     pub fn new(selector: Selector, own_address: Option<IpAddr>) -> Self {
         Self {
             selector,
-            own_address,
+            own: own_address.map(Own::from),
             max_queue_pairs: 4096,
             max_regions: 4096,
             connect_timeout_ns: 5_000_000_000,

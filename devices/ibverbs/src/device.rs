@@ -68,12 +68,20 @@ impl IbverbsDevice {
     /// # Errors
     /// Where there is none, or the library or the system refuses it: what is wrong, and what to do.
     pub fn open(config: IbverbsConfig) -> Result<Self, IbverbsError> {
-        config.check()?;
         let all = ports().map_err(|error| {
             let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
             IbverbsError::System { what: "the list of RDMA ports", errno }
         })?;
-        let choice = Choice::best(&all, &config.selector, config.own_address)?;
+        let choice = Choice::best(&all, &config.selector, config.own.as_ref())?;
+        Self::open_at(config, choice)
+    }
+
+    /// Opens the device at a port that was chosen, whatever the configuration says of it.
+    ///
+    /// # Errors
+    /// As [`IbverbsDevice::open`].
+    pub fn open_at(config: IbverbsConfig, choice: Choice) -> Result<Self, IbverbsError> {
+        config.check()?;
         let context = Context::open(&choice.port.device)?;
         let refused = |what| move |errno| IbverbsError::system(what, errno);
         let limits = context.limits().map_err(refused("the device's limits"))?;

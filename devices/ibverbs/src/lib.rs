@@ -45,7 +45,7 @@ mod regions;
 #[cfg(feature = "verbs")]
 mod shared;
 
-pub use choice::{Choice, ChoiceError};
+pub use choice::{Choice, ChoiceError, Own};
 pub use config::IbverbsConfig;
 #[cfg(feature = "verbs")]
 pub use device::IbverbsDevice;

@@ -86,6 +86,8 @@ pub struct Port {
     pub gids: Vec<Gid>,
     /// The NUMA node that the device is attached to, if the system says.
     pub numa_node: Option<u32>,
+    /// The network interfaces of the port: of its hardware (on InfiniBand, those of IP over it), or that it is made of.
+    pub interfaces: Vec<String>,
     /// The kernel is the device, behind an ordinary network interface (`rdma_rxe`): it copies what is sent and received.
     pub is_software: bool,
 }
@@ -158,10 +160,11 @@ fn port(device: &Path, folder: &Path) -> Option<Port> {
     };
     let lid =
         text(folder.join("lid")).and_then(|lid| u16::from_str_radix(lid.trim_start_matches("0x"), 16).ok());
+    let number = name(folder)?.parse().ok()?;
     Some(Port {
         device: name(device)?,
         transport,
-        number: name(folder)?.parse().ok()?,
+        number,
         state: state(folder.join("state"))?,
         physical_state: state(folder.join("phys_state")).unwrap_or_default(),
         rate: text(folder.join("rate")).unwrap_or_default(),
@@ -169,9 +172,22 @@ fn port(device: &Path, folder: &Path) -> Option<Port> {
         lid: lid.unwrap_or(0),
         gids: gids(folder),
         numa_node: text(device.join("device/numa_node")).and_then(|node| node.parse().ok()),
+        interfaces: interfaces(device, number),
         // Only such devices have one: the interface's name.
         is_software: device.join("parent").exists(),
     })
+}
+
+/// The interfaces of the same hardware, which count its ports from 0; of a device in software, the one that it is made of.
+fn interfaces(device: &Path, number: u8) -> Vec<String> {
+    let is_of_port = |interface: &PathBuf| {
+        let port = text(interface.join("dev_port")).and_then(|port| port.parse::<u32>().ok());
+        port.unwrap_or(0).saturating_add(1) == u32::from(number)
+    };
+    let all = entries(&device.join("device/net")).unwrap_or_default();
+    let of_port =
+        all.iter().filter(|interface| is_of_port(interface)).filter_map(|interface| name(interface));
+    of_port.chain(text(device.join("parent"))).collect()
 }
 
 /// The entries that are in use; reading others' types fails, or they are all zeros.

@@ -53,6 +53,7 @@ fn a_port_is_read_as_the_kernel_words_it() {
     assert_eq!(mapped.address().to_string(), "10.77.0.2");
     assert_eq!(mapped.interface.as_deref(), Some("near0"));
     assert!(port.is_software, "there is no hardware behind it");
+    assert_eq!(port.interfaces, ["near0"]);
 }
 
 #[test]
@@ -86,4 +87,26 @@ fn no_list_is_no_device() {
     // What does not look like a port is none.
     let tree = Tree::new("odd", &[("odd0/ports/1/state", "4: ACTIVE\n"), ("odd1/node_type", "1: CA\n")]);
     assert_eq!(ports_in(&tree.0).expect("read"), []);
+}
+
+/// IP over InfiniBand has an interface for each port, or several; they say which port by a number from 0.
+#[test]
+fn interfaces_belong_to_the_port_that_they_name() {
+    let tree = Tree::new(
+        "ipoib",
+        &[
+            ("mlx4_0/node_type", "1: CA\n"),
+            ("mlx4_0/ports/1/state", "4: ACTIVE\n"),
+            ("mlx4_0/ports/1/link_layer", "InfiniBand\n"),
+            ("mlx4_0/ports/2/state", "4: ACTIVE\n"),
+            ("mlx4_0/ports/2/link_layer", "InfiniBand\n"),
+            ("mlx4_0/device/net/ib0/dev_port", "0\n"),
+            ("mlx4_0/device/net/ib1/dev_port", "1\n"),
+            ("mlx4_0/device/net/ib1.8001/dev_port", "1\n"),
+            ("mlx4_0/device/net/old/mtu", "2044\n"),
+        ],
+    );
+    let ports = ports_in(&tree.0).expect("read");
+    let interfaces: Vec<_> = ports.iter().map(|port| port.interfaces.join(" ")).collect();
+    assert_eq!(interfaces, ["ib0 old", "ib1 ib1.8001"]);
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ringway_ibverbs::{Choice, LinkLayer, NOT_BUILT_IN, Port, Selector, ports};
+use ringway_ibverbs::{Choice, LinkLayer, NOT_BUILT_IN, Own, Port, Selector, ports};
 
 use super::result::Path;
 
@@ -14,7 +14,7 @@ pub(super) fn choice(own: Option<IpAddr>) -> Result<Choice, String> {
         return Err(NOT_BUILT_IN.to_owned());
     }
     let ports = ports().map_err(|error| format!("the list of RDMA ports cannot be read: {error}"))?;
-    Choice::best(&ports, &Selector::default(), own).map_err(|why| why.to_string())
+    Choice::best(&ports, &Selector::default(), own.map(Own::from).as_ref()).map_err(|why| why.to_string())
 }
 
 /// Whether a server connects with an end at this port, whose client it has at `local`: RoCE's packets would go elsewhere. That
@@ -64,6 +64,7 @@ mod tests {
             lid: 1,
             gids: vec![gid.clone()],
             numa_node: None,
+            interfaces: Vec::new(),
             is_software,
         };
         Choice { port, gid }

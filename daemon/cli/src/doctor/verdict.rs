@@ -1,6 +1,6 @@
 //! Which device `auto` would pick for work between nodes.
 
-use ringway_ibverbs::{Choice, LinkLayer, Selector};
+use ringway_ibverbs::{Choice, LinkLayer, Own, Selector};
 use ringway_roce::LinkError;
 use ringway_service::{DeviceKind, udp_is_worth_it, verbs_is_worth_it};
 
@@ -42,8 +42,9 @@ fn verbs(facts: &Facts) -> Result<(), String> {
     if !facts.tried.has_verbs {
         return Err("this program is built without it".to_owned());
     }
-    let own = Some(facts.tried.address);
-    let choice = Choice::best(facts.ports(), &Selector::default(), own).map_err(|error| error.to_string())?;
+    let own = Own { address: facts.tried.address, interface: facts.tried.interface.as_ref().ok().cloned() };
+    let choice =
+        Choice::best(facts.ports(), &Selector::default(), Some(&own)).map_err(|error| error.to_string())?;
     if choice.port.link_layer == LinkLayer::Ethernet && facts.interface_of(&choice.port).is_none() {
         return Err(format!("the interface of {} is in another network namespace", choice.port.device));
     }

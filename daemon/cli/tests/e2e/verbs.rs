@@ -1,5 +1,6 @@
 //! Work between nodes over an RDMA port of this host. In a guest that is rxe's on the interface `near0` with 10.77.0.1, which
-//! is joined to `far0` with 10.77.0.2 in the network namespace `far`; see devices/ibverbs/guest. Elsewhere each test says so and
+//! is joined to `far0` with 10.77.0.2 in the network namespace `far`, and a second one on `near1` with 10.78.0.1; see
+//! devices/ibverbs/guest. Elsewhere each test says so and
 //! checks nothing, unless `RINGWAY_TEST_RDMA` is set.
 
 use std::{fs, process::Command, thread, time::Duration};
@@ -12,6 +13,8 @@ use crate::harness::{
 const NEAR: &str = "10.77.0.1";
 const FAR: &str = "10.77.0.2";
 const RXE: &str = "/sys/class/infiniband/rxe0/ports/1/hw_counters";
+/// The addresses that the interfaces of rxe0 and rxe1 have, for two nodes with a rail over each.
+const RAILS: [[&str; 2]; 2] = [[NEAR, "10.78.0.1"], ["10.77.0.3", "10.78.0.3"]];
 
 /// Collectives of four ranks, and what the elements of the first rank's result are.
 const CALLS: [(&str, &str); 5] = [
@@ -36,7 +39,11 @@ fn ip(words: &str) {
 }
 
 fn rxe(counter: &str) -> u64 {
-    let text = fs::read_to_string(format!("{RXE}/{counter}")).expect("a counter of rxe");
+    rxe_at(RXE, counter)
+}
+
+fn rxe_at(folder: &str, counter: &str) -> u64 {
+    let text = fs::read_to_string(format!("{folder}/{counter}")).expect("a counter of rxe");
     text.trim().parse().expect("a number")
 }
 
@@ -110,6 +117,71 @@ fn a_node_with_hardware_and_one_with_roce_in_user_space_compute_together() {
     for _ in 0..3 {
         assert_exact(&mut ranks);
     }
+}
+
+/// Two nodes with a rail over each of two RDMA devices.
+fn with_rails(device: &str) -> [Daemon; 2] {
+    let folder = Folder::new();
+    let key = folder.write("key", KEY).display().to_string();
+    let mut port = 7410;
+    RAILS.map(|rails| {
+        port += 1;
+        Daemon::start(&format!(
+            "listen = \"{NEAR}:{port}\"\ncluster_key_file = {key:?}\ndevice = {device:?}\nrails = {rails:?}"
+        ))
+    })
+}
+
+/// Whether they are found by their addresses or named, one for each.
+#[test]
+fn each_rail_has_a_device_of_its_own() {
+    if !is_possible() {
+        return;
+    }
+    let carried = || [RXE, &RXE.replace("rxe0", "rxe1")].map(|folder| rxe_at(folder, "rcvd_pkts"));
+    for device in ["verbs", "verbs:rxe0,verbs:rxe1"] {
+        let nodes = with_rails(device);
+        let mut ranks = form(&nodes, 2, "");
+        nodes.iter().for_each(|node| assert_uses(node, "verbs"));
+        let before = carried();
+        for _ in 0..3 {
+            assert_exact(&mut ranks);
+        }
+        let after = carried();
+        let more = [after[0] - before[0], after[1] - before[1]];
+        // Long messages go over both by turns, in packets of 4 KiB; small ones over the first alone.
+        assert!(more.iter().all(|packets| *packets > 1000), "{device}: {more:?} packets");
+        let status = nodes[0].status();
+        let devices = &status["devices"];
+        assert_eq!((&devices[0]["rail"], &devices[1]["rail"]), (&NEAR.into(), &"10.78.0.1".into()));
+        assert_mentions(
+            &nodes[0].log(),
+            &["rxe0 port 1 (RoCE v2, 10.77.0.1", "rxe1 port 1 (RoCE v2, 10.78.0.1"],
+        );
+    }
+}
+
+#[test]
+fn rails_without_a_port_of_their_own_are_named() {
+    if !is_possible() {
+        return;
+    }
+    let refused = |device: &str, rails: &str| {
+        let folder = Folder::new();
+        let key = folder.write("key", KEY).display().to_string();
+        let settings = format!(
+            "listen = \"{NEAR}:7411\"\ncluster_key_file = {key:?}\ndevice = {device:?}\nrails = {rails}"
+        );
+        let config = folder.write("c.toml", &configuration(&folder.join("d.sock"), &settings));
+        assert!(!spawn_daemon(&folder, &config).end().success());
+        fs::read_to_string(folder.join("log")).expect("a log")
+    };
+    let log = refused("verbs", "[\"10.77.0.1\", \"127.0.0.1\"]");
+    assert_mentions(&log, &["no RDMA port is at 127.0.0.1", "rxe1:1"]);
+    let log = refused("verbs", "[\"10.77.0.1\", \"10.77.0.3\"]");
+    assert_mentions(&log, &["port 1 of RDMA device `rxe0` would be rail 0 and rail 1"]);
+    let log = refused("verbs:rxe0,verbs:rxe0:1", "[\"10.77.0.1\", \"10.78.0.1\"]");
+    assert_mentions(&log, &["would be rail 0 and rail 1"]);
 }
 
 /// Takes the link between the nodes away for two seconds in the middle of allreduces. Whether the communicator went on.

@@ -88,7 +88,7 @@ impl Settings {
     /// [`ConfigError`] for the first setting that makes no sense: its name, its value and what is allowed.
     pub fn resolve(self) -> Result<Config, ConfigError> {
         let s = self.with_defaults();
-        let (device, selector) = device(s.device.as_deref())?;
+        let (device, verbs_ports) = device(s.device.as_deref())?;
         let order = choice("order", s.order.as_deref(), &ORDERS)?;
         Ok(Config {
             socket: socket(s.socket.as_deref().unwrap_or_default())?,
@@ -113,7 +113,8 @@ impl Settings {
             engine_cpu: engine_cpu(s.engine_cpu)?,
             network: network(&s)?,
             device,
-            verbs: verbs(&s, selector)?,
+            verbs: verbs(&s, verbs_ports.first().cloned().unwrap_or_default())?,
+            verbs_ports,
             algorithm: algorithm(s.algorithm.as_deref())?,
             order,
             tuning_file: s.tuning_file.as_deref().map(PathBuf::from),
@@ -252,20 +253,24 @@ pub fn check_device(text: &str) -> Result<(), ConfigError> {
     device(Some(text)).map(|_| ())
 }
 
-/// Which kinds, and of `verbs` which device.
-fn device(value: Option<&str>) -> Result<(DeviceChoice, Selector), ConfigError> {
+/// Which kinds, and of `verbs` which devices: it stands once for each, if they are named.
+fn device(value: Option<&str>) -> Result<(DeviceChoice, Vec<Selector>), ConfigError> {
     let value = value.unwrap_or_default();
-    let mut selector = Selector::default();
+    let mut selectors: Vec<Selector> = Vec::new();
     if value == "auto" {
-        return Ok((DeviceChoice::Auto, selector));
+        return Ok((DeviceChoice::Auto, selectors));
     }
     let mut listed = Vec::new();
     for part in value.split(',').map(str::trim) {
         let which = part.strip_prefix("verbs:");
         if let Some(which) = which {
-            selector = which.parse().map_err(|error: SelectorError| {
+            let is_further = !selectors.is_empty();
+            selectors.push(which.parse().map_err(|error: SelectorError| {
                 invalid("device", value, format!("of what comes after `verbs:`, {error}"))
-            })?;
+            })?);
+            if is_further {
+                continue;
+            }
         }
         let name = if which.is_some() { DeviceKind::Verbs.name() } else { part };
         let kind = DeviceKind::ALL.into_iter().find(|kind| kind.name() == name && !listed.contains(kind));
@@ -273,12 +278,12 @@ fn device(value: Option<&str>) -> Result<(DeviceChoice, Selector), ConfigError> 
             let names = DEVICE_NAMES.map(|name| format!("`{name}`")).join(", ");
             let allowed = format!(
                 "expected one of {names}, or several kinds such as `roce-udp,tcp`; `verbs:mlx5_0:1:3` names an RDMA device, its \
-                 port and its GID"
+                 port and its GID, several times for several rails"
             );
             invalid("device", value, allowed)
         })?);
     }
-    Ok((DeviceChoice::Listed(listed), selector))
+    Ok((DeviceChoice::Listed(listed), selectors))
 }
 
 const ORDERS: [(&str, Order); 3] =

@@ -45,7 +45,8 @@ pub struct Settings {
     /// all of them, in this order, but for `verbs` where the RDMA device is software or, on Ethernet, has another address
     /// than the node, `roce-xdp` where frames are copied and `roce-udp` where packets are small. `shm` serves communicators whose nodes are all on this host
     /// and in this network namespace. `verbs:NAME`, `verbs:NAME:PORT` and `verbs:NAME:PORT:GID` say which RDMA device, port
-    /// and address in its table.
+    /// and address in its table. With several `rails` each has the port at its address; `verbs:NAME` stands once for all of them,
+    /// or once for each in their order.
     pub device: Option<String>,
     /// The algorithm for what communicators over several nodes do, where it can be used: a name, one for an operation
     /// (`allreduce=ring`), several of these with commas, or `auto`. That of the node where a communicator is rooted holds for

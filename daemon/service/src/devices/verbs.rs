@@ -2,36 +2,53 @@
 
 use std::net::IpAddr;
 
-use super::One;
-#[cfg(feature = "verbs")]
-use super::address;
+use ringway_ibverbs::{Choice, Own};
+
+use super::{One, address};
 use crate::{Config, DeviceChoice, NetworkConfig};
 
-/// The device of the port that was asked for.
+/// The ports of the rails, in their order: the best one where there is one rail only.
+///
+/// # Errors
+/// Why there are none, as a sentence.
+pub(super) fn choose(rails: &[NetworkConfig], config: &Config) -> Result<Vec<Choice>, String> {
+    let ports = ringway_ibverbs::ports().map_err(|error| format!("RDMA ports cannot be listed: {error}"))?;
+    // Most hosts have none, and nobody asked for it: that is not worth a long line in each log.
+    if config.device == DeviceChoice::Auto && ports.is_empty() {
+        return Err("this host has no RDMA device".to_owned());
+    }
+    if !cfg!(feature = "verbs") {
+        return Err(ringway_ibverbs::NOT_BUILT_IN.to_owned());
+    }
+    let owns: Vec<Own> = rails.iter().map(own).collect();
+    let choices = match (owns.as_slice(), config.verbs_ports.as_slice()) {
+        ([own], [] | [_]) => Choice::best(&ports, &config.verbs.selector, Some(own)).map(|one| vec![one]),
+        (owns, selectors) => Choice::of_rails(&ports, selectors, owns),
+    };
+    choices.map_err(|error| error.to_string())
+}
+
+/// Where a rail is to others.
+fn own(network: &NetworkConfig) -> Own {
+    let address = address(network);
+    Own { address, interface: ringway_roce::interface_of(address).ok() }
+}
+
+/// The device at a port that was chosen.
 ///
 /// # Errors
 /// Why there is none, as a sentence.
-pub(super) fn make(network: &NetworkConfig, config: &Config) -> Result<One, String> {
-    let is_absent = || ringway_ibverbs::ports().is_ok_and(|ports| ports.is_empty());
-    // Most hosts have none, and nobody asked for it: that is not worth a long line in each log.
-    if config.device == DeviceChoice::Auto && is_absent() {
-        return Err("this host has no RDMA device".to_owned());
-    }
-    open(network, config)
-}
-
 #[cfg(feature = "verbs")]
-fn open(network: &NetworkConfig, config: &Config) -> Result<One, String> {
+pub(super) fn make(network: &NetworkConfig, choice: Choice, config: &Config) -> Result<One, String> {
     let own = address(network);
     let mut wanted = config.verbs.clone();
-    wanted.own_address = Some(own);
     wanted.max_regions = u32::from(u16::MAX);
-    let device = ringway_ibverbs::IbverbsDevice::open(wanted).map_err(|error| error.to_string())?;
-    let choice = device.choice();
-    let (protocol, place) = spoken(choice, own, network.roce_port)?;
+    let (protocol, place) = spoken(&choice, own, network.roce_port)?;
     if config.device == DeviceChoice::Auto {
-        verbs_is_worth_it(choice, own)?;
+        verbs_is_worth_it(&choice, own)?;
     }
+    let device =
+        ringway_ibverbs::IbverbsDevice::open_at(wanted, choice).map_err(|error| error.to_string())?;
     // Without that the daemon could not begin: the memory that data passes through is every device's.
     let workspace_bytes = usize::try_from(config.workspace_bytes).unwrap_or(usize::MAX);
     device.try_memory(workspace_bytes).map_err(|error| error.to_string())?;
@@ -43,7 +60,7 @@ fn open(network: &NetworkConfig, config: &Config) -> Result<One, String> {
 ///
 /// # Errors
 /// Why not, as a sentence.
-pub fn verbs_is_worth_it(choice: &ringway_ibverbs::Choice, own: IpAddr) -> Result<(), String> {
+pub fn verbs_is_worth_it(choice: &Choice, own: IpAddr) -> Result<(), String> {
     let (device, number) = (&choice.port.device, choice.port.number);
     if choice.port.is_software {
         return Err(format!(
@@ -61,7 +78,7 @@ pub fn verbs_is_worth_it(choice: &ringway_ibverbs::Choice, own: IpAddr) -> Resul
 }
 
 #[cfg(not(feature = "verbs"))]
-fn open(_: &NetworkConfig, _: &Config) -> Result<One, String> {
+pub(super) fn make(_: &NetworkConfig, _: Choice, _: &Config) -> Result<One, String> {
     Err(ringway_ibverbs::NOT_BUILT_IN.to_owned())
 }
 
@@ -69,11 +86,7 @@ fn open(_: &NetworkConfig, _: &Config) -> Result<One, String> {
 /// prefix of its addresses. Nodes without RDMA hardware speak RoCE at the address that they have for others: with them they are
 /// if their port is at this node's, and otherwise in the network of such hardware, which they share with their like only.
 #[cfg(any(test, feature = "verbs"))]
-fn spoken(
-    choice: &ringway_ibverbs::Choice,
-    own: IpAddr,
-    roce_port: u16,
-) -> Result<(&'static str, Option<String>), String> {
+fn spoken(choice: &Choice, own: IpAddr, roce_port: u16) -> Result<(&'static str, Option<String>), String> {
     use ringway_ibverbs::{GidKind, LinkLayer};
     use ringway_roce::ROCE_PORT;
 
@@ -96,7 +109,7 @@ fn spoken(
 
 #[cfg(test)]
 mod tests {
-    use ringway_ibverbs::{Choice, Gid, GidKind, LinkLayer, Port, Transport};
+    use ringway_ibverbs::{Gid, GidKind, LinkLayer, Port, Transport};
     use ringway_roce::ROCE_PORT;
 
     use super::*;
@@ -116,6 +129,7 @@ mod tests {
             lid: 1,
             gids: vec![gid.clone()],
             numa_node: None,
+            interfaces: Vec::new(),
             is_software: false,
         };
         Choice { port, gid }

@@ -32,7 +32,7 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("`device`", "several kinds", message(|s| s.device = text("tcp,auto"))),
         ("`device`", "several kinds", message(|s| s.device = text("tcp,tcp"))),
         ("`device`", "verbs:mlx5_0:1:3", message(|s| s.device = text("tcp:lo"))),
-        ("`device`", "several kinds", message(|s| s.device = text("verbs:a,verbs:b"))),
+        ("`device`", "several kinds", message(|s| s.device = text("verbs:a,verbs"))),
         ("`device`", "NAME[:PORT[:GID]]", message(|s| s.device = text("verbs:"))),
         ("`device`", "NAME[:PORT[:GID]]", message(|s| s.device = text("verbs:mlx5_0:0,tcp"))),
         ("`device`", "/sys/class/infiniband", message(|s| s.device = text("tcp,verbs:../x"))),
@@ -94,6 +94,14 @@ fn rdma_hardware_is_chosen_by_name_port_and_address() {
         let config = settings.resolve().expect(device);
         assert_eq!(config.device, DeviceChoice::Listed(kinds.to_vec()), "{device}");
         assert_eq!(config.verbs.selector, *selector, "{device}");
+    }
+    // One for each rail.
+    let of = |device: &str| Settings { device: Some(device.to_owned()), ..Settings::default() }.resolve();
+    let config = of("verbs:mlx5_0:1:3, verbs:rxe0,tcp").expect("two ports");
+    assert_eq!(config.device, DeviceChoice::Listed(vec![Verbs, Tcp]));
+    assert_eq!(config.verbs_ports, [one, some]);
+    for device in ["verbs,verbs", "verbs,verbs:rxe0", "verbs:rxe0,verbs"] {
+        assert!(of(device).is_err(), "{device}");
     }
     assert_eq!(Settings::default().resolve().expect("the defaults").verbs.selector, none);
 }
