@@ -11,7 +11,7 @@ use crate::communicator::{Communicator, CommunicatorSpec, State};
 use crate::link::{Channel, ChannelPlace, Link, LinkPlace, MAX_CHANNELS};
 use crate::network::Network;
 use crate::schedule::{Schedule, Tenants};
-use crate::turn::{MessagePool, Operands, Shared, elapsed_ms};
+use crate::turn::{Known, MessagePool, Operands, Shared, elapsed_ms};
 use crate::workspace::Workspace;
 use crate::{
     CommunicatorId, CommunicatorStatus, ConfigError, EngineConfig, Failure, Finished, Late, LocalRank,
@@ -142,7 +142,15 @@ impl Engine {
 
     /// Makes a region known by the device's key for it, so that its bytes can be sent to other nodes.
     pub fn add_region(&mut self, region: RegionId, key: LocalKey) {
-        self.shared.regions.insert(region, key);
+        self.shared.regions.insert(region, Known { key, numa_node: None });
+    }
+
+    /// Says which NUMA node a known region's memory is on: what comes into it from other nodes goes over the network cards on
+    /// the same one, where the device has several and says which these are.
+    pub fn place_region(&mut self, region: RegionId, numa_node: u32) {
+        if let Some(known) = self.shared.regions.get_mut(&region) {
+            known.numa_node = Some(numa_node);
+        }
     }
 
     /// Forgets a region. `false` while an operation still uses it: try again later.
@@ -247,7 +255,9 @@ impl Engine {
         for channel in 0..spec.channels {
             let rail = channel % spec.rails.max(1);
             let queue_pair = device.create_queue_pair_on(rail, config).map_err(OpenError::QueuePair)?;
-            channels.push(ChannelPlace { queue_pair, rail: (spec.rails > 1).then_some(rail) });
+            let several = (spec.rails > 1).then_some(rail);
+            let numa_node = several.and_then(|_| device.numa_node(queue_pair));
+            channels.push(ChannelPlace { queue_pair, rail: several, numa_node });
         }
         Ok(())
     }

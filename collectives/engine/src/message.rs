@@ -2,7 +2,7 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0 | kind |
+//! | 0 | kind; of a grant it is in the lower four bits, and above them stands the channel to write over |
 //! | 1..4 | operation, datatype, reduction (255: none) of the call |
 //! | 4..8 | digest of the communicator's name |
 //! | 8..16 | sequence: which collective, counted from 1 |
@@ -25,6 +25,11 @@ use crate::{Failure, RankFailure, Signature};
 pub(crate) const HEADER: usize = 64;
 /// Bytes of the failure that follows an abort's header.
 pub(crate) const FAILURE: usize = 80;
+/// The kinds of grants, and the bits in which they stand.
+const GRANT: u8 = 3;
+const POINT_GRANT: u8 = 6;
+const KIND_BITS: u32 = 4;
+const KIND: u8 = (1 << KIND_BITS) - 1;
 
 /// Names one message of a collective between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +54,16 @@ pub(crate) struct Envelope {
 pub(crate) struct Credits {
     pub(crate) collective: u16,
     pub(crate) point: u16,
+}
+
+/// Where a long message may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub(crate) target: RemoteSlice,
+    /// To answer with.
+    pub(crate) immediate: u32,
+    /// Over which channel, up to 15: the target's key is the one of its device.
+    pub(crate) channel: u8,
 }
 
 /// The ranks of a node that have not called a collective, so that others can name them.
@@ -85,13 +100,13 @@ pub(crate) enum Message {
     /// A collective's bytes wait for a grant.
     Announce { exchange: Exchange, length: u64 },
     /// Where a collective's bytes may be written.
-    Grant { exchange: Exchange, length: u64, target: RemoteSlice, immediate: u32 },
+    Grant { exchange: Exchange, length: u64, granted: Granted },
     /// A point-to-point message follows.
     PointData { envelope: Envelope, credits: Credits },
     /// A point-to-point message waits for a grant that names `slot`.
     PointAnnounce { envelope: Envelope, slot: u32 },
     /// Where a point-to-point message may be written.
-    PointGrant { slot: u32, length: u64, target: RemoteSlice, immediate: u32 },
+    PointGrant { slot: u32, length: u64, granted: Granted },
     /// Nothing had to be written for a grant.
     Written { immediate: u32 },
     /// Receive buffers are free again.
@@ -139,9 +154,9 @@ impl Message {
                 raw.name(2, exchange);
                 raw.length = length;
             }
-            Self::Grant { exchange, length, target, immediate } => {
-                raw.name(3, exchange);
-                raw.target(length, target, immediate);
+            Self::Grant { exchange, length, granted } => {
+                raw.name(GRANT, exchange);
+                raw.grant(length, granted);
             }
             Self::PointData { envelope, credits } => {
                 raw.address(4, envelope);
@@ -151,9 +166,9 @@ impl Message {
                 raw.address(5, envelope);
                 raw.slot = slot;
             }
-            Self::PointGrant { slot, length, target, immediate } => {
-                (raw.kind, raw.tag) = (6, slot);
-                raw.target(length, target, immediate);
+            Self::PointGrant { slot, length, granted } => {
+                (raw.kind, raw.tag) = (POINT_GRANT, slot);
+                raw.grant(length, granted);
             }
             Self::Written { immediate } => (raw.kind, raw.slot) = (7, immediate),
             Self::Credit { credits } => (raw.kind, raw.offset) = (8, credits.pack()),
@@ -190,14 +205,13 @@ impl Message {
             return None;
         }
         let target = RemoteSlice { key: RemoteKey(raw.key), offset: raw.offset };
+        let granted = Granted { target, immediate: raw.slot, channel: raw.kind >> KIND_BITS };
         let credits = Credits::unpack(raw.offset);
         Some(match raw.kind {
             1 => Self::Data { exchange: raw.exchange()?, length: raw.length, credits },
             2 => Self::Announce { exchange: raw.exchange()?, length: raw.length },
-            3 => Self::Grant { exchange: raw.exchange()?, length: raw.length, target, immediate: raw.slot },
             4 => Self::PointData { envelope: raw.envelope(), credits },
             5 => Self::PointAnnounce { envelope: raw.envelope(), slot: raw.slot },
-            6 => Self::PointGrant { slot: raw.tag, length: raw.length, target, immediate: raw.slot },
             7 => Self::Written { immediate: raw.slot },
             8 => Self::Credit { credits },
             9 => Self::Ping {
@@ -213,7 +227,11 @@ impl Message {
             12 => Self::Abort,
             13 => Self::Probe { length: raw.length },
             14 => Self::Probed { room: (raw.slot == 1).then_some(target) },
-            _ => return None,
+            kind => match kind & KIND {
+                GRANT => Self::Grant { exchange: raw.exchange()?, length: raw.length, granted },
+                POINT_GRANT => Self::PointGrant { slot: raw.tag, length: raw.length, granted },
+                _ => return None,
+            },
         })
     }
 }
@@ -243,6 +261,11 @@ impl Raw {
 
     fn target(&mut self, length: u64, target: RemoteSlice, immediate: u32) {
         (self.length, self.key, self.offset, self.slot) = (length, target.key.0, target.offset, immediate);
+    }
+
+    fn grant(&mut self, length: u64, granted: Granted) {
+        self.target(length, granted.target, granted.immediate);
+        self.kind |= granted.channel << KIND_BITS;
     }
 
     fn sign(&mut self, signature: Signature) {
@@ -508,13 +531,14 @@ mod tests {
             let envelope = Envelope { source: e, destination: f, tag: b, length: c };
             let credits = Credits { collective: g, point: h };
             let target = RemoteSlice { key: RemoteKey(f), offset: d };
+            let granted = Granted { target, immediate: u32::from(g), channel: (h & 15) as u8 };
             match kind {
                 0 => Message::Data { exchange, length: c, credits },
                 1 => Message::Announce { exchange, length: c },
-                2 => Message::Grant { exchange, length: c, target, immediate: u32::from(g) },
+                2 => Message::Grant { exchange, length: c, granted },
                 3 => Message::PointData { envelope, credits },
                 4 => Message::PointAnnounce { envelope, slot: u32::from(g) },
-                5 => Message::PointGrant { slot: e, length: c, target, immediate: u32::from(g) },
+                5 => Message::PointGrant { slot: e, length: c, granted },
                 6 => Message::Written { immediate: e },
                 7 => Message::Credit { credits },
                 8 => Message::Ping { sequence: a, signature: (g > 9).then_some(signature), rank: e },

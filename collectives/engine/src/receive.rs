@@ -102,6 +102,11 @@ impl Communicator {
         if self.is_ending() && !matches!(message, Message::Left { .. } | Message::Ping { .. }) {
             return Ok(());
         }
+        if let Message::Grant { granted, .. } | Message::PointGrant { granted, .. } = message
+            && !self.peers.links.get(at).is_some_and(|link| link.has_channel(granted.channel))
+        {
+            return Err(self.nonsense(at));
+        }
         match message {
             Message::Data { .. } | Message::Announce { .. } | Message::Grant { .. } => {
                 self.collective(at, bounce, message, turn)
@@ -156,8 +161,8 @@ impl Communicator {
             Message::Announce { exchange, length } => {
                 self.run.on_announce(at, (exchange, length), &mut scene, turn)?;
             }
-            Message::Grant { exchange, length, target, immediate } => {
-                self.run.on_grant(at, (exchange, length), (target, immediate), &mut scene, turn)?;
+            Message::Grant { exchange, length, granted } => {
+                self.run.on_grant(at, (exchange, length), granted, &mut scene, turn)?;
             }
             _ => {}
         }
@@ -198,8 +203,8 @@ impl Communicator {
             Message::PointAnnounce { envelope, slot } => {
                 self.point.on_announce(at, slot, &envelope, &mut place, turn)
             }
-            Message::PointGrant { slot, length, target, immediate } => {
-                self.point.on_grant(at, (slot, length), (target, immediate), &mut place, turn)
+            Message::PointGrant { slot, length, granted } => {
+                self.point.on_grant(at, (slot, length), granted, &mut place, turn)
             }
             _ => true,
         };

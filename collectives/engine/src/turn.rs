@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
     pub(crate) workspace: Workspace,
-    pub(crate) regions: BTreeMap<RegionId, LocalKey>,
+    pub(crate) regions: BTreeMap<RegionId, Known>,
     pub(crate) finished: VecDeque<Finished>,
     pub(crate) late: VecDeque<Late>,
     pub(crate) operands: Operands,
@@ -33,6 +33,15 @@ pub(crate) struct Shared {
     /// Operations that were taken and have not finished.
     pub(crate) outstanding: u64,
     pub(crate) scratch: Scratch,
+}
+
+/// What is known of a region.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    /// The device's key for it.
+    pub(crate) key: LocalKey,
+    /// The NUMA node that its memory is on, if it is on one and that is known.
+    pub(crate) numa_node: Option<u32>,
 }
 
 /// Reused lists of operands for local work.
@@ -74,7 +83,7 @@ impl Shared {
         if region == self.workspace.region() {
             return Some(self.workspace.key());
         }
-        self.regions.get(&region).copied()
+        self.regions.get(&region).map(|known| known.key)
     }
 
     pub(crate) fn finish(

@@ -12,7 +12,7 @@ mod common;
 
 use common::oracle::{Job, collectives};
 use common::{Order, Setup, World};
-use ringway_engine::{Failure, PointToPoint, Request};
+use ringway_engine::{Failure, PointToPoint, RegionId, Request};
 use ringway_plan::{Algorithm, Blocks, Call, Layout, Plan, Preference, Source, Tuning, View};
 use ringway_types::Operation;
 
@@ -87,25 +87,51 @@ fn chunks_go_over_all_channels_by_turns() {
     }
 }
 
+/// Messages from rank 0 to rank 1, and what was written over each channel then.
+fn exchange(world: &mut World, length: u64, times: usize) -> Vec<u64> {
+    for _ in 0..times {
+        let send = PointToPoint::Send { peer: 1, tag: 1, buffer: world.buffer(0, 0, length) };
+        let receive = PointToPoint::Receive { peer: Some(0), tag: 1, buffer: world.buffer(1, 0, length) };
+        world.write(0, 0, &vec![3; length as usize]);
+        let tokens = [(0, send), (1, receive)]
+            .map(|(rank, request)| (rank, world.submit(rank, Request::PointToPoint(request))));
+        for (rank, token) in tokens {
+            world.wait(rank, token).expect("a message");
+        }
+        assert_eq!(world.read(1, 0, length), vec![3; length as usize]);
+    }
+    written(world, 0)
+}
+
 #[test]
 fn long_messages_go_over_all_channels_and_short_ones_over_the_first() {
     let mut world = World::new(&long_chunks(3, 5));
-    let mut exchange = |length: u64, times: usize| {
-        for _ in 0..times {
-            let send = PointToPoint::Send { peer: 1, tag: 1, buffer: world.buffer(0, 0, length) };
-            let receive = PointToPoint::Receive { peer: Some(0), tag: 1, buffer: world.buffer(1, 0, length) };
-            world.write(0, 0, &vec![3; length as usize]);
-            let tokens = [(0, send), (1, receive)]
-                .map(|(rank, request)| (rank, world.submit(rank, Request::PointToPoint(request))));
-            for (rank, token) in tokens {
-                world.wait(rank, token).expect("a message");
-            }
-            assert_eq!(world.read(1, 0, length), vec![3; length as usize]);
+    assert_eq!(exchange(&mut world, 1_000, 4), [0, 0, 0]);
+    assert_eq!(exchange(&mut world, 30_000, 6), [60_000, 60_000, 60_000]);
+}
+
+/// Long messages come over the network cards that are on the NUMA node of the memory that they go to.
+#[test]
+fn long_messages_come_over_the_cards_nearest_their_memory() {
+    let numa_nodes = vec![0, 1, 1];
+    for (region, expected) in [(0, [180_000, 0, 0]), (1, [0, 90_000, 90_000]), (7, [60_000, 60_000, 60_000])]
+    {
+        let mut world = World::new(&Setup { numa_nodes: numa_nodes.clone(), ..long_chunks(3, 5) });
+        world.nodes[1].engine.place_region(RegionId(1), region);
+        assert_eq!(exchange(&mut world, 30_000, 6), expected, "memory on node {region}");
+        // The chunks of collectives, where they go to the memory of clients.
+        for operation in collectives() {
+            Job::new(operation, 5_001, 2, 3).run(&mut world);
         }
-        written(&world, 0)
-    };
-    assert_eq!(exchange(1_000, 4), [0, 0, 0]);
-    assert_eq!(exchange(30_000, 6), [60_000, 60_000, 60_000]);
+    }
+}
+
+/// The sender's memory says nothing, nor does memory of which nobody knows where it is.
+#[test]
+fn only_the_memory_that_is_written_decides() {
+    let mut world = World::new(&Setup { numa_nodes: vec![0, 1, 1], ..long_chunks(3, 5) });
+    world.nodes[0].engine.place_region(RegionId(1), 1);
+    assert_eq!(exchange(&mut world, 30_000, 6), [60_000, 60_000, 60_000]);
 }
 
 /// Both ends see which of several failed, though the other end may be told before it sees that.

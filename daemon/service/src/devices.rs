@@ -4,13 +4,16 @@ pub(crate) mod place;
 pub(crate) mod verbs;
 
 use std::{
+    fs,
     net::{IpAddr, Ipv4Addr},
     time::Duration,
 };
 
 use ringway_group::Width;
 use ringway_ibverbs::Choice;
-use ringway_roce::{Link, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink, ZeroCopy};
+use ringway_roce::{
+    Link, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink, ZeroCopy, interface_of,
+};
 use ringway_shm::{ShmConfig, ShmDevice};
 use ringway_tcp::{TcpAcceptor, TcpConfig, TcpDevice, TcpDriver};
 use ringway_wrap::{Capture, Delayed, Faulty};
@@ -66,6 +69,8 @@ struct One {
     door: Option<TcpAcceptor>,
     /// The address of its rail, where its kind is one for each rail.
     rail: Option<IpAddr>,
+    /// The NUMA node of its network card, where it is known.
+    numa_node: Option<u32>,
     /// What it speaks, where its kind does not say.
     protocol: Option<&'static str>,
     /// Where its peers must be, when they cannot be anywhere.
@@ -74,7 +79,7 @@ struct One {
 
 impl One {
     fn new(device: NodeDevice) -> Self {
-        Self { device, door: None, rail: None, protocol: None, place: None }
+        Self { device, door: None, rail: None, numa_node: None, protocol: None, place: None }
     }
 
     /// The same, where all that arrives takes so much longer.
@@ -126,7 +131,13 @@ fn make_rails(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Res
         };
         let mut one =
             make_one(kind, (number, rail), ports.get(number), config).map_err(place)?.delayed(config.delay);
-        one.rail = (rails.len() > 1).then_some(rail.listen.ip());
+        if rails.len() > 1 {
+            one.rail = Some(rail.listen.ip());
+            one.numa_node = match ports.get(number) {
+                Some(choice) => choice.port.numa_node,
+                None => numa_node(rail.listen.ip()),
+            };
+        }
         Ok(one)
     };
     let mut made = rails.iter().enumerate().map(make).collect::<Result<Vec<One>, String>>()?;
@@ -137,6 +148,13 @@ fn make_rails(kind: DeviceKind, network: &NetworkConfig, config: &Config) -> Res
     let place = of_all(made.iter().map(|one| one.place.as_deref()));
     made.iter_mut().for_each(|one| one.place.clone_from(&place));
     Ok(made)
+}
+
+/// The NUMA node of the network card that has an address; `None` where there is no card, or the system does not say.
+fn numa_node(address: IpAddr) -> Option<u32> {
+    let interface = interface_of(address).ok()?;
+    // Of a card that is on none it is -1.
+    fs::read_to_string(format!("/sys/class/net/{interface}/device/numa_node")).ok()?.trim().parse().ok()
 }
 
 /// Where the peers of several rails must be: in the place of each, as each reaches the same rail of others. Places that differ,
@@ -241,7 +259,12 @@ fn place(ones: Vec<One>, protocol: &str, devices: &mut Vec<Placed>) -> Option<Tc
     let mut doors = Vec::new();
     for one in ones {
         let rail = one.rail.map_or_else(String::new, |rail| rail.to_string());
-        devices.push(Placed { protocol: protocol.to_owned(), rail, device: one.device });
+        devices.push(Placed {
+            protocol: protocol.to_owned(),
+            rail,
+            numa_node: one.numa_node,
+            device: one.device,
+        });
         doors.extend(one.door.map(|door| (one.rail.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), door)));
     }
     TcpDoor::new(doors)

@@ -12,6 +12,7 @@ mod handle;
 mod huge;
 mod mapping;
 mod memfd;
+mod numa;
 mod numbers;
 pub mod passing;
 mod quota;

@@ -14,8 +14,12 @@ use thiserror::Error;
 use crate::{
     PageKind, Window,
     huge::{self, HUGE},
+    numa,
     sigbus::{self, MAX_FOREIGN, RegisterError, Registration},
 };
+
+/// Pages by which is told where a mapping's memory is.
+const NUMA_SAMPLES: usize = 8;
 
 /// What a mapping may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,6 +198,16 @@ impl Mapping {
         PageKind::of(huge::mapped(self.base.addr().get(), self.length), self.length)
     }
 
+    /// The NUMA node that the memory is on, by a few of its pages: `None` when these are on several, and where the kernel does not
+    /// tell. Takes a system call for each.
+    #[must_use]
+    pub fn numa_node(&self) -> Option<u32> {
+        let step = self.length.div_ceil(NUMA_SAMPLES);
+        let mut nodes = (0..self.length).step_by(step).map(|offset| numa::node_of(self.address() + offset));
+        let first = nodes.next()??;
+        nodes.all(|node| node == Some(first)).then_some(first)
+    }
+
     /// Gives every page memory now, so that none is missing later. A writable mapping's contents stay.
     ///
     /// # Errors
@@ -279,6 +293,19 @@ impl Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Where there is one node only all memory is on it, and elsewhere on one that there is.
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn memory_is_on_a_node() {
+        let there =
+            |node: u32| std::path::Path::new(&format!("/sys/devices/system/node/node{node}")).exists();
+        for length in [1, 4096, 1 << 20] {
+            let node = Mapping::private(length).expect("map").numa_node();
+            assert!(node.is_none_or(there), "{length}: {node:?}");
+            assert!(there(1) || !there(0) || node != Some(1), "{length}: {node:?}");
+        }
+    }
 
     #[test]
     fn windows_stay_inside() {

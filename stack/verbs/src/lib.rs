@@ -181,6 +181,11 @@ pub trait Device: core::fmt::Debug {
         self.create_queue_pair(config)
     }
 
+    /// The NUMA node that the network card of a queue pair is attached to, where that is known and there are several.
+    fn numa_node(&self, _queue_pair: QueuePairNumber) -> Option<u32> {
+        None
+    }
+
     /// What the peer needs to connect to this queue pair.
     ///
     /// # Errors

@@ -7,11 +7,11 @@
 //! first and the receiver grants what was announced. So no message ever waits for another's buffer.
 
 use ringway_types::Operation;
-use ringway_verbs::{Device, RemoteSlice};
+use ringway_verbs::Device;
 
 use super::run::{ActiveReceive, ActiveSend, Run, Scene};
 use crate::link::{Class, Early, EarlyKind, Purpose, Taken};
-use crate::message::{Exchange, Message, REASONS};
+use crate::message::{Exchange, Granted, Message, REASONS};
 use crate::turn::Turn;
 use crate::{BufferRef, Failure, RankFailure};
 
@@ -68,7 +68,7 @@ impl Run {
         if let Some(early) =
             take_early(&mut link.early, &exchange, |kind| matches!(kind, EarlyKind::Grant { .. }))
         {
-            let EarlyKind::Grant { target, immediate } = early.kind else { return Ok(()) };
+            let EarlyKind::Grant { granted } = early.kind else { return Ok(()) };
             check_length(
                 self.rank_of(scene),
                 scene.peers.links.get(at).map_or(0, |l| l.rank),
@@ -76,8 +76,7 @@ impl Run {
                 early.length,
             )?;
             if let Some(link) = scene.peers.links.get_mut(at) {
-                let channel = link.spread(exchange.chunk);
-                link.transfer(channel, from, (target, immediate), Purpose::Step { slot, step }, turn);
+                link.transfer(from, granted, Purpose::Step { slot, step }, turn);
             }
             return Ok(());
         }
@@ -145,9 +144,10 @@ impl Run {
         turn: &mut Turn<'_, D>,
     ) {
         let Some(link) = scene.peers.links.get_mut(at) else { return };
-        let Some(target) = link.target(link.spread(exchange.chunk), into, turn) else { return };
-        let immediate = self.immediate(slot, step);
-        link.control(Message::Grant { exchange: *exchange, length: into.length, target, immediate }, turn);
+        let Some(granted) = link.grant(exchange.chunk, into, self.immediate(slot, step), turn) else {
+            return;
+        };
+        link.control(Message::Grant { exchange: *exchange, length: into.length, granted }, turn);
     }
 
     /// Names a receive of this node in the notice that it was written: bits 28..31 the chunk's slot, 16..28 the
@@ -229,7 +229,7 @@ impl Run {
         &mut self,
         at: usize,
         (exchange, length): (Exchange, u64),
-        (target, immediate): (RemoteSlice, u32),
+        granted: Granted,
         scene: &mut Scene<'_>,
         turn: &mut Turn<'_, D>,
     ) -> Result<(), Failure> {
@@ -239,13 +239,12 @@ impl Run {
             Some((slot, sends.swap_remove(place)))
         });
         let Some((slot, send)) = found else {
-            return keep(at, Early { exchange, length, kind: EarlyKind::Grant { target, immediate } }, scene);
+            return keep(at, Early { exchange, length, kind: EarlyKind::Grant { granted } }, scene);
         };
         let peer_rank = scene.peers.links.get(at).map_or(0, |link| link.rank);
         check_length(scene.rank, peer_rank, send.from.length, length)?;
         if let Some(link) = scene.peers.links.get_mut(at) {
-            let (channel, purpose) = (link.spread(exchange.chunk), Purpose::Step { slot, step: send.step });
-            link.transfer(channel, send.from, (target, immediate), purpose, turn);
+            link.transfer(send.from, granted, Purpose::Step { slot, step: send.step }, turn);
         }
         Ok(())
     }

@@ -20,6 +20,8 @@ pub(crate) struct Channel {
     pub(crate) queue_pair: QueuePairNumber,
     /// The rail it goes over, where the node has several.
     pub(crate) rail: Option<u32>,
+    /// The NUMA node of the rail's network card, where it is known and matters.
+    pub(super) numa_node: Option<u32>,
     /// What the ids of its requests begin with.
     id: u64,
     sent: VecDeque<Sent>,
@@ -42,6 +44,7 @@ impl Channel {
         Self {
             queue_pair: place.queue_pair,
             rail: place.rail,
+            numa_node: place.numa_node,
             id,
             sent: VecDeque::with_capacity(SEND_DEPTH as usize),
             next: 0,

@@ -21,7 +21,7 @@ use ringway_verbs::{Device, LocalKey, QueuePairConfig, QueuePairNumber, RemoteSl
 pub(crate) use channel::Channel;
 
 use crate::measure::WRITE_BYTES;
-use crate::message::{Absent, Credits, Envelope, Exchange, HEADER, Message};
+use crate::message::{Absent, Credits, Envelope, Exchange, Granted, HEADER, Message};
 use crate::turn::Shared;
 use crate::{BufferRef, EngineConfig};
 
@@ -113,7 +113,7 @@ pub(crate) struct Early {
 pub(crate) enum EarlyKind {
     Data { bounce: u32 },
     Announce,
-    Grant { target: RemoteSlice, immediate: u32 },
+    Grant { granted: Granted },
 }
 
 /// Which credits a buffer belongs to.
@@ -200,6 +200,8 @@ pub(crate) struct ChannelPlace {
     pub(crate) queue_pair: QueuePairNumber,
     /// The rail it goes over, where the node has several.
     pub(crate) rail: Option<u32>,
+    /// The NUMA node of the rail's network card, where it is known and matters.
+    pub(crate) numa_node: Option<u32>,
 }
 
 /// Where a link stands in a communicator.
@@ -301,14 +303,25 @@ impl Link {
         iter::once(&mut self.first).chain(&mut self.others)
     }
 
-    /// The channel that something long goes over, of which all that have to do with it know the same number.
-    pub(crate) fn spread(&self, number: u64) -> usize {
-        usize::try_from(number % self.width() as u64).unwrap_or(0)
+    /// The channel that something long is to come over, into memory on this NUMA node: those whose network card is on the same
+    /// one take turns by the number; all do where there is none, or nobody knows.
+    pub(crate) fn nearest(&self, number: u64, numa_node: Option<u32>) -> u8 {
+        let is_near = |channel: &Channel| numa_node.is_some() && channel.numa_node == numa_node;
+        let near = self.channels().filter(|channel| is_near(channel)).count();
+        let turns = if near == 0 { self.width() } else { near };
+        let mut able = (0..).zip(self.channels()).filter(|(_, channel)| near == 0 || is_near(channel));
+        let turn = usize::try_from(number % turns as u64).unwrap_or(0);
+        able.nth(turn).map_or(0, |(at, _)| at)
     }
 
     /// How many channels there are.
     pub(crate) fn width(&self) -> usize {
         1 + self.others.len()
+    }
+
+    /// Whether there is one of this number.
+    pub(crate) fn has_channel(&self, number: u8) -> bool {
+        usize::from(number) < self.width()
     }
 
     /// One of them.

@@ -7,7 +7,7 @@ use super::{
     ANNOUNCEMENTS, Channel, Class, Event, INLINE, Link, Purpose, Queued, SEND_DEPTH, SLOT, Taken, Transfer,
 };
 use crate::measure::WRITE_BYTES;
-use crate::message::{Credits, Exchange, FAILURE, HEADER, Message, emit_failure};
+use crate::message::{Credits, Exchange, FAILURE, Granted, HEADER, Message, emit_failure};
 use crate::network::Room;
 use crate::turn::{Shared, Turn};
 use crate::{BufferRef, Failure};
@@ -143,9 +143,24 @@ impl Link {
         self.first.post(send(), [header, LocalSlice::default()], Purpose::Control, true, turn)
     }
 
-    /// Where the peer may write a message over a channel. `None` when the device has no name for it that a peer could use: then
-    /// the link is broken, as it would be if the peer used a wrong one.
-    pub(crate) fn target<D: Device + ?Sized>(
+    /// Where the peer may write a message, over the channel that is nearest to the memory; the number says whose turn it is among
+    /// several. `None` when the device has no name for the memory that a peer could use: then the link is broken, as it would
+    /// be if the peer used a wrong one.
+    pub(crate) fn grant<D: Device + ?Sized>(
+        &mut self,
+        number: u64,
+        into: BufferRef,
+        immediate: u32,
+        turn: &Turn<'_, D>,
+    ) -> Option<Granted> {
+        let region = turn.shared.regions.get(&into.region);
+        let channel = self.nearest(number, region.and_then(|region| region.numa_node));
+        let target = self.target(usize::from(channel), into, turn)?;
+        Some(Granted { target, immediate, channel })
+    }
+
+    /// Memory as the peer names it over a channel.
+    fn target<D: Device + ?Sized>(
         &mut self,
         channel: usize,
         into: BufferRef,
@@ -164,22 +179,22 @@ impl Link {
         key.map(|key| RemoteSlice { key, offset: into.offset })
     }
 
-    /// Writes a long message where the peer has granted it, over a channel that both know.
+    /// Writes a long message where the peer has granted it, over the channel that it named.
     pub(crate) fn transfer<D: Device + ?Sized>(
         &mut self,
-        channel: usize,
         from: BufferRef,
-        (target, immediate): (RemoteSlice, u32),
+        granted: Granted,
         purpose: Purpose,
         turn: &mut Turn<'_, D>,
     ) {
+        let Granted { target, immediate, channel } = granted;
         if from.length == 0 {
             self.control(Message::Written { immediate }, turn);
             self.events.push_back(Event::Sent(purpose));
             return;
         }
         let key = turn.shared.local_key(from.region);
-        let Some(channel) = self.channel_mut(channel) else { return };
+        let Some(channel) = self.channel_mut(usize::from(channel)) else { return };
         if let Some(key) = key {
             channel.transfers.push_back(Transfer { from, key, target, immediate, purpose });
             self.pump(turn);

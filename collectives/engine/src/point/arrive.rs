@@ -1,12 +1,12 @@
 //! What comes from other nodes.
 
-use ringway_verbs::{Device, RemoteSlice};
+use ringway_verbs::Device;
 
 use super::matching::{From, Unexpected, copy_pieces, received};
-use super::{KEY_MASK, Kind, Place, Point, State, over};
+use super::{KEY_MASK, Kind, Place, Point, State};
 use crate::BufferRef;
 use crate::link::{Class, Purpose};
-use crate::message::Envelope;
+use crate::message::{Envelope, Granted};
 use crate::turn::{Shared, Turn};
 
 impl Point {
@@ -72,7 +72,7 @@ impl Point {
         &mut self,
         at: usize,
         (slot, length): (u32, u64),
-        (target, immediate): (RemoteSlice, u32),
+        granted: Granted,
         place: &mut Place<'_>,
         turn: &mut Turn<'_, D>,
     ) -> bool {
@@ -83,8 +83,7 @@ impl Point {
         if let Some(link) = place.peers.links.get_mut(at) {
             link.granted();
             let from = BufferRef { length: op.buffer.length.min(length), ..op.buffer };
-            let channel = over(immediate, link);
-            link.transfer(channel, from, (target, immediate), Purpose::Point { key: slot }, turn);
+            link.transfer(from, granted, Purpose::Point { key: slot }, turn);
         }
         true
     }

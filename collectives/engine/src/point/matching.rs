@@ -6,7 +6,7 @@
 use ringway_plan::Layout;
 use ringway_verbs::Device;
 
-use super::{KEY_MASK, Kind, Op, POINT_IMMEDIATE, Place, Point, State, over};
+use super::{KEY_MASK, Kind, Op, POINT_IMMEDIATE, Place, Point, State, turn_of};
 use crate::link::{Class, Queued};
 use crate::message::{Envelope, Message};
 use crate::turn::{Shared, Turn};
@@ -179,10 +179,9 @@ impl Point {
             From::Announced { link: at, slot } => {
                 let Some(link) = place.peers.links.get_mut(at) else { return 0 };
                 link.held = link.held.saturating_sub(1);
-                let immediate = POINT_IMMEDIATE | (key & KEY_MASK);
-                let channel = over(immediate, link);
-                let Some(target) = link.target(channel, cut(op.buffer, moved), turn) else { return 0 };
-                link.control(Message::PointGrant { slot, length: moved, target, immediate }, turn);
+                let (into, immediate) = (cut(op.buffer, moved), POINT_IMMEDIATE | (key & KEY_MASK));
+                let Some(granted) = link.grant(turn_of(key), into, immediate, turn) else { return 0 };
+                link.control(Message::PointGrant { slot, length: moved, granted }, turn);
                 self.set(key, State::Landing { link: at, source: message.source, sent: message.length });
                 return 0;
             }

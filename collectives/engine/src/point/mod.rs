@@ -9,7 +9,6 @@ use ringway_plan::Layout;
 use ringway_verbs::{Device, Time};
 
 use crate::collective::run::Peers;
-use crate::link::Link;
 use crate::turn::{Shared, Turn};
 use crate::{BufferRef, CommunicatorId, Failure, PointToPoint, RankFailure, Refused, Token};
 use matching::{Copying, Unexpected};
@@ -25,10 +24,9 @@ const QUANTUM: u64 = 64 << 10;
 /// Tells the notice of a written point-to-point message from that of a collective.
 pub(crate) const POINT_IMMEDIATE: u32 = 1 << 31;
 
-/// The channel that a long message is written over: another one for the receive that has the place of the table next.
-fn over(immediate: u32, link: &Link) -> usize {
-    let key = immediate & KEY_MASK;
-    link.spread(u64::from(key) + u64::from(key >> PLACE_BITS))
+/// Whose turn it is among channels that are equally near: another one's for the receive that has the place of the table next.
+fn turn_of(key: u32) -> u64 {
+    u64::from(key) + u64::from(key >> PLACE_BITS)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -192,6 +192,8 @@ pub(crate) struct Setup {
     pub(crate) node_of: Vec<u32>,
     /// Queue pairs to each other node, each on a rail of its own.
     pub(crate) channels: u32,
+    /// The NUMA nodes of the rails' network cards, one channel each.
+    pub(crate) numa_nodes: Vec<u32>,
     /// In which order completions of different queue pairs are seen.
     pub(crate) order: Order,
     pub(crate) region: usize,
@@ -214,6 +216,7 @@ impl Setup {
         Self {
             node_of: node_of.to_vec(),
             channels: 1,
+            numa_nodes: Vec::new(),
             order: Order::AsTheyCome,
             region: 4 << 20,
             workspace: 8 << 20,
@@ -443,6 +446,7 @@ fn make_node(setup: &Setup, layout: &Layout, node: u32, network: &SimNetwork) ->
         Order::AsTheyCome => Order::AsTheyCome,
     };
     let mut device = Reordered::new(network.device(), order);
+    device.numa_nodes.clone_from(&setup.numa_nodes);
     let workspace = Arc::new(Mapping::private(setup.workspace).expect("map"));
     let keys = device.register(workspace.clone(), Access::ALL).expect("register");
     let config = WorkspaceConfig { region: RegionId(0), key: keys.local, length: setup.workspace as u64 };

@@ -33,12 +33,14 @@ pub(crate) struct Reordered {
     pub(crate) held: Option<QueuePairNumber>,
     /// Bytes written over each queue pair.
     pub(crate) written: BTreeMap<u32, u64>,
+    /// The NUMA nodes of the rails' network cards, as far as they are known.
+    pub(crate) numa_nodes: Vec<u32>,
 }
 
 impl Reordered {
     pub(crate) fn new(inner: SimDevice, order: Order) -> Self {
         let (waiting, made, written) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { inner, order, waiting, made, held: None, written }
+        Self { inner, order, waiting, made, held: None, written, numa_nodes: Vec::new() }
     }
 
     fn random(&mut self, below: usize) -> usize {
@@ -94,6 +96,11 @@ impl Device for Reordered {
         let number = self.inner.create_queue_pair(config)?;
         self.made.push(number);
         Ok(number)
+    }
+
+    fn numa_node(&self, queue_pair: QueuePairNumber) -> Option<u32> {
+        let rail = self.made.iter().position(|made| *made == queue_pair)?;
+        self.numa_nodes.get(rail).copied()
     }
 
     fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError> {

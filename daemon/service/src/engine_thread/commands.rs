@@ -108,6 +108,11 @@ impl EngineThread {
             self.device.register(Arc::clone(&mapping), Access::ALL).map_err(|e| no_room(e.to_string()))?;
         let id = self.memory.add(Arc::clone(&mapping));
         self.engine.add_region(id, keys.local);
+        if self.device.are_apart()
+            && let Some(node) = mapping.numa_node()
+        {
+            self.engine.place_region(id, node);
+        }
         let region = Region { session, id, key: keys.local, mapping, shared, uses: 0 };
         match self.regions.insert(region) {
             Ok(handle) => {

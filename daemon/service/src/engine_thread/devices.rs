@@ -26,12 +26,14 @@ pub(crate) struct Placed {
     pub(crate) protocol: String,
     /// The address of its rail; empty where the node has one only.
     pub(crate) rail: String,
+    /// The NUMA node of its network card, where it is known.
+    pub(crate) numa_node: Option<u32>,
     pub(crate) device: NodeDevice,
 }
 
 impl From<(String, NodeDevice)> for Placed {
     fn from((protocol, device): (String, NodeDevice)) -> Self {
-        Self { protocol, rail: String::new(), device }
+        Self { protocol, rail: String::new(), numa_node: None, device }
     }
 }
 
@@ -41,6 +43,7 @@ struct Entry {
     device: NodeDevice,
     protocol: String,
     rail: String,
+    numa_node: Option<u32>,
     queue_pairs: u32,
     /// Bytes of messages that were posted, answers to others apart.
     bytes: u64,
@@ -64,10 +67,11 @@ impl NodeDevices {
     /// Devices, the best first, those that speak the same in the order of their rails; no more than [`DEVICES_MAX`] are used.
     pub(crate) fn new(devices: impl IntoIterator<Item: Into<Placed>>) -> Self {
         let devices = devices.into_iter().take(DEVICES_MAX).map(Into::into);
-        let entries = devices.map(|Placed { protocol, rail, device }| Entry {
+        let entries = devices.map(|Placed { protocol, rail, numa_node, device }| Entry {
             device,
             protocol,
             rail,
+            numa_node,
             queue_pairs: 0,
             bytes: 0,
             polled: Time(0),
@@ -79,6 +83,12 @@ impl NodeDevices {
     pub(crate) fn choose(&mut self, protocol: &str) -> Option<&'static str> {
         self.chosen = self.entries.iter().position(|entry| entry.protocol == protocol)?;
         Some(self.entries.get(self.chosen)?.device.capabilities().name)
+    }
+
+    /// Whether their network cards are known to be on several NUMA nodes, so that it matters where memory is.
+    pub(crate) fn are_apart(&self) -> bool {
+        let mut nodes = self.entries.iter().filter_map(|entry| entry.numa_node);
+        nodes.next().is_some_and(|first| nodes.any(|other| other != first))
     }
 
     /// The devices and what they have counted.
@@ -218,6 +228,10 @@ impl Device for NodeDevices {
         }
         entry.queue_pairs += 1;
         Ok(outer(at, number))
+    }
+
+    fn numa_node(&self, queue_pair: QueuePairNumber) -> Option<u32> {
+        self.of(queue_pair)?.0.numa_node
     }
 
     fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError> {

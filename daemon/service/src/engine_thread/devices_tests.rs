@@ -162,6 +162,28 @@ fn a_device_whose_numbers_are_too_long_to_say_so_is_not_used() {
     assert!(nested.choose("long").is_some());
 }
 
+/// Where memory is matters only if network cards are on different nodes.
+#[test]
+fn numa_nodes_are_those_of_the_rails() {
+    for (nodes, apart) in [
+        ([Some(0), Some(1)], true),
+        ([Some(1), Some(1)], false),
+        ([Some(1), None], false),
+        ([None, None], false),
+    ] {
+        let mut devices = NodeDevices::new(nodes.map(|numa_node| {
+            let (protocol, rail) = ("roce".to_owned(), String::new());
+            Placed { protocol, rail, numa_node, device: roce("roce") }
+        }));
+        assert_eq!(devices.are_apart(), apart, "{nodes:?}");
+        let config = QueuePairConfig { send_depth: 1, receive_depth: 1 };
+        for (rail, node) in (0..).zip(nodes) {
+            let number = devices.create_queue_pair_on(rail, config).expect("a queue pair");
+            assert_eq!(devices.numa_node(number), node);
+        }
+    }
+}
+
 /// A device that calls regions by names of its own toward peers, as hardware does.
 #[derive(Debug)]
 struct Naming {
