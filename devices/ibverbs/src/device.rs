@@ -8,8 +8,8 @@ use std::{
 
 use ringway_mem::{Mapping, NumberTable};
 use ringway_verbs::{
-    Access, Capabilities, Completion, Completions, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
-    PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
+    Access, Capabilities, Completion, Completions, ConnectError, Device, DmaBuf, Endpoint, LocalKey,
+    MemoryKeys, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, RemoteKey, Role, Time, WorkRequest,
 };
 use ringway_wire::{Psn, QueuePair as WireNumber};
@@ -360,6 +360,10 @@ impl Device for IbverbsDevice {
 
     fn register(&mut self, region: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
         self.shared.regions.register(region, access)
+    }
+
+    fn register_dma_buf(&mut self, part: DmaBuf, access: Access) -> Result<MemoryKeys, RegisterError> {
+        self.shared.regions.register_dma_buf(&part, access)
     }
 
     fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {

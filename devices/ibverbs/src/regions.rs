@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ringway_mem::{Mapping, RegionTable};
-use ringway_verbs::{Access, LocalKey, LocalSlice, MemoryKeys, RegisterError, RemoteKey};
+use ringway_verbs::{Access, DmaBuf, LocalKey, LocalSlice, MemoryKeys, RegisterError, RemoteKey};
+use rustix::{io::Errno, param::page_size};
 
 use crate::hardware::{Domain, MemoryRegion, Segment};
 
@@ -29,9 +30,35 @@ impl Regions {
         access: Access,
     ) -> Result<MemoryKeys, RegisterError> {
         let local = self.table.register(Arc::clone(&mapping), access)?.local;
-        // A device without atomics may refuse to hear of them.
-        let access = Access { remote_atomic: access.remote_atomic && self.atomics, ..access };
-        match MemoryRegion::new(&self.domain, mapping, access, self.relaxed) {
+        let made = MemoryRegion::new(&self.domain, mapping, self.offered(access), self.relaxed);
+        self.keep(local, made.map_err(refused))
+    }
+
+    pub(crate) fn register_dma_buf(
+        &mut self,
+        part: &DmaBuf,
+        access: Access,
+    ) -> Result<MemoryKeys, RegisterError> {
+        if part.length == 0 || !part.offset.is_multiple_of(page_size() as u64) {
+            return Err(refused(Errno::INVAL));
+        }
+        let local = self.table.register_unmapped(part.length, access)?.local;
+        let made = MemoryRegion::of_dma_buf(&self.domain, part, self.offered(access), self.relaxed);
+        self.keep(local, made.ok_or(RegisterError::Unsupported).and_then(|made| made.map_err(refused)))
+    }
+
+    /// A device without atomics may refuse to hear of them.
+    fn offered(&self, access: Access) -> Access {
+        Access { remote_atomic: access.remote_atomic && self.atomics, ..access }
+    }
+
+    /// Has a region of the table registered with the device as this, or not at all.
+    fn keep(
+        &mut self,
+        local: LocalKey,
+        made: Result<MemoryRegion, RegisterError>,
+    ) -> Result<MemoryKeys, RegisterError> {
+        match made {
             Ok(region) => {
                 let remote = region.remote_key();
                 let index = usize::from(local.0 as u16);
@@ -43,9 +70,9 @@ impl Regions {
                 }
                 Ok(MemoryKeys { local, remote })
             }
-            Err(errno) => {
+            Err(error) => {
                 self.table.deregister(local)?;
-                Err(RegisterError::System(errno.raw_os_error()))
+                Err(error)
             }
         }
     }
@@ -74,7 +101,11 @@ impl Regions {
         if slice.length == 0 {
             return None;
         }
-        let window = self.table.window(slice)?;
-        Some(Segment { window, offset: slice.offset, key: self.hardware(slice.key)?.local_key() })
+        let key = self.hardware(slice.key)?.local_key();
+        Some(Segment { window: self.table.window(slice), length: slice.length, offset: slice.offset, key })
     }
+}
+
+fn refused(errno: Errno) -> RegisterError {
+    RegisterError::System(errno.raw_os_error())
 }

@@ -5,14 +5,18 @@
 #![expect(clippy::expect_used, clippy::print_stderr, reason = "helpers of tests may panic")]
 
 use std::{
+    os::fd::AsRawFd,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use ringway_ibverbs::{Choice, IbverbsConfig, IbverbsDevice, Selector, ports};
+use ringway_mem::Mapping;
 use ringway_sim::conformance::{Fixture, Harness, Side, request};
 use ringway_verbs::{
-    Access, Completion, Device as _, Endpoint, Operation, QueuePairConfig, QueuePairState, Role, Status, Time,
+    Access, Completion, Device as _, DmaBuf, Endpoint, Operation, QueuePairConfig, QueuePairState,
+    RegisterError, Role, Status, Time,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -140,6 +144,30 @@ fn what_was_flushed_before_the_peer_was_there_is_sent_by_polling() {
         assert!(fixture.harness.pause(true), "nothing is sent");
     }
     assert_eq!(fixture.state(Side::Left, left), QueuePairState::Ready);
+}
+
+/// Memory that the device cannot reach is refused in words, and what was tried leaves nothing behind. rxe reaches only what it maps
+/// itself; hardware that takes dma-bufs sees that a file is none.
+#[test]
+fn what_is_no_dma_buf_for_the_device_is_refused() {
+    if !OnePort::is_possible() {
+        return;
+    }
+    let mut device = IbverbsDevice::open(config()).expect("a port");
+    let file = std::fs::File::open("/proc/self/exe").expect("a file");
+    let part = DmaBuf { descriptor: file.as_raw_fd(), offset: 0, length: 4096 };
+    let refused = device.register_dma_buf(part, Access::ALL).expect_err("a file is no dma-buf");
+    if device.choice().port.is_software {
+        assert_eq!(refused, RegisterError::Unsupported);
+        assert!(refused.to_string().contains("copy through memory of the host"), "{refused}");
+    }
+    for wrong in [DmaBuf { offset: 1, ..part }, DmaBuf { length: 0, ..part }] {
+        assert_eq!(device.register_dma_buf(wrong, Access::ALL), Err(RegisterError::System(22)));
+    }
+    let memory = Arc::new(Mapping::private(4096).expect("memory"));
+    let keys = device.register(memory, Access::ALL).expect("memory of the host");
+    assert!(!device.is_busy(keys.local));
+    assert_eq!(device.deregister(keys.local), Ok(()));
 }
 
 /// A caller that sleeps is not woken by what is over: neither by connecting nor by anything before.

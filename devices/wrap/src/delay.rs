@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use ringway_verbs::{
-    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
-    PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
+    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, DmaBuf, Endpoint, LocalKey,
+    MemoryKeys, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
 };
 
@@ -104,6 +104,10 @@ impl<D: Device + ?Sized> Device for Delayed<D> {
 
     fn register(&mut self, region: Self::Region, access: Access) -> Result<MemoryKeys, RegisterError> {
         self.inner.register(region, access)
+    }
+
+    fn register_dma_buf(&mut self, part: DmaBuf, access: Access) -> Result<MemoryKeys, RegisterError> {
+        self.inner.register_dma_buf(part, access)
     }
 
     fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {

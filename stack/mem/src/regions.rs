@@ -24,10 +24,26 @@ impl Region {
     }
 }
 
-/// The mapping of one region, which nothing but it and its spans refer to.
+/// The memory of one region, which nothing but it and its spans refer to.
 #[derive(Debug)]
 struct Memory {
-    mapping: Arc<Mapping>,
+    /// Absent where only the device reaches it.
+    mapping: Option<Arc<Mapping>>,
+    /// Bytes.
+    length: u64,
+}
+
+impl Memory {
+    /// Whether these bytes are inside.
+    fn has(&self, offset: u64, length: u64) -> bool {
+        offset.checked_add(length).is_some_and(|end| end <= self.length)
+    }
+
+    /// The bytes, where this process has them.
+    #[inline]
+    fn window(&self, offset: u64, length: u64) -> Option<Window<'_>> {
+        self.mapping.as_ref()?.window(offset, length)
+    }
 }
 
 /// Bytes of a region, which it keeps in use, as [`RegionTable::is_busy`] tells, and their mapping alive.
@@ -53,7 +69,7 @@ impl Span {
     /// lies in several.
     #[must_use]
     pub fn part(&self, bytes: u64) -> Option<Part> {
-        let mapping = &self.memory.mapping;
+        let mapping = self.memory.mapping.as_ref()?;
         let offset = self.offset.checked_div(bytes)?.checked_mul(bytes)?;
         let length = (mapping.length() as u64).checked_sub(offset)?.min(bytes);
         let end = self.offset.checked_add(self.length)?;
@@ -63,7 +79,7 @@ impl Span {
     /// The bytes, checked again against the mapping.
     #[must_use]
     pub fn window(&self) -> Option<Window<'_>> {
-        self.memory.mapping.window(self.offset, self.length)
+        self.memory.window(self.offset, self.length)
     }
 }
 
@@ -106,14 +122,27 @@ impl RegionTable {
     /// # Errors
     /// When the table is full, or the access makes no sense or is more than the mapping allows.
     pub fn register(&mut self, mapping: Arc<Mapping>, access: Access) -> Result<MemoryKeys, RegisterError> {
-        if (access.remote_write || access.remote_atomic) && !access.local_write {
-            return Err(RegisterError::AccessCombination);
-        }
         if access.local_write && mapping.protection() != Protection::ReadWrite {
             return Err(RegisterError::System(libc::EACCES));
         }
+        let length = mapping.length() as u64;
+        self.insert(Memory { mapping: Some(mapping), length }, access)
+    }
+
+    /// Adds a region of so many bytes which this process does not reach itself.
+    ///
+    /// # Errors
+    /// As [`RegionTable::register`].
+    pub fn register_unmapped(&mut self, length: u64, access: Access) -> Result<MemoryKeys, RegisterError> {
+        self.insert(Memory { mapping: None, length }, access)
+    }
+
+    fn insert(&mut self, memory: Memory, access: Access) -> Result<MemoryKeys, RegisterError> {
+        if (access.remote_write || access.remote_atomic) && !access.local_write {
+            return Err(RegisterError::AccessCombination);
+        }
         let key = self.regions.allot().ok_or(RegisterError::TableFull { limit: self.regions.limit() })?;
-        self.regions.insert(key, Region { memory: Arc::new(Memory { mapping }), access, uses: 0 });
+        self.regions.insert(key, Region { memory: Arc::new(memory), access, uses: 0 });
         Ok(MemoryKeys { local: LocalKey(key), remote: RemoteKey(key) })
     }
 
@@ -152,8 +181,7 @@ impl RegionTable {
             return Ok(());
         }
         let region = self.regions.get(slice.key.0).ok_or(PostError::Memory)?;
-        region.memory.mapping.window(slice.offset, slice.length).ok_or(PostError::Memory)?;
-        if write && !region.access.local_write {
+        if !region.memory.has(slice.offset, slice.length) || write && !region.access.local_write {
             return Err(PostError::Memory);
         }
         Ok(())
@@ -198,8 +226,8 @@ impl RegionTable {
         allowed: impl Fn(Access) -> bool,
     ) -> Option<LocalSlice> {
         let region = self.regions.get(remote.key.0)?;
-        region.memory.mapping.window(remote.offset, length)?;
-        allowed(region.access).then_some(LocalSlice {
+        let is_inside = region.memory.has(remote.offset, length);
+        (is_inside && allowed(region.access)).then_some(LocalSlice {
             key: LocalKey(remote.key.0),
             offset: remote.offset,
             length,
@@ -211,22 +239,48 @@ impl RegionTable {
     #[inline]
     pub fn writable(&self, slice: &LocalSlice) -> Option<Window<'_>> {
         let region = self.regions.get(slice.key.0).filter(|region| region.access.local_write)?;
-        region.memory.mapping.window(slice.offset, slice.length).filter(Window::is_writable)
+        region.memory.window(slice.offset, slice.length).filter(Window::is_writable)
     }
 
     /// The bytes of a segment.
     #[must_use]
     #[inline]
     pub fn window(&self, slice: &LocalSlice) -> Option<Window<'_>> {
-        self.regions.get(slice.key.0)?.memory.mapping.window(slice.offset, slice.length)
+        self.regions.get(slice.key.0)?.memory.window(slice.offset, slice.length)
     }
 
     /// The bytes of a segment, kept alive.
     #[must_use]
     pub fn span(&self, slice: &LocalSlice) -> Option<Span> {
         let region = self.regions.get(slice.key.0)?;
-        region.memory.mapping.window(slice.offset, slice.length)?;
+        region.memory.window(slice.offset, slice.length)?;
         let (memory, LocalSlice { key, offset, length }) = (Arc::clone(&region.memory), *slice);
         Some(Span { memory, key, offset, length })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests that name it are checked like others; nobody here reads or writes it.
+    #[test]
+    fn memory_that_only_the_device_reaches_has_bounds_and_no_window() {
+        let mut table = RegionTable::new(4);
+        let refused = Access { local_write: false, ..Access::ALL };
+        assert_eq!(table.register_unmapped(4096, refused), Err(RegisterError::AccessCombination));
+        let keys = table.register_unmapped(4096, Access::ALL).expect("registered");
+        let slice = |offset, length| LocalSlice { key: keys.local, offset, length };
+        assert_eq!(table.check_local(&slice(0, 4096), true), Ok(()));
+        for outside in [slice(1, 4096), slice(4096, 1), slice(u64::MAX, 2)] {
+            assert_eq!(table.check_local(&outside, false), Err(PostError::Memory));
+        }
+        let inside = slice(8, 8);
+        assert!(table.window(&inside).is_none() && table.writable(&inside).is_none());
+        assert!(table.span(&inside).is_none());
+        table.hold(&inside);
+        assert_eq!(table.deregister(keys.local), Err(RegisterError::Busy));
+        table.release(&inside);
+        assert_eq!(table.deregister(keys.local), Ok(()));
     }
 }

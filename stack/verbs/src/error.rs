@@ -27,6 +27,12 @@ pub enum RegisterError {
     /// The operating system or hardware refused (an `errno` value).
     #[error("the system refused to register the memory (errno {0}{hint})", hint = hint(*.0))]
     System(i32),
+    /// The device cannot reach memory of this kind.
+    #[error(
+        "the device cannot register a dma-buf: it takes RDMA hardware whose driver can, Linux 5.12 and libibverbs of rdma-core 34 or \
+         newer; copy through memory of the host instead"
+    )]
+    Unsupported,
     /// A posted request still uses the region.
     #[error("a posted request still uses the region")]
     Busy,

@@ -65,6 +65,17 @@ pub struct QueuePairConfig {
     pub receive_depth: u32,
 }
 
+/// A part of a dma-buf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DmaBuf {
+    /// An open descriptor of it, which is used during the call only.
+    pub descriptor: i32,
+    /// Bytes from its start: a multiple of the page size.
+    pub offset: u64,
+    /// Bytes, one at least.
+    pub length: u64,
+}
+
 /// What a peer must know to connect to a queue pair. Opaque bytes, meaningful to the same kind of device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {
@@ -149,6 +160,15 @@ pub trait Device: core::fmt::Debug {
     /// # Errors
     /// When the table is full or the access is refused.
     fn register(&mut self, region: Self::Region, access: Access) -> Result<MemoryKeys, RegisterError>;
+
+    /// Makes memory known that no process need have mapped, as that of a GPU: a part of a dma-buf. Its requests are like others,
+    /// with offsets from the part's start; the memory stays as long as it is registered, whatever becomes of the descriptor.
+    ///
+    /// # Errors
+    /// As [`Device::register`], and [`RegisterError::Unsupported`] from devices that cannot reach such memory.
+    fn register_dma_buf(&mut self, _part: DmaBuf, _access: Access) -> Result<MemoryKeys, RegisterError> {
+        Err(RegisterError::Unsupported)
+    }
 
     /// Forgets a region. Later requests that name it fail.
     ///

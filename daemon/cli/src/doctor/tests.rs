@@ -502,7 +502,7 @@ fn the_library_is_found_as_the_loader_finds_it_or_installed() {
 fn a_way_to_gpu_memory_is_looked_for() {
     let host = Host::new();
     host.write("proc/modules", "mlx5_ib 1 0 - Live 0x0\n");
-    expect(&host.facts(), "gpu_direct", Status::Ok, &["RDMA by dma-buf"], "");
+    expect(&host.facts(), "gpu_direct", Status::Ok, &["dma-buf is there", "memory of the host only"], "");
     let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\n";
     host.write("proc/driver/nvidia/version", closed);
     expect(

@@ -15,10 +15,15 @@ use crate::IbverbsError;
 const FILE: &str = "libibverbs.so.1";
 
 macro_rules! functions {
-    ($($field:ident = $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
+    (
+        needed { $($field:ident = $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)* }
+        optional { $($optional:ident = $newer:literal: fn($($its:ty),*) $(-> $gives:ty)?;)* }
+    ) => {
         /// The library, which stays loaded.
         pub(super) struct Library {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            /// Of newer libraries.
+            $(pub(super) $optional: Option<unsafe extern "C" fn($($its),*) $(-> $gives)?>,)*
             /// What the functions are in.
             _file: File,
         }
@@ -30,37 +35,46 @@ macro_rules! functions {
                     // ibv_port_attr` begins as the older one that the exported `ibv_query_port` is declared with.
                     let $field = unsafe { *file.get($symbol)? };
                 )*
-                Ok(Self { $($field,)* _file: file })
+                $(
+                    // SAFETY: as above.
+                    let $optional = unsafe { file.get($newer) }.ok().map(|found| *found);
+                )*
+                Ok(Self { $($field,)* $($optional,)* _file: file })
             }
         }
     };
 }
 
 functions! {
-    get_device_list = b"ibv_get_device_list\0": fn(*mut c_int) -> *mut *mut ibv_device;
-    free_device_list = b"ibv_free_device_list\0": fn(*mut *mut ibv_device);
-    get_device_name = b"ibv_get_device_name\0": fn(*mut ibv_device) -> *const c_char;
-    open_device = b"ibv_open_device\0": fn(*mut ibv_device) -> *mut ibv_context;
-    close_device = b"ibv_close_device\0": fn(*mut ibv_context) -> c_int;
-    query_device = b"ibv_query_device\0": fn(*mut ibv_context, *mut ibv_device_attr) -> c_int;
-    query_port = b"ibv_query_port\0": fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
-    get_async_event = b"ibv_get_async_event\0": fn(*mut ibv_context, *mut ibv_async_event) -> c_int;
-    ack_async_event = b"ibv_ack_async_event\0": fn(*mut ibv_async_event);
-    alloc_pd = b"ibv_alloc_pd\0": fn(*mut ibv_context) -> *mut ibv_pd;
-    dealloc_pd = b"ibv_dealloc_pd\0": fn(*mut ibv_pd) -> c_int;
-    reg_mr_iova2 = b"ibv_reg_mr_iova2\0": fn(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr;
-    dereg_mr = b"ibv_dereg_mr\0": fn(*mut ibv_mr) -> c_int;
-    create_comp_channel = b"ibv_create_comp_channel\0": fn(*mut ibv_context) -> *mut ibv_comp_channel;
-    destroy_comp_channel = b"ibv_destroy_comp_channel\0": fn(*mut ibv_comp_channel) -> c_int;
-    create_cq = b"ibv_create_cq\0": fn(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
-    resize_cq = b"ibv_resize_cq\0": fn(*mut ibv_cq, c_int) -> c_int;
-    destroy_cq = b"ibv_destroy_cq\0": fn(*mut ibv_cq) -> c_int;
-    get_cq_event = b"ibv_get_cq_event\0": fn(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
-    ack_cq_events = b"ibv_ack_cq_events\0": fn(*mut ibv_cq, c_uint);
-    create_qp = b"ibv_create_qp\0": fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
-    modify_qp = b"ibv_modify_qp\0": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
-    query_qp = b"ibv_query_qp\0": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
-    destroy_qp = b"ibv_destroy_qp\0": fn(*mut ibv_qp) -> c_int;
+    needed {
+        get_device_list = b"ibv_get_device_list\0": fn(*mut c_int) -> *mut *mut ibv_device;
+        free_device_list = b"ibv_free_device_list\0": fn(*mut *mut ibv_device);
+        get_device_name = b"ibv_get_device_name\0": fn(*mut ibv_device) -> *const c_char;
+        open_device = b"ibv_open_device\0": fn(*mut ibv_device) -> *mut ibv_context;
+        close_device = b"ibv_close_device\0": fn(*mut ibv_context) -> c_int;
+        query_device = b"ibv_query_device\0": fn(*mut ibv_context, *mut ibv_device_attr) -> c_int;
+        query_port = b"ibv_query_port\0": fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
+        get_async_event = b"ibv_get_async_event\0": fn(*mut ibv_context, *mut ibv_async_event) -> c_int;
+        ack_async_event = b"ibv_ack_async_event\0": fn(*mut ibv_async_event);
+        alloc_pd = b"ibv_alloc_pd\0": fn(*mut ibv_context) -> *mut ibv_pd;
+        dealloc_pd = b"ibv_dealloc_pd\0": fn(*mut ibv_pd) -> c_int;
+        reg_mr_iova2 = b"ibv_reg_mr_iova2\0": fn(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr;
+        dereg_mr = b"ibv_dereg_mr\0": fn(*mut ibv_mr) -> c_int;
+        create_comp_channel = b"ibv_create_comp_channel\0": fn(*mut ibv_context) -> *mut ibv_comp_channel;
+        destroy_comp_channel = b"ibv_destroy_comp_channel\0": fn(*mut ibv_comp_channel) -> c_int;
+        create_cq = b"ibv_create_cq\0": fn(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
+        resize_cq = b"ibv_resize_cq\0": fn(*mut ibv_cq, c_int) -> c_int;
+        destroy_cq = b"ibv_destroy_cq\0": fn(*mut ibv_cq) -> c_int;
+        get_cq_event = b"ibv_get_cq_event\0": fn(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
+        ack_cq_events = b"ibv_ack_cq_events\0": fn(*mut ibv_cq, c_uint);
+        create_qp = b"ibv_create_qp\0": fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
+        modify_qp = b"ibv_modify_qp\0": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
+        query_qp = b"ibv_query_qp\0": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
+        destroy_qp = b"ibv_destroy_qp\0": fn(*mut ibv_qp) -> c_int;
+    }
+    optional {
+        reg_dmabuf_mr = b"ibv_reg_dmabuf_mr\0": fn(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr;
+    }
 }
 
 impl core::fmt::Debug for Library {

@@ -1,11 +1,11 @@
 //! Protection domains and the memory registered in them.
 
-use core::ptr::NonNull;
+use core::{ffi::c_int, ptr::NonNull};
 use std::sync::Arc;
 
 use rdma_sys::{ibv_access_flags, ibv_mr, ibv_pd};
 use ringway_mem::Mapping;
-use ringway_verbs::{Access, RemoteKey};
+use ringway_verbs::{Access, DmaBuf, RemoteKey};
 use rustix::io::Errno;
 
 use super::{Context, last_errno};
@@ -56,8 +56,8 @@ fn flags(access: Access) -> u32 {
 pub(crate) struct MemoryRegion {
     raw: NonNull<ibv_mr>,
     domain: Arc<Domain>,
-    /// What the device reaches.
-    _mapping: Arc<Mapping>,
+    /// What the device reaches, where this process does as well.
+    _mapping: Option<Arc<Mapping>>,
 }
 
 // SAFETY: as of the context.
@@ -88,7 +88,31 @@ impl MemoryRegion {
             )
         };
         let raw = NonNull::new(raw).ok_or_else(last_errno)?;
-        Ok(Self { raw, domain: Arc::clone(domain), _mapping: mapping })
+        Ok(Self { raw, domain: Arc::clone(domain), _mapping: Some(mapping) })
+    }
+
+    /// Registers a part of a dma-buf, which the kernel keeps alive. `None` where library or device cannot.
+    pub(crate) fn of_dma_buf(
+        domain: &Arc<Domain>,
+        part: &DmaBuf,
+        access: Access,
+        relaxed: bool,
+    ) -> Option<Result<Self, Errno>> {
+        let register = domain.context.library.reg_dmabuf_mr?;
+        let ordering = if relaxed { ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0 } else { 0 };
+        let (Ok(length), Ok(flags)) =
+            (usize::try_from(part.length), c_int::try_from(flags(access) | ordering))
+        else {
+            return Some(Err(Errno::INVAL));
+        };
+        // SAFETY: the domain is there. Whether the descriptor is a dma-buf that has these bytes the kernel checks, which then
+        // holds it; no memory of this process is named.
+        let raw = unsafe { register(domain.raw.as_ptr(), part.offset, length, 0, part.descriptor, flags) };
+        match NonNull::new(raw).ok_or_else(last_errno) {
+            Ok(raw) => Some(Ok(Self { raw, domain: Arc::clone(domain), _mapping: None })),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PROTONOSUPPORT) => None,
+            Err(errno) => Some(Err(errno)),
+        }
     }
 
     /// Its name in requests that are posted here.

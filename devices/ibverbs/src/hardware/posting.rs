@@ -25,8 +25,9 @@ const EMPTY: List = [ibv_sge { addr: 0, length: 0, lkey: 0 }; MAX_SEGMENTS];
 /// Registered bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment<'a> {
-    /// Where this process has them.
-    pub(crate) window: Window<'a>,
+    /// Where this process has them, if it does.
+    pub(crate) window: Option<Window<'a>>,
+    pub(crate) length: u64,
     /// Where the device has them: bytes from the region's start.
     pub(crate) offset: u64,
     pub(crate) key: u32,
@@ -66,16 +67,16 @@ pub(crate) struct Unposted {
 
 fn sge(address: u64, segment: &Segment<'_>) -> ibv_sge {
     // Requests are no longer than the port allows, which is a number of 32 bits.
-    ibv_sge { addr: address, length: segment.window.length() as u32, lkey: segment.key }
+    ibv_sge { addr: address, length: segment.length as u32, lkey: segment.key }
 }
 
 /// Puts the segments that have bytes into the list; how many they are.
 fn gather(list: &mut List, segments: &[Option<Segment<'_>>], inline: bool) -> i32 {
     let mut count = 0;
-    for segment in segments.iter().flatten().filter(|segment| !segment.window.is_empty()) {
+    for segment in segments.iter().flatten().filter(|segment| segment.length > 0) {
         // Bytes that go with the request are read by this process, others by the device.
-        let address =
-            if inline { segment.window.as_ptr().expose_provenance() as u64 } else { segment.offset };
+        let here = segment.window.filter(|_| inline);
+        let address = here.map_or(segment.offset, |window| window.as_ptr().expose_provenance() as u64);
         if let Some(place) = list.get_mut(count) {
             *place = sge(address, segment);
             count += 1;
@@ -134,8 +135,9 @@ impl QueuePair {
             Verb::Probe => false,
             Verb::Operation(operation) => !operation.is_answered(),
         };
-        let length: usize = outgoing.segments.iter().flatten().map(|segment| segment.window.length()).sum();
-        sends && length > 0 && length <= self.inline as usize
+        let segments = || outgoing.segments.iter().flatten();
+        let length: u64 = segments().map(|segment| segment.length).sum();
+        sends && length > 0 && length <= u64::from(self.inline) && segments().all(|one| one.window.is_some())
     }
 
     /// Adds requests to the send queue, a batch with each doorbell; how many there were.

@@ -1,4 +1,4 @@
-//! Whether a network card could reach a GPU's memory.
+//! Whether a network card could reach a GPU's memory on this host. Clients' memory is the host's as yet.
 
 use crate::doctor::{
     facts::Facts,
@@ -24,12 +24,16 @@ pub(super) fn gpu_direct(facts: &Facts) -> Finding {
     let dma_buf = is_open && facts.version() >= DMA_BUF;
     let peermem = facts.has_module("nvidia_peermem");
     let ways = match (dma_buf, peermem) {
-        (true, true) => "RDMA by dma-buf, and by nvidia_peermem",
-        (true, false) => "RDMA by dma-buf",
-        (false, true) => "RDMA by nvidia_peermem",
-        (false, false) => "neither dma-buf nor nvidia_peermem",
+        (true, true) => "dma-buf and nvidia_peermem are there",
+        (true, false) => "dma-buf is there",
+        (false, true) => "nvidia_peermem is there",
+        (false, false) => "neither dma-buf nor nvidia_peermem is there",
     };
-    let found = format!("{}, driver {}: {ways}", counted(gpu.cards), version(driver));
+    let found = format!(
+        "{}, driver {}: {ways} for network cards; Ringway itself moves memory of the host only",
+        counted(gpu.cards),
+        version(driver)
+    );
     if dma_buf || peermem || facts.ports().is_empty() {
         return Finding::ok(name, found);
     }
@@ -39,7 +43,7 @@ pub(super) fn gpu_direct(facts: &Facts) -> Finding {
         "the driver is not the open one, which has dma-buf"
     };
     Finding::new(name, Status::Warn, found)
-        .why(format!("a network card cannot reach GPU memory, which is copied through the host's: {kind}"))
+        .why(format!("network cards cannot reach GPU memory: {kind}"))
         .mend(facts.as_root("modprobe nvidia_peermem"))
 }
 
