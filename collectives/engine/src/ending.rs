@@ -7,11 +7,11 @@
 //! that is slow to hear) keeps the report from no one, but then [`crate::Engine::is_settled`] says that buffers are not
 //! safe yet.
 
-use ringway_verbs::{Device, Time};
+use ringway_verbs::{Cause, Device, Time};
 
 use crate::communicator::{Communicator, State};
 use crate::link::{Channel, Link};
-use crate::message::{Message, REASONS};
+use crate::message::{DEVICE_LOST, Message, QUEUE_PAIR_FATAL, REASONS};
 use crate::turn::{Shared, Turn, elapsed_ms};
 use crate::{Failure, RankFailure};
 
@@ -144,13 +144,15 @@ impl Communicator {
                 continue;
             }
             let Some((channel, since)) = link.broken() else { continue };
-            // The peer's own reason may still be among what has not been polled.
-            if link.is_drained() || elapsed_ms(since, turn.now) >= BROKEN_MS {
+            // The peer's own reason may still be among what has not been polled. This node's own is known, and the peer should
+            // hear it before it has waited for as long.
+            let is_own = is_own(turn.device.failure(channel.queue_pair));
+            if is_own || link.is_drained() || elapsed_ms(since, turn.now) >= BROKEN_MS {
                 // A peer that is gone breaks all at once; one that has seen this breaks the others later.
                 let rail = link.rail(|channel| {
                     channel.broken.is_some_and(|other| elapsed_ms(since, other) < BROKEN_MS / 2)
                 });
-                return Err(lost(link, why_broken(channel, turn.device), rail));
+                return Err(self.loss(link, channel, rail, turn.device));
             }
             turn.shared.soon = true;
         }
@@ -170,9 +172,29 @@ impl Communicator {
     }
 }
 
-/// Why a channel broke, in the words of the device if it has some.
-pub(crate) fn why_broken<D: Device + ?Sized>(channel: &Channel, device: &D) -> &'static str {
-    device.failure(channel.queue_pair).unwrap_or(REASONS[1])
+impl Communicator {
+    /// What a broken channel of a link is to all nodes: the loss of the peer, in the words of the device if it has some, or of this
+    /// node, where it was its own device that ended the connection.
+    pub(crate) fn loss<D: Device + ?Sized>(
+        &self,
+        link: &Link,
+        channel: &Channel,
+        rail: Option<u32>,
+        device: &D,
+    ) -> Failure {
+        let reason = match device.failure(channel.queue_pair) {
+            None => return lost(link, REASONS[1], rail),
+            Some(Cause::Peer(reason)) => return lost(link, reason, rail),
+            Some(Cause::DeviceLost) => DEVICE_LOST,
+            Some(Cause::QueuePairFatal) => QUEUE_PAIR_FATAL,
+        };
+        Failure::Node { node: self.node, rank: self.rank, reason, rail }
+    }
+}
+
+/// Whether it was this node's own device that ended a connection.
+const fn is_own(cause: Option<Cause>) -> bool {
+    matches!(cause, Some(Cause::DeviceLost | Cause::QueuePairFatal))
 }
 
 /// The failure of a node.

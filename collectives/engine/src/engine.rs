@@ -318,8 +318,8 @@ impl Engine {
                 let links = &communicator.peers.links;
                 for link in links {
                     if let Some(broken) = link.channels().find(|channel| is_broken(channel)) {
-                        let why = crate::ending::why_broken(broken, device);
-                        return Readiness::Failed(crate::ending::lost(link, why, link.rail(is_broken)));
+                        let rail = link.rail(is_broken);
+                        return Readiness::Failed(communicator.loss(link, broken, rail, device));
                     }
                 }
                 if links.iter().flat_map(Link::channels).all(|channel| state(channel) == Ready) {

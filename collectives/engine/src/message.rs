@@ -399,15 +399,23 @@ impl Reader<'_> {
 }
 
 /// Reasons a node is lost, by their code on the wire; what a device says in words of its own is [`BROKE`] to others.
-pub(crate) const REASONS: [&str; 4] = [
+pub(crate) const REASONS: [&str; 6] = [
     "another node lost it",
     "its connection broke",
     "it gave no sign of life",
     "it sent something that is no message of this protocol",
+    "its network device is broken, or was removed",
+    "its network device says that a queue pair has failed",
 ];
 
 /// The place of "its connection broke".
 const BROKE: usize = 1;
+
+/// What is said of a node that sent nonsense.
+pub(crate) const NONSENSE: &str = REASONS[3];
+/// What is said of the node whose own device ended a connection.
+pub(crate) const DEVICE_LOST: &str = REASONS[4];
+pub(crate) const QUEUE_PAIR_FATAL: &str = REASONS[5];
 
 /// A failure as the peers are told it.
 pub(crate) fn emit_failure(failure: &Failure) -> [u8; FAILURE] {

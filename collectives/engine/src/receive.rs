@@ -5,7 +5,7 @@ use ringway_verbs::{Completion, CompletionKind, Device, Status};
 use crate::collective::run::Scene;
 use crate::communicator::{Communicator, State};
 use crate::link::{Id, split_id};
-use crate::message::{Exchange, FAILURE, HEADER, Message, REASONS, parse_failure};
+use crate::message::{Exchange, FAILURE, HEADER, Message, NONSENSE, parse_failure};
 use crate::point::{POINT_IMMEDIATE, Place};
 use crate::turn::Turn;
 use crate::{Failure, Signature};
@@ -64,9 +64,8 @@ impl Communicator {
     }
 
     fn nonsense(&self, at: usize) -> Failure {
-        let [.., reason] = REASONS;
         let (node, rank) = self.peers.links.get(at).map_or((0, 0), |link| (link.node, link.rank));
-        Failure::Node { node, rank, reason, rail: None }
+        Failure::Node { node, rank, reason: NONSENSE, rail: None }
     }
 
     /// While a communicator fails or closes, only what ends it matters.

@@ -15,6 +15,7 @@ use common::{Order, Setup, World};
 use ringway_engine::{Failure, PointToPoint, RegionId, Request};
 use ringway_plan::{Algorithm, Blocks, Call, Layout, Plan, Preference, Source, Tuning, View};
 use ringway_types::Operation;
+use ringway_verbs::Cause;
 
 /// A world with so many channels whose order the seed decides.
 fn setup(node_of: &[u32], channels: u32, seed: u64) -> Setup {
@@ -183,6 +184,36 @@ fn a_channel_that_falls_silent_is_found_and_named() {
     }
     let elapsed_ms = (world.now - start) / 1_000_000;
     assert!((900..1_700).contains(&elapsed_ms), "{elapsed_ms} ms");
+}
+
+/// What a node's own device ends is told as the loss of that node, by itself and by others.
+#[test]
+fn a_device_that_fails_names_its_own_node() {
+    let causes = [
+        (Cause::DeviceLost, "its network device is broken, or was removed"),
+        (Cause::QueuePairFatal, "its network device says that a queue pair has failed"),
+    ];
+    for (cause, words) in causes {
+        let mut world = World::new(&long_chunks(3, 1));
+        let job = Job::new(Operation::Allreduce, 60_000, 2, 1);
+        job.prepare(&world);
+        let tokens = [0, 1].map(|rank| job.call(&mut world, 0, rank));
+        for _ in 0..10 {
+            world.round();
+        }
+        let device = world.nodes[0].device.as_mut().unwrap();
+        device.cause = Some(cause);
+        let made = device.made[1];
+        ringway_verbs::Device::fail_queue_pair(device, made);
+        for (rank, token) in (0..2_u32).zip(tokens) {
+            let text = world.wait(rank, token).expect_err("failed").to_string();
+            assert_eq!(
+                text,
+                format!("node 0 (rank 0 and its neighbours) is lost: {words}, on rail 1"),
+                "rank {rank}"
+            );
+        }
+    }
 }
 
 /// A node with nothing to write over a channel is asked for nothing there that it would not give.

@@ -107,6 +107,8 @@ pub enum MemberEvent {
 #[derive(Debug)]
 pub struct Member {
     config: MemberConfig,
+    /// Devices that are not offered any more.
+    withdrawn: BTreeSet<String>,
     groups: BTreeMap<GroupId, Group>,
     by_key: BTreeMap<(RootAt, Key), GroupId>,
     connected: BTreeSet<SocketAddr>,
@@ -179,6 +181,7 @@ impl Member {
     pub fn new(config: MemberConfig) -> Self {
         Self {
             config,
+            withdrawn: BTreeSet::new(),
             groups: BTreeMap::new(),
             by_key: BTreeMap::new(),
             connected: BTreeSet::new(),
@@ -187,6 +190,19 @@ impl Member {
             last_ticket: 0,
             events: VecDeque::new(),
         }
+    }
+
+    /// Does not offer a device any more, which is broken or gone: further communicators use another one. Where it is the only one
+    /// it is still offered, as nodes without any cannot join, and says itself what is wrong.
+    pub fn withdraw(&mut self, device: &str) {
+        self.withdrawn.insert(device.to_owned());
+    }
+
+    /// What is offered: the devices that were not withdrawn, or all where none is left.
+    fn offers(&self) -> Vec<Offer> {
+        let (all, is_left) = (&self.config.devices, |offer: &&Offer| !self.withdrawn.contains(&offer.device));
+        let left: Vec<Offer> = all.iter().filter(is_left).cloned().collect();
+        if left.is_empty() { all.clone() } else { left }
     }
 
     /// A local rank wants to join. What becomes of it is an event with this ticket, also when it is refused at once.
@@ -401,6 +417,7 @@ impl Member {
         if !self.is_connected(root) {
             return;
         }
+        let devices = self.offers();
         let Some(group) = self.groups.get_mut(&id) else { return };
         group.announced = true;
         for (rank, seat) in group.seats.iter_mut().filter(|(_, s)| !s.announced) {
@@ -410,7 +427,7 @@ impl Member {
                 rank: *rank,
                 size: seat.size,
                 timeout_ms: u32::try_from(left_ms).unwrap_or(u32::MAX),
-                devices: self.config.devices.clone(),
+                devices: devices.clone(),
                 preference: seat.preference,
                 host: self.config.host.clone(),
                 plans: self.config.plans.clone(),

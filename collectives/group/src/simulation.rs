@@ -5,7 +5,14 @@ mod network;
 
 use proptest::prelude::*;
 
-use crate::FailureKind;
+use std::time::Duration;
+
+use ringway_plan::Preference;
+use ringway_verbs::Time;
+
+use crate::{
+    FailureKind, Host, JoinRequest, Key, Member, MemberConfig, MemberEvent, Offer, Request, RootAt, Width,
+};
 use network::{Action, JOIN_MS, Network, Outcome};
 
 fn any_action() -> impl Strategy<Value = Action> {
@@ -98,4 +105,33 @@ fn a_leave_that_crosses_a_failure_does_not_block_the_next_attempt() {
     }
     network.finish();
     network.check();
+}
+
+/// A device that broke is not offered any more, but for one that is the only one, which says itself what is wrong.
+#[test]
+fn withdrawn_devices_are_not_offered() {
+    let devices = ["verbs", "tcp"].map(|name| Offer { device: name.to_owned(), width: Width::ONE }).to_vec();
+    let (grace, setup) = (Duration::from_secs(1), Duration::from_secs(1));
+    let mut member =
+        Member::new(MemberConfig { devices, host: Host::default(), plans: Vec::new(), grace, setup });
+    let offered = |member: &mut Member, rank| {
+        let (timeout, preference) = (Duration::from_secs(1), Preference::default());
+        let request = JoinRequest {
+            root: RootAt::Here,
+            key: Key { secret: [7; 16], uid: 0 },
+            rank,
+            size: 9,
+            timeout,
+            preference,
+        };
+        member.join(request, Time(0));
+        let Some(MemberEvent::Send { message, .. }) = member.next_event() else { panic!("says nothing") };
+        let Request::Join { devices, .. } = message.body else { panic!("{message:?}") };
+        devices.into_iter().map(|offer| offer.device).collect::<Vec<_>>()
+    };
+    assert_eq!(offered(&mut member, 0), ["verbs", "tcp"]);
+    member.withdraw("verbs");
+    assert_eq!(offered(&mut member, 1), ["tcp"]);
+    member.withdraw("tcp");
+    assert_eq!(offered(&mut member, 2), ["verbs", "tcp"]);
 }

@@ -21,7 +21,7 @@ use ringway_wrap::{Capture, Delayed, Faulty};
 use crate::{
     Config, DeviceChoice, DeviceKind, NetworkConfig, ServiceError,
     door::TcpDoor,
-    engine_thread::{NoDevice, NodeDevice, NodeDevices, Placed},
+    engine_thread::{LOST, NoDevice, NodeDevice, NodeDevices, Placed},
     peers::DataDoor,
     status::DeviceStatus,
 };
@@ -38,12 +38,16 @@ pub(crate) struct Open {
     pub(crate) width: Width,
     /// Its kind's name.
     pub(crate) name: &'static str,
+    /// It broke, or was removed.
+    pub(crate) is_lost: bool,
 }
 
 impl Open {
     /// Why nodes do not have it in common.
     pub(crate) fn why_not_common(&self) -> &'static str {
-        if self.name == DeviceKind::Shm.name() {
+        if self.is_lost {
+            LOST
+        } else if self.name == DeviceKind::Shm.name() {
             "it needs all nodes to be on this host and in this network namespace, and to have it open"
         } else {
             "not every node has it"
@@ -101,7 +105,7 @@ pub(crate) fn make(config: &Config) -> Result<Made, ServiceError> {
                 names(kinds)
             );
         }
-        let none = Open { protocol: "none".to_owned(), width: Width::ONE, name: "none" };
+        let none = Open { protocol: "none".to_owned(), width: Width::ONE, name: "none", is_lost: false };
         let device: NodeDevice = Box::<NoDevice>::default();
         let devices = NodeDevices::new([(none.protocol.clone(), device)]);
         return Ok(Made { devices, open: vec![none], refused: Vec::new(), door: None });
@@ -223,7 +227,7 @@ fn make_first(
                 };
                 let rails = u8::try_from(ones.len()).unwrap_or(u8::MAX);
                 let width = Width { rails, channels: rails.saturating_mul(channels_per_rail) };
-                open.push(Open { protocol: protocol.clone(), width, name });
+                open.push(Open { protocol: protocol.clone(), width, name, is_lost: false });
                 door = door.or(place(ones, &protocol, &mut devices));
             }
             Err(reason) => {

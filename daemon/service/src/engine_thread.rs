@@ -47,7 +47,7 @@ pub(crate) use self::{
         RegionRefusal,
     },
     device::{NoDevice, NodeDevice},
-    devices::{NodeDevices, Placed},
+    devices::{LOST, NodeDevices, Placed},
     reason::Reason,
 };
 use self::{boards::ScratchRegion, cells::Cells, memory::Memory, rings::Rings, standins::StandIns};
@@ -66,6 +66,9 @@ const COMPLETIONS_PER_TURN: usize = 64;
 
 /// Turns that found nothing between two looks at the clock, which take a third of such a turn.
 const TURNS_PER_CLOCK: u32 = 4;
+
+/// Turns between two looks at whether devices are still there.
+const TURNS_PER_LOOK: u64 = 64;
 
 /// Commands handled in one turn.
 const COMMANDS_PER_TURN: usize = 16;

@@ -230,6 +230,11 @@ impl Membership {
         self.root.take_refused()
     }
 
+    /// No further communicator is to use the devices that speak this protocol.
+    pub(crate) fn withdraw(&mut self, protocol: &str) {
+        self.member.withdraw(protocol);
+    }
+
     /// The communicator was closed here. One that is still being formed fails on every node.
     pub(crate) fn closed(&mut self, group: GroupKey) {
         let text = "a node closed the communicator while it was being formed";

@@ -8,7 +8,7 @@ use std::{
 
 use ringway_mem::{Mapping, NumberTable};
 use ringway_verbs::{
-    Access, Capabilities, Completion, Completions, ConnectError, Device, DmaBuf, Endpoint, LocalKey,
+    Access, Capabilities, Cause, Completion, Completions, ConnectError, Device, DmaBuf, Endpoint, LocalKey,
     MemoryKeys, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, RemoteKey, Role, Time, WorkRequest,
 };
@@ -20,11 +20,11 @@ use rustix::{
 };
 
 use crate::{
-    Choice, IbverbsConfig, IbverbsError, IbverbsFailure, LinkLayer, Port,
+    Choice, DeviceEvent, IbverbsConfig, IbverbsError, IbverbsFailure, LinkLayer, Port,
     connector::Connector,
     counters::Counters,
     endpoint::{End, place},
-    hardware::{BATCH, CompletionQueue, Context, Depths, Domain, Event, MemoryRegion, QueuePair},
+    hardware::{BATCH, CompletionQueue, Context, Depths, Domain, MemoryRegion, QueuePair},
     pair::{Pair, Phase, split},
     ports,
     regions::Regions,
@@ -58,6 +58,8 @@ pub struct IbverbsDevice {
     armed: bool,
     /// The device said that it is broken.
     lost: bool,
+    /// What it said by [`IbverbsDevice::report`].
+    reported: VecDeque<DeviceEvent>,
     /// The port has lost the address that it is used by.
     addressless: bool,
 }
@@ -123,6 +125,7 @@ impl IbverbsDevice {
             next_look: Time(0),
             armed: false,
             lost: false,
+            reported: VecDeque::new(),
             addressless: false,
         })
     }
@@ -168,6 +171,18 @@ impl IbverbsDevice {
     #[must_use]
     pub fn last_error(&self, queue_pair: QueuePairNumber) -> Option<IbverbsFailure> {
         self.table.get(queue_pair.0)?.failure
+    }
+
+    /// The device's own number of a queue pair, by which its events name it; `None` when there is none of this number.
+    #[must_use]
+    pub fn device_number(&self, queue_pair: QueuePairNumber) -> Option<u32> {
+        Some(self.table.get(queue_pair.0)?.hardware_number())
+    }
+
+    /// Has an event taken as if the device had said it: at the next look, within milliseconds. For tests, as devices seldom
+    /// say these things.
+    pub fn report(&mut self, event: DeviceEvent) {
+        self.reported.push_back(event);
     }
 
     /// Room in the completion queue for queue pairs with so many requests more.
@@ -276,26 +291,28 @@ impl IbverbsDevice {
     /// Takes what the device says on its own.
     fn take_events(&mut self) {
         while !self.lost {
-            self.shared.counters.system_calls += 1;
-            let Some(event) = self.context.next_event() else { return };
+            let reported = self.reported.pop_front();
+            self.shared.counters.system_calls += u64::from(reported.is_none());
+            let Some(event) = reported.or_else(|| self.context.next_event()) else { return };
             let Self { table, shared, .. } = &mut *self;
             match event {
-                Event::QueuePair(number) => {
+                DeviceEvent::QueuePair { number, is_fatal } => {
                     // While connecting it may be of an earlier try, and what becomes of this one is told by its end.
                     let named = |pair: &&mut Box<Pair>| {
                         pair.hardware_number() == number && pair.phase != Phase::Connecting
                     };
+                    let failure = if is_fatal { IbverbsFailure::Fatal } else { IbverbsFailure::RefusedPeer };
                     if let Some(pair) = table.iter_mut().find(named) {
-                        pair.fail(IbverbsFailure::RefusedPeer, shared);
+                        pair.fail(failure, shared);
                     }
                 }
-                Event::Port { number, up } if number == shared.choice.port.number => {
-                    shared.counters.port_ups += u64::from(up);
-                    shared.counters.port_downs += u64::from(!up);
+                DeviceEvent::Port { number, is_up } if number == shared.choice.port.number => {
+                    shared.counters.port_ups += u64::from(is_up);
+                    shared.counters.port_downs += u64::from(!is_up);
                 }
-                Event::Device | Event::CompletionQueue => self.lose(),
-                Event::Addresses => self.find_address(),
-                Event::Port { .. } | Event::Other => {}
+                DeviceEvent::Device | DeviceEvent::CompletionQueue => self.lose(),
+                DeviceEvent::Addresses => self.find_address(),
+                DeviceEvent::Port { .. } | DeviceEvent::Other => {}
             }
         }
     }
@@ -436,8 +453,12 @@ impl Device for IbverbsDevice {
         Some(self.table.get(queue_pair.0)?.state())
     }
 
-    fn failure(&self, queue_pair: QueuePairNumber) -> Option<&'static str> {
-        Some(self.last_error(queue_pair)?.of_peer())
+    fn failure(&self, queue_pair: QueuePairNumber) -> Option<Cause> {
+        Some(self.last_error(queue_pair)?.cause())
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost
     }
 
     fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {

@@ -1,5 +1,7 @@
 //! What can go wrong, in words for a person.
 
+#[cfg(feature = "verbs")]
+use ringway_verbs::Cause;
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -110,10 +112,12 @@ pub enum IbverbsFailure {
 }
 
 impl IbverbsFailure {
-    /// What it means for the peer, without numbers.
+    /// Whose failure it is, in words without numbers.
     #[cfg(feature = "verbs")]
-    pub(crate) const fn of_peer(self) -> &'static str {
-        match self {
+    pub(crate) const fn cause(self) -> Cause {
+        let of_peer = match self {
+            Self::Fatal => return Cause::QueuePairFatal,
+            Self::DeviceLost => return Cause::DeviceLost,
             Self::NoAnswer => {
                 "its connection broke: it did not answer in time, so it has ended, or no packets of its RDMA port come here"
             }
@@ -123,12 +127,9 @@ impl IbverbsFailure {
             }
             Self::RefusedRequest => "its connection broke: it refused a request",
             Self::RefusedPeer => "its connection broke: a request of it was refused, or its queue pair ended",
-            Self::Fatal => "its connection broke: the RDMA device reports that the queue pair has failed",
-            Self::DeviceLost => {
-                "its connection broke: the RDMA device of this node is broken, or was removed"
-            }
             Self::System { .. } => "its connection broke: the system refused to make or use it",
             Self::Local => "its connection was ended by this side",
-        }
+        };
+        Cause::Peer(of_peer)
     }
 }

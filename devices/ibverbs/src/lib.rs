@@ -26,6 +26,7 @@
 mod choice;
 mod config;
 mod error;
+mod event;
 mod selector;
 
 #[cfg(feature = "verbs")]
@@ -50,6 +51,7 @@ pub use config::IbverbsConfig;
 #[cfg(feature = "verbs")]
 pub use device::IbverbsDevice;
 pub use error::{IbverbsError, IbverbsFailure};
+pub use event::DeviceEvent;
 pub use ringway_topology::rdma::{Gid, GidKind, LinkLayer, Port, Transport, ports, ports_in};
 pub use selector::{Selector, SelectorError};
 

@@ -11,12 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_ibverbs::{Choice, IbverbsConfig, IbverbsDevice, Selector, ports};
+use ringway_ibverbs::{Choice, DeviceEvent, IbverbsConfig, IbverbsDevice, IbverbsFailure, Selector, ports};
 use ringway_mem::Mapping;
 use ringway_sim::conformance::{Fixture, Harness, Side, request};
 use ringway_verbs::{
-    Access, Completion, Device as _, DmaBuf, Endpoint, Operation, QueuePairConfig, QueuePairState,
-    RegisterError, Role, Status, Time,
+    Access, Cause, Completion, Device as _, DmaBuf, Endpoint, Operation, QueuePairConfig, QueuePairError,
+    QueuePairNumber, QueuePairState, RegisterError, Role, Status, Time,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -144,6 +144,108 @@ fn what_was_flushed_before_the_peer_was_there_is_sent_by_polling() {
         assert!(fixture.harness.pause(true), "nothing is sent");
     }
     assert_eq!(fixture.state(Side::Left, left), QueuePairState::Ready);
+}
+
+/// Polls until the device has looked at what it was told.
+fn look(fixture: &mut Fixture<OnePort>) {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(50) {
+        assert!(fixture.turn());
+    }
+}
+
+/// A message each way over a connection.
+fn exchange(fixture: &mut Fixture<OnePort>, pair: [QueuePairNumber; 2], id: u64) {
+    let memory = Side::BOTH.map(|side| fixture.memory(side, 64, Access::ALL));
+    for side in Side::BOTH {
+        let (own, other) = (pair[side as usize], pair[side.other() as usize]);
+        let [from, into] = [side, side.other()].map(|side| &memory[side as usize]);
+        fixture.receive(side.other(), other, id, into.slice(0, 64));
+        fixture.send(side, own, &request(id, Operation::Send { immediate: None }, &[from.slice(0, 64)]));
+        fixture.expect(side.other(), id, Status::Success);
+        fixture.expect(side, id, Status::Success);
+    }
+}
+
+/// A port that goes down and comes up is counted, and addresses that change are looked at: connections go on.
+#[test]
+fn events_of_the_port_leave_connections_as_they_are() {
+    if !OnePort::is_possible() {
+        return;
+    }
+    let (mut fixture, pair) = Fixture::<OnePort>::connected();
+    let device = fixture.device(Side::Left);
+    let number = device.choice().port.number;
+    for event in [
+        DeviceEvent::Port { number, is_up: false },
+        DeviceEvent::Addresses,
+        DeviceEvent::Port { number: number + 1, is_up: false },
+        DeviceEvent::Other,
+        DeviceEvent::Port { number, is_up: true },
+    ] {
+        device.report(event);
+    }
+    look(&mut fixture);
+    let mut counted = Vec::new();
+    fixture.device(Side::Left).for_each_counter(&mut |name, value| counted.push((name, value)));
+    assert!(counted.contains(&("port_downs", 1)) && counted.contains(&("port_ups", 1)), "{counted:?}");
+    assert!(!fixture.device(Side::Left).is_lost());
+    exchange(&mut fixture, pair, 7);
+}
+
+/// A queue pair that the device gives up fails alone, and whose fault it was is told.
+#[test]
+fn a_queue_pair_that_the_device_gives_up_fails_alone() {
+    if !OnePort::is_possible() {
+        return;
+    }
+    let mut fixture = Fixture::<OnePort>::default();
+    let other = fixture.connect(4);
+    for (is_fatal, failure) in [(true, IbverbsFailure::Fatal), (false, IbverbsFailure::RefusedPeer)] {
+        let [left, right] = fixture.connect(4);
+        let memory = fixture.memory(Side::Left, 64, Access::ALL);
+        fixture.receive(Side::Left, left, 5, memory.slice(0, 64));
+        let device = fixture.device(Side::Left);
+        let number = device.device_number(left).expect("there");
+        device.report(DeviceEvent::QueuePair { number, is_fatal });
+        fixture.expect(Side::Left, 5, Status::Flushed);
+        let device = fixture.device(Side::Left);
+        assert_eq!(device.state(left), Some(QueuePairState::Error));
+        assert_eq!(device.last_error(left), Some(failure));
+        assert_eq!(device.failure(left) == Some(Cause::QueuePairFatal), is_fatal);
+        assert!(!device.is_lost());
+        exchange(&mut fixture, other, 9);
+        fixture.destroy(Side::Left, left);
+        fixture.destroy(Side::Right, right);
+    }
+}
+
+/// With the device, or its completion queue, all connections end, as this node's fault, and none is made any more.
+#[test]
+fn a_lost_device_ends_all_its_connections() {
+    if !OnePort::is_possible() {
+        return;
+    }
+    for event in [DeviceEvent::Device, DeviceEvent::CompletionQueue] {
+        let mut fixture = Fixture::<OnePort>::default();
+        let pairs = [(); 2].map(|()| fixture.connect(4));
+        let memory = fixture.memory(Side::Left, 64, Access::ALL);
+        for ([left, _], id) in pairs.into_iter().zip(1..) {
+            fixture.receive(Side::Left, left, id, memory.slice(0, 64));
+        }
+        fixture.device(Side::Left).report(event);
+        for ([left, _], id) in pairs.into_iter().zip(1..) {
+            fixture.take_of(Side::Left, left, false, 1);
+            let device = fixture.device(Side::Left);
+            assert_eq!(device.state(left), Some(QueuePairState::Error), "{event:?}, {id}");
+            assert_eq!(device.failure(left), Some(Cause::DeviceLost));
+        }
+        let device = fixture.device(Side::Left);
+        assert!(device.is_lost());
+        let config = QueuePairConfig { send_depth: 1, receive_depth: 1 };
+        assert!(matches!(device.create_queue_pair(config), Err(QueuePairError::System(19))));
+        assert!(!fixture.device(Side::Right).is_lost(), "the peer's is another");
+    }
 }
 
 /// Memory that the device cannot reach is refused in words, and what was tried leaves nothing behind. rxe reaches only what it maps

@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use ringway_verbs::{
-    Access, Capabilities, Completion, CompletionKind, ConnectError, Device, DmaBuf, Endpoint, LocalKey,
-    MemoryKeys, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
-    RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
+    Access, Capabilities, Cause, Completion, CompletionKind, ConnectError, Device, DmaBuf, Endpoint,
+    LocalKey, MemoryKeys, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState,
+    ReceiveRequest, RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
 };
 
 /// Completions taken from the device in one poll.
@@ -160,8 +160,12 @@ impl<D: Device + ?Sized> Device for Delayed<D> {
         })
     }
 
-    fn failure(&self, queue_pair: QueuePairNumber) -> Option<&'static str> {
+    fn failure(&self, queue_pair: QueuePairNumber) -> Option<Cause> {
         self.inner.failure(queue_pair)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.inner.is_lost()
     }
 
     fn drain(&mut self, queue_pair: QueuePairNumber) -> Result<(), QueuePairError> {

@@ -76,6 +76,17 @@ pub struct DmaBuf {
     pub length: u64,
 }
 
+/// Why a queue pair failed, and so which node is lost to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The peer, or what lies between: what is said of it after "it is lost:".
+    Peer(&'static str),
+    /// This node's device is broken, or was removed.
+    DeviceLost,
+    /// This node's device says that the queue pair has failed.
+    QueuePairFatal,
+}
+
 /// What a peer must know to connect to a queue pair. Opaque bytes, meaningful to the same kind of device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {
@@ -227,10 +238,14 @@ pub trait Device: core::fmt::Debug {
     /// Where the queue pair is in its life; `None` when there is no such queue pair.
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState>;
 
-    /// Why a queue pair is in [`QueuePairState::Error`], where the device knows more than that the connection broke: what is said of
-    /// the peer after "it is lost:".
-    fn failure(&self, _queue_pair: QueuePairNumber) -> Option<&'static str> {
+    /// Why a queue pair is in [`QueuePairState::Error`], where the device knows more than that the connection broke.
+    fn failure(&self, _queue_pair: QueuePairNumber) -> Option<Cause> {
         None
+    }
+
+    /// Whether the device is broken, or was removed: all of its queue pairs have failed, and it makes none any more.
+    fn is_lost(&self) -> bool {
+        false
     }
 
     /// Has requests wait from now on, those posted earlier included, but for those that have begun ("send queue drain").

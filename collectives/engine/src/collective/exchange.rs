@@ -11,7 +11,7 @@ use ringway_verbs::Device;
 
 use super::run::{ActiveReceive, ActiveSend, Run, Scene};
 use crate::link::{Class, Early, EarlyKind, Purpose, Taken};
-use crate::message::{Exchange, Granted, Message, REASONS};
+use crate::message::{Exchange, Granted, Message, NONSENSE};
 use crate::turn::Turn;
 use crate::{BufferRef, Failure, RankFailure};
 
@@ -285,8 +285,7 @@ fn link_copy<D: Device + ?Sized>(
 fn keep(at: usize, early: Early, scene: &mut Scene<'_>) -> Result<(), Failure> {
     let Some(link) = scene.peers.links.get_mut(at) else { return Ok(()) };
     if link.early.len() >= MAX_EARLY {
-        let [.., nonsense] = REASONS;
-        return Err(Failure::Node { node: link.node, rank: link.rank, reason: nonsense, rail: None });
+        return Err(Failure::Node { node: link.node, rank: link.rank, reason: NONSENSE, rail: None });
     }
     link.early.push(early);
     Ok(())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ringway_mem::Mapping;
 use ringway_sim::SimDevice;
 use ringway_verbs::{
-    Access, Capabilities, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, Operation,
+    Access, Capabilities, Cause, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, Operation,
     PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, RemoteKey, Role, Time, WorkRequest,
 };
@@ -35,12 +35,14 @@ pub(crate) struct Reordered {
     pub(crate) written: BTreeMap<u32, u64>,
     /// The NUMA nodes of the rails' network cards, as far as they are known.
     pub(crate) numa_nodes: Vec<u32>,
+    /// What it says of queue pairs that failed.
+    pub(crate) cause: Option<Cause>,
 }
 
 impl Reordered {
     pub(crate) fn new(inner: SimDevice, order: Order) -> Self {
         let (waiting, made, written) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { inner, order, waiting, made, held: None, written, numa_nodes: Vec::new() }
+        Self { inner, order, waiting, made, held: None, written, numa_nodes: Vec::new(), cause: None }
     }
 
     fn random(&mut self, below: usize) -> usize {
@@ -118,6 +120,10 @@ impl Device for Reordered {
 
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {
         self.inner.state(queue_pair)
+    }
+
+    fn failure(&self, _: QueuePairNumber) -> Option<Cause> {
+        self.cause
     }
 
     fn fail_queue_pair(&mut self, queue_pair: QueuePairNumber) {

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     devices::Open,
-    engine_thread::{Attach, CellCommand, Command, Event, RegionRefusal},
+    engine_thread::{Attach, CellCommand, Command, Event, LOST, RegionRefusal},
     membership::{GroupKey, JoinTicket, MembershipEvent},
     session::SessionKey,
     tuning_file::write_tuning,
@@ -118,6 +118,18 @@ impl Control {
         used
     }
 
+    /// A device broke, or was removed: no further communicator uses it, nor the same kind's on other rails.
+    fn device_lost(&mut self, protocol: &str) {
+        for open in self.open_devices.iter_mut().filter(|open| open.protocol == protocol) {
+            tracing::error!(
+                "device `{}` is not used any more: {LOST}; start the daemon again when it is back",
+                open.name
+            );
+            open.is_lost = true;
+        }
+        self.membership.withdraw(protocol);
+    }
+
     /// The open devices that this node would rather use than that of this name.
     pub(super) fn better_than(&self, used: &str) -> impl Iterator<Item = &Open> {
         let at = self.open_devices.iter().position(|open| open.name == used).unwrap_or(0);
@@ -147,6 +159,7 @@ impl Control {
             Event::Failed { group, failure } => {
                 tracing::warn!(communicator = group.0, %failure, "a communicator failed");
             }
+            Event::DeviceLost { protocol } => self.device_lost(&protocol),
             Event::RegionMapped { session, number, result } => self.region_mapped(session, number, result),
             Event::Inspected { session, number } => self.answer(session, number, Ok(Reply::Done)),
             Event::Explained { session, number, reason } => self.failure_explained(session, number, reason),

@@ -157,6 +157,8 @@ pub(crate) enum Event {
     Late { group: GroupKey, text: String },
     /// A communicator failed.
     Failed { group: GroupKey, failure: Failure },
+    /// A device broke, or was removed.
+    DeviceLost { protocol: String },
     /// The region's handle, its bytes and its memory file, or why it is not handed out.
     RegionMapped { session: SessionKey, number: u32, result: Result<(u64, Arc<Mapping>), MapRefusal> },
     /// The daemon has looked.

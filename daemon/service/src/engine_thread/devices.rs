@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringway_mem::Mapping;
 use ringway_verbs::{
-    Access, Capabilities, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, PostError,
+    Access, Capabilities, Cause, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, PostError,
     QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest, RegisterError,
     RemoteKey, Role, Time, WorkRequest,
 };
@@ -17,6 +17,8 @@ use crate::status::DeviceStatus;
 const DEVICES_MAX: usize = 1 << (u32::BITS - QueuePairNumber::BITS);
 /// The bits that are a device's own.
 const INNER: u32 = (1 << QueuePairNumber::BITS) - 1;
+/// Why a device is not used any more.
+pub(crate) const LOST: &str = "it is broken, or was removed";
 /// A device without queue pairs has next to nothing to do: it is polled so often, in nanoseconds.
 const IDLE_NS: u64 = 1_000_000;
 
@@ -45,6 +47,8 @@ struct Entry {
     rail: String,
     numa_node: Option<u32>,
     queue_pairs: u32,
+    /// That it is lost was told.
+    told_lost: bool,
     /// Bytes of messages that were posted, answers to others apart.
     bytes: u64,
     polled: Time,
@@ -73,6 +77,7 @@ impl NodeDevices {
             rail,
             numa_node,
             queue_pairs: 0,
+            told_lost: false,
             bytes: 0,
             polled: Time(0),
         });
@@ -95,7 +100,9 @@ impl NodeDevices {
     pub(crate) fn status(&self) -> Vec<DeviceStatus> {
         let describe = |entry: &Entry| {
             let name = entry.device.capabilities().name.to_owned();
-            let mut status = DeviceStatus { name, rail: entry.rail.clone(), ..DeviceStatus::default() };
+            let refused = if entry.device.is_lost() { LOST } else { "" }.to_owned();
+            let mut status =
+                DeviceStatus { name, rail: entry.rail.clone(), refused, ..DeviceStatus::default() };
             entry.device.for_each_counter(&mut |name, value| {
                 status.counters.insert(name.to_owned(), value);
             });
@@ -106,6 +113,14 @@ impl NodeDevices {
             status
         };
         self.entries.iter().map(describe).collect()
+    }
+
+    /// What a device speaks that has broken since this was asked last, or was removed.
+    pub(crate) fn take_lost(&mut self) -> Option<&str> {
+        let is_news = |entry: &&mut Entry| !entry.told_lost && entry.device.is_lost();
+        let entry = self.entries.iter_mut().find(is_news)?;
+        entry.told_lost = true;
+        Some(&entry.protocol)
     }
 
     /// The descriptors that become readable when there is something to poll.
@@ -254,7 +269,7 @@ impl Device for NodeDevices {
         entry.device.state(number)
     }
 
-    fn failure(&self, queue_pair: QueuePairNumber) -> Option<&'static str> {
+    fn failure(&self, queue_pair: QueuePairNumber) -> Option<Cause> {
         let (entry, number) = self.of(queue_pair)?;
         entry.device.failure(number)
     }

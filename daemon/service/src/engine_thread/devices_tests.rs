@@ -184,6 +184,23 @@ fn numa_nodes_are_those_of_the_rails() {
     }
 }
 
+/// A device that is gone is told once, and shown as one that is not used.
+#[test]
+fn a_device_that_is_lost_is_told_once() {
+    let naming =
+        |is_lost| Naming { regions: Box::<NoDevice>::default(), remote: RemoteKey(0), refuses: 0, is_lost };
+    let made: [(_, NodeDevice); 3] = [
+        ("there", Box::new(naming(false))),
+        ("gone", Box::new(naming(true))),
+        ("none", Box::<NoDevice>::default()),
+    ];
+    let mut devices = NodeDevices::new(made.map(|(protocol, device)| (protocol.to_owned(), device)));
+    assert_eq!(devices.take_lost(), Some("gone"));
+    assert_eq!(devices.take_lost(), None);
+    let refused: Vec<String> = devices.status().into_iter().map(|device| device.refused).collect();
+    assert_eq!(refused, ["", LOST, ""]);
+}
+
 /// A device that calls regions by names of its own toward peers, as hardware does.
 #[derive(Debug)]
 struct Naming {
@@ -191,6 +208,7 @@ struct Naming {
     remote: RemoteKey,
     /// It has no room for so many regions to come.
     refuses: u32,
+    is_lost: bool,
 }
 
 impl Device for Naming {
@@ -216,6 +234,10 @@ impl Device for Naming {
 
     fn is_busy(&self, _: LocalKey) -> bool {
         false
+    }
+
+    fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
@@ -273,8 +295,12 @@ impl Device for Naming {
 
 #[test]
 fn each_queue_pairs_peer_has_its_own_devices_name_for_memory() {
-    let naming =
-        |remote| Naming { regions: Box::<NoDevice>::default(), remote: RemoteKey(remote), refuses: 0 };
+    let naming = |remote| Naming {
+        regions: Box::<NoDevice>::default(),
+        remote: RemoteKey(remote),
+        refuses: 0,
+        is_lost: false,
+    };
     let made: [(_, NodeDevice); 2] = [("one", Box::new(naming(100))), ("two", Box::new(naming(200)))];
     let mut devices = NodeDevices::new(made.map(|(protocol, device)| (protocol.to_owned(), device)));
     let mut register = || {
@@ -300,7 +326,7 @@ fn each_queue_pairs_peer_has_its_own_devices_name_for_memory() {
 
 #[test]
 fn after_one_has_refused_memory_all_go_on_with_the_same_keys() {
-    let naming = Naming { regions: Box::new(shm()), remote: RemoteKey(0), refuses: 3 };
+    let naming = Naming { regions: Box::new(shm()), remote: RemoteKey(0), refuses: 3, is_lost: false };
     let made: [(_, NodeDevice); 3] =
         [("one", Box::new(shm())), ("two", Box::new(naming)), ("three", Box::new(shm()))];
     let mut devices = NodeDevices::new(made.map(|(protocol, device)| (protocol.to_owned(), device)));

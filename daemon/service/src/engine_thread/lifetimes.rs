@@ -4,7 +4,9 @@ use ringway_engine::{Failure, Measured, RankFailure, Readiness};
 use ringway_plan::tuner::Constants;
 use ringway_verbs::Time;
 
-use super::{EngineThread, Event, Reason, SHUTDOWN_BOUND_NS, inspection::late_text, ring::Life};
+use super::{
+    EngineThread, Event, Reason, SHUTDOWN_BOUND_NS, TURNS_PER_LOOK, inspection::late_text, ring::Life,
+};
 use crate::{membership::GroupKey, session::SessionKey};
 
 impl EngineThread {
@@ -77,6 +79,9 @@ impl EngineThread {
     /// Moves everything on that begins or ends.
     pub(super) fn tend(&mut self, now: Time) {
         self.flush_outbox();
+        if self.counters.turns.is_multiple_of(TURNS_PER_LOOK) {
+            self.report_lost();
+        }
         if self.polling_late() {
             self.report_late();
         }
@@ -91,6 +96,13 @@ impl EngineThread {
             && now.0.saturating_sub(since.0) < SHUTDOWN_BOUND_NS
         {
             self.groups.values_mut().filter(|g| g.attached == 0).for_each(|g| g.closing = true);
+        }
+    }
+
+    /// Tells which devices have broken, or were removed.
+    pub(super) fn report_lost(&mut self) {
+        while let Some(protocol) = self.device.take_lost().map(str::to_owned) {
+            self.tell(Event::DeviceLost { protocol });
         }
     }
 

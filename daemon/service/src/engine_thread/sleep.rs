@@ -57,6 +57,7 @@ impl EngineThread {
         let now = self.now();
         let acted = self.stand_in(now);
         let done = self.memory.boards.is_ready();
+        self.report_lost();
         if !asked && !helped && !acted && !done && self.commands.is_empty() && self.device.arm() {
             let timeout = self.time_to_sleep();
             self.counters.sleeps = self.counters.sleeps.wrapping_add(1);

@@ -17,7 +17,7 @@ use super::{
     checked, last_errno,
     library::{Library, library},
 };
-use crate::IbverbsError;
+use crate::{DeviceEvent, IbverbsError};
 
 /// An open device.
 #[derive(Debug)]
@@ -50,23 +50,6 @@ pub(crate) struct Limits {
 pub(crate) struct PortAttributes {
     pub(crate) mtu: PathMtu,
     pub(crate) max_message: u32,
-}
-
-/// What a device says on its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// A queue pair has failed; by its number on the device.
-    QueuePair(u32),
-    /// Completions are lost.
-    CompletionQueue,
-    /// The port carries packets again, or not any more.
-    Port { number: u8, up: bool },
-    /// The device is broken, or being removed.
-    Device,
-    /// Addresses of ports have changed.
-    Addresses,
-    /// Of no consequence here.
-    Other,
 }
 
 impl Context {
@@ -152,7 +135,7 @@ impl Context {
     }
 
     /// What the device says on its own, if it has said something.
-    pub(crate) fn next_event(&self) -> Option<Event> {
+    pub(crate) fn next_event(&self) -> Option<DeviceEvent> {
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();
         // SAFETY: the context is open; the event is written if the result is zero.
         if unsafe { (self.library.get_async_event)(self.raw.as_ptr(), event.as_mut_ptr()) } != 0 {
@@ -166,26 +149,27 @@ impl Context {
         let is = |known: ibv_event_type| kind == known as u32;
         // SAFETY: the element is as large as its largest variant, all of whose bit patterns are values.
         let element = unsafe { &(*event).element };
-        let told = if is(ibv_event_type::IBV_EVENT_QP_FATAL)
+        let is_fatal = is(ibv_event_type::IBV_EVENT_QP_FATAL);
+        let told = if is_fatal
             || is(ibv_event_type::IBV_EVENT_QP_REQ_ERR)
             || is(ibv_event_type::IBV_EVENT_QP_ACCESS_ERR)
         {
             // SAFETY: of these kinds the element is a queue pair.
             let queue_pair = unsafe { element.qp };
             // SAFETY: it cannot be destroyed before the event is acknowledged.
-            Event::QueuePair(unsafe { (*queue_pair).qp_num })
+            DeviceEvent::QueuePair { number: unsafe { (*queue_pair).qp_num }, is_fatal }
         } else if is(ibv_event_type::IBV_EVENT_PORT_ACTIVE) || is(ibv_event_type::IBV_EVENT_PORT_ERR) {
             // SAFETY: of these kinds the element is a port's number.
             let number = u8::try_from(unsafe { element.port_num }).unwrap_or(0);
-            Event::Port { number, up: is(ibv_event_type::IBV_EVENT_PORT_ACTIVE) }
+            DeviceEvent::Port { number, is_up: is(ibv_event_type::IBV_EVENT_PORT_ACTIVE) }
         } else if is(ibv_event_type::IBV_EVENT_CQ_ERR) {
-            Event::CompletionQueue
+            DeviceEvent::CompletionQueue
         } else if is(ibv_event_type::IBV_EVENT_DEVICE_FATAL) {
-            Event::Device
+            DeviceEvent::Device
         } else if is(ibv_event_type::IBV_EVENT_GID_CHANGE) || is(ibv_event_type::IBV_EVENT_LID_CHANGE) {
-            Event::Addresses
+            DeviceEvent::Addresses
         } else {
-            Event::Other
+            DeviceEvent::Other
         };
         // SAFETY: it was got above, and its element is used no more.
         unsafe { (self.library.ack_async_event)(event) };
