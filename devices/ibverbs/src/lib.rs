@@ -30,6 +30,8 @@ mod event;
 mod selector;
 
 #[cfg(feature = "verbs")]
+mod address;
+#[cfg(feature = "verbs")]
 mod connector;
 #[cfg(feature = "verbs")]
 mod counters;

@@ -2,13 +2,14 @@
 
 use core::{
     ffi::{CStr, c_int},
-    mem::MaybeUninit,
+    mem::{MaybeUninit, offset_of},
     ptr::NonNull,
 };
 use std::{os::fd::BorrowedFd, sync::Arc};
 
 use rdma_sys::{
     ibv_async_event, ibv_atomic_cap, ibv_context, ibv_device_attr, ibv_event_type, ibv_port_attr,
+    verbs_context,
 };
 use ringway_wire::PathMtu;
 use rustix::{fs::OFlags, io::Errno};
@@ -45,12 +46,22 @@ pub(crate) struct Limits {
     pub(crate) atomics: bool,
 }
 
+/// What `verbs_context` has for asking about ports.
+type QueryPort = unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int;
+
 /// What a port can do now.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortAttributes {
     pub(crate) mtu: PathMtu,
     pub(crate) max_message: u32,
+    /// Packets need a GRH also within the subnet.
+    pub(crate) wants_route: bool,
 }
+
+/// Of a context whose functions go beyond the table of old (`__VERBS_ABI_IS_EXTENDED`).
+const EXTENDED: usize = usize::MAX;
+/// `IBV_QPF_GRH_REQUIRED`.
+const GRH_REQUIRED: u8 = 1;
 
 impl Context {
     /// Opens the device of this name.
@@ -126,12 +137,41 @@ impl Context {
     /// What a port can do.
     pub(crate) fn port(&self, number: u8) -> Result<PortAttributes, Errno> {
         let mut attributes = MaybeUninit::<ibv_port_attr>::zeroed();
-        // SAFETY: the context is open. The function writes the structure, or an older one that is its beginning.
-        checked(unsafe { (self.library.query_port)(self.raw.as_ptr(), number, attributes.as_mut_ptr()) })?;
+        let (context, into) = (self.raw.as_ptr(), attributes.as_mut_ptr());
+        checked(match self.newer_query_port() {
+            // SAFETY: the context is open. The function writes as much of the structure as its length allows.
+            Some(query) => unsafe { query(context, number, into, size_of::<ibv_port_attr>()) },
+            // SAFETY: the context is open. The function writes an older structure, which is the beginning of this one.
+            None => unsafe { (self.library.query_port)(context, number, into) },
+        })?;
         // SAFETY: every bit pattern is a value, and it was zeroed.
         let attributes = unsafe { attributes.assume_init() };
         let mtu = u8::try_from(attributes.active_mtu).ok().and_then(PathMtu::from_code);
-        Ok(PortAttributes { mtu: mtu.ok_or(Errno::RANGE)?, max_message: attributes.max_msg_sz })
+        Ok(PortAttributes {
+            mtu: mtu.ok_or(Errno::RANGE)?,
+            max_message: attributes.max_msg_sz,
+            wants_route: attributes.flags & GRH_REQUIRED != 0,
+        })
+    }
+
+    /// The driver's own function for [`Context::port`], if it has one, as `verbs_get_ctx_op` of `infiniband/verbs.h` finds it: the
+    /// exported one says nothing of flags.
+    fn newer_query_port(&self) -> Option<QueryPort> {
+        let context = self.raw.as_ptr();
+        // SAFETY: the context is open.
+        let marker = unsafe { (*context).abi_compat };
+        if marker.addr() != EXTENDED {
+            return None;
+        }
+        let extended = context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>();
+        // SAFETY: by the marker the context is the last member of such a structure, whose size stands before it.
+        let size = unsafe { (*extended).sz };
+        // It grows at its beginning: so far back it must reach for the function to be there.
+        if size < size_of::<verbs_context>() - offset_of!(verbs_context, query_port) {
+            return None;
+        }
+        // SAFETY: by its size it has the member, which is written before the context is given out.
+        unsafe { (*extended).query_port }
     }
 
     /// What the device says on its own, if it has said something.

@@ -15,7 +15,7 @@ pub(crate) use completion_queue::{BATCH, CompletionQueue, Done};
 pub(crate) use context::{Context, Limits, PortAttributes};
 pub(crate) use memory::{Domain, MemoryRegion};
 pub(crate) use posting::{Outgoing, POST_BATCH, Receive, Segment, Unposted, Verb};
-pub(crate) use queue_pair::{Depths, Destination, QueuePair, ReceiveAttributes, SendAttributes};
+pub(crate) use queue_pair::{Depths, QueuePair, ReceiveAttributes, SendAttributes};
 
 use rustix::io::Errno;
 

@@ -3,7 +3,6 @@
 use core::{
     ffi::c_int,
     mem,
-    net::Ipv6Addr,
     ptr::{self, NonNull},
 };
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use ringway_wire::{PathMtu, Psn};
 use rustix::io::Errno;
 
 use super::{CompletionQueue, Domain, checked, last_errno};
+use crate::address::{Address, Route};
 
 /// The partition that all ports belong to, at the table's first place.
 const PARTITION_INDEX: u16 = 0;
@@ -32,20 +32,11 @@ pub(crate) struct Depths {
     pub(crate) inline: u32,
 }
 
-/// Where the other end is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Destination {
-    /// RoCE: a GID alone, from the one with this index.
-    Gid { to: Ipv6Addr, from: u8 },
-    /// InfiniBand, within one subnet.
-    Lid(u16),
-}
-
 /// What INIT to RTR needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReceiveAttributes {
     pub(crate) port: u8,
-    pub(crate) destination: Destination,
+    pub(crate) address: Address,
     pub(crate) traffic_class: u8,
     pub(crate) service_level: u8,
     pub(crate) mtu: PathMtu,
@@ -147,7 +138,7 @@ impl QueuePair {
     /// takes up to a second where nobody has it.
     pub(crate) fn ready_to_receive(&self, receive: &ReceiveAttributes) -> Result<(), Errno> {
         let mut attributes = to(ibv_qp_state::IBV_QPS_RTR);
-        attributes.ah_attr = address(receive);
+        attributes.ah_attr = vector(receive);
         attributes.path_mtu = u32::from(receive.mtu.code());
         attributes.dest_qp_num = receive.queue_pair;
         attributes.rq_psn = receive.psn.value();
@@ -223,26 +214,19 @@ fn to(state: ibv_qp_state::Type) -> ibv_qp_attr {
 }
 
 /// The address vector of the peer.
-fn address(receive: &ReceiveAttributes) -> ibv_ah_attr {
-    let (grh, dlid) = match receive.destination {
-        Destination::Gid { to, from } => {
-            let route = ibv_global_route {
-                dgid: ibv_gid { raw: to.octets() },
-                flow_label: 0,
-                sgid_index: from,
-                hop_limit: HOP_LIMIT,
-                traffic_class: receive.traffic_class,
-            };
-            (Some(route), 0)
-        }
-        Destination::Lid(lid) => (None, lid),
-    };
+fn vector(receive: &ReceiveAttributes) -> ibv_ah_attr {
     // SAFETY: it has numbers only, for which zeros are values.
-    let mut address: ibv_ah_attr = unsafe { mem::zeroed() };
-    (address.dlid, address.sl, address.port_num) = (dlid, receive.service_level, receive.port);
-    address.is_global = u8::from(grh.is_some());
-    if let Some(grh) = grh {
-        address.grh = grh;
+    let mut vector: ibv_ah_attr = unsafe { mem::zeroed() };
+    (vector.dlid, vector.sl, vector.port_num) = (receive.address.lid, receive.service_level, receive.port);
+    if let Some(Route { to, from }) = receive.address.route {
+        vector.is_global = 1;
+        vector.grh = ibv_global_route {
+            dgid: ibv_gid { raw: to.octets() },
+            flow_label: 0,
+            sgid_index: from,
+            hop_limit: HOP_LIMIT,
+            traffic_class: receive.traffic_class,
+        };
     }
-    address
+    vector
 }

@@ -8,10 +8,11 @@ use rustix::io::Errno;
 
 use super::{Entry, Pair, Phase};
 use crate::{
-    IbverbsFailure,
+    Choice, IbverbsFailure,
+    address::Address,
     connector::{Job, Refusal},
-    endpoint::{End, Place},
-    hardware::{Destination, ReceiveAttributes, SendAttributes, Unposted},
+    endpoint::{End, place},
+    hardware::{ReceiveAttributes, SendAttributes, Unposted},
     shared::Shared,
 };
 
@@ -31,13 +32,11 @@ impl Pair {
     fn set_up(&mut self, expected: Psn, shared: &mut Shared) {
         let Some(peer) = self.peer else { return };
         let config = &shared.config;
-        let destination = match peer.place {
-            Place::Gid(to) => Destination::Gid { to, from: shared.choice.gid.index },
-            Place::Lid { lid, .. } => Destination::Lid(lid),
-        };
+        let Choice { port, gid } = &shared.choice;
+        let own = place(port.link_layer, port.lid, gid);
         let receive = ReceiveAttributes {
-            port: shared.choice.port.number,
-            destination,
+            port: port.number,
+            address: Address::of(peer.place, own, gid.index, shared.port.wants_route),
             traffic_class: config.traffic_class,
             service_level: config.service_level,
             mtu: shared.port.mtu.min(peer.mtu),
