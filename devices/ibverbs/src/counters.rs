@@ -6,6 +6,9 @@ pub(crate) struct Counters {
     /// Requests handed to the device, and the doorbells rung for them.
     pub(crate) requests_sent: u64,
     pub(crate) doorbells: u64,
+    /// Of these, those whose end the device told, and those that carried their bytes in themselves.
+    pub(crate) requests_signalled: u64,
+    pub(crate) requests_inline: u64,
     /// Calls into the kernel after connecting: a device in software takes one for each doorbell, and to be armed.
     pub(crate) system_calls: u64,
     /// Messages that came.
@@ -29,6 +32,8 @@ impl Counters {
     pub(crate) fn for_each(&self, each: &mut dyn FnMut(&'static str, u64)) {
         for (name, value) in [
             ("requests_sent", self.requests_sent),
+            ("requests_signalled", self.requests_signalled),
+            ("requests_inline", self.requests_inline),
             ("doorbells", self.doorbells),
             ("system_calls", self.system_calls),
             ("messages_received", self.messages_received),

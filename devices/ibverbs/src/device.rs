@@ -1,6 +1,7 @@
 //! The device: the table of queue pairs, and the loop body.
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::Arc,
@@ -105,6 +106,7 @@ impl IbverbsDevice {
             regions: Regions::new(max_regions, Arc::clone(&domain), config.relaxed_ordering, limits.atomics),
             completions: Completions::default(),
             counters: Counters::default(),
+            memory_wanted: Cell::new(false),
             changed: false,
             now: Time(0),
             config,
@@ -333,6 +335,7 @@ impl IbverbsDevice {
         for pair in self.table.iter_mut() {
             pair.look_after(&mut self.shared);
         }
+        self.shared.memory_wanted.set(false);
     }
 
     fn take_completions(&mut self, places: &mut [Completion]) -> usize {
@@ -384,7 +387,9 @@ impl Device for IbverbsDevice {
     }
 
     fn deregister(&mut self, key: LocalKey) -> Result<(), RegisterError> {
-        self.shared.regions.deregister(key)
+        let result = self.shared.regions.deregister(key);
+        self.shared.memory_wanted.set(result == Err(RegisterError::Busy) || self.shared.memory_wanted.get());
+        result
     }
 
     fn remote_key(&self, queue_pair: QueuePairNumber, key: LocalKey) -> Option<RemoteKey> {
@@ -393,7 +398,9 @@ impl Device for IbverbsDevice {
     }
 
     fn is_busy(&self, key: LocalKey) -> bool {
-        self.shared.regions.table.is_busy(key)
+        let is_busy = self.shared.regions.table.is_busy(key);
+        self.shared.memory_wanted.set(is_busy || self.shared.memory_wanted.get());
+        is_busy
     }
 
     fn create_queue_pair(&mut self, config: QueuePairConfig) -> Result<QueuePairNumber, QueuePairError> {

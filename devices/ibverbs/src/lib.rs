@@ -16,8 +16,9 @@
 //!
 //! # Requests
 //! What is posted is handed to the device together, with one doorbell for each queue pair; short requests carry their bytes
-//! in themselves. Of requests that nobody is to hear of one in sixteen is signalled, and the last of those that are handed over
-//! together, so that their places and their memory come free.
+//! in themselves. Of requests in a row that nobody is to hear of one in sixteen is signalled, or in a quarter of a shorter queue, so
+//! that their places come free. Whoever asks for memory that such requests may still use has a WRITE of no bytes sent after them,
+//! which tells of them, as does the one that goes out when nothing was heard for a while.
 //!
 //! # Trust
 //! Every peer that is connected can reach all registered memory by its key: connect to daemons only, on a network that is

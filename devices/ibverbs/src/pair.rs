@@ -20,8 +20,8 @@ use crate::{
     shared::Shared,
 };
 
-/// One request of so many is signalled even if nobody asked for it, so that the queue does not fill with those that nobody
-/// hears of; and the last one of those that are handed over together.
+/// One request of so many in a row is signalled even if nobody asked for it, so that the queue does not fill with those that nobody
+/// hears of; of a short queue one in a quarter of it.
 const SIGNAL_EVERY: u32 = 16;
 /// The device has so long to flush a failed queue pair, in nanoseconds; then it is reset.
 const FLUSH_NS: u64 = 1_000_000_000;
@@ -64,15 +64,21 @@ impl Entry {
     /// What the device is told of it, which somebody is to hear of in any case if it is `reported`.
     fn outgoing<'a>(&self, id: u64, reported: bool, regions: &'a Regions) -> Outgoing<'a> {
         match self {
-            Self::Probe => {
-                Outgoing { id, verb: Verb::Probe, segments: [None; 2], signalled: true, fence: false }
-            }
+            Self::Probe => Outgoing {
+                id,
+                verb: Verb::Probe,
+                segments: [None; 2],
+                signalled: true,
+                fence: false,
+                inline: false,
+            },
             Self::Request(request) => Outgoing {
                 id,
                 verb: Verb::Operation(request.operation),
                 segments: request.local.each_ref().map(|slice| regions.segment(slice)),
                 signalled: request.signalled || reported,
                 fence: request.fence,
+                inline: false,
             },
         }
     }
@@ -103,6 +109,8 @@ pub(crate) struct Pair {
     pub(crate) setting_up: bool,
     /// What waited when it was flushed could not be handed over then.
     flush_asked: bool,
+    /// Requests that the device got after the last one that is signalled.
+    unsignalled: u32,
     /// It is being tried.
     probing: bool,
     /// When the device must be through with flushing.
@@ -139,6 +147,7 @@ impl Pair {
             heard: Time(0),
             setting_up: false,
             flush_asked: false,
+            unsignalled: 0,
             probing: false,
             flush_by: Time(0),
         })
@@ -253,15 +262,24 @@ impl Pair {
             self.refuse_next(shared);
             return Ok(());
         }
-        let (regions, last) = (&shared.regions, fit - 1);
+        let (regions, counters) = (&shared.regions, &mut shared.counters);
+        // What comes behind those that fit waits until they are done, which must be told.
+        let told = (fit < self.sends.unposted()).then(|| fit - 1);
+        let (bound, mut unsignalled) = (self.unsignalled_max(), self.unsignalled);
         let waiting = self.sends.waiting().take(fit).enumerate().map(|(at, (place, entry))| {
-            let regular = at == last || place % SIGNAL_EVERY == 0;
-            entry.outgoing(self.id(place), regular, regions)
+            let is_due = unsignalled + 1 >= bound || told == Some(at);
+            let mut outgoing = entry.outgoing(self.id(place), is_due, regions);
+            outgoing.inline = self.hardware.fits_inline(&outgoing);
+            unsignalled = if outgoing.signalled { 0 } else { unsignalled + 1 };
+            counters.requests_signalled += u64::from(outgoing.signalled);
+            counters.requests_inline += u64::from(outgoing.inline);
+            outgoing
         });
         let posted = self.hardware.post_sends(waiting);
         let count = posted.unwrap_or_else(|unposted| unposted.taken);
         self.sends.handed(count);
-        shared.counters.requests_sent += count as u64;
+        self.unsignalled = unsignalled;
+        counters.requests_sent += count as u64;
         let rung = count.div_ceil(POST_BATCH) as u64;
         shared.counters.doorbells += rung;
         shared.counters.system_calls += if shared.choice.port.is_software { rung } else { 0 };
@@ -273,7 +291,19 @@ impl Pair {
         if !self.sends.is_posted() {
             self.end_send(Status::RemoteInvalidRequest, shared);
             self.fail(IbverbsFailure::RefusedRequest, shared);
+        } else if self.is_untold() {
+            self.probe(shared);
         }
+    }
+
+    /// How many requests in a row nobody is told of.
+    fn unsignalled_max(&self) -> u32 {
+        SIGNAL_EVERY.min(self.config.send_depth / 4).max(1)
+    }
+
+    /// Whether the device has requests whose end nothing will tell.
+    const fn is_untold(&self) -> bool {
+        self.unsignalled > 0 && !self.probing && matches!(self.phase, Phase::Ready)
     }
 
     /// Takes what the device has completed.

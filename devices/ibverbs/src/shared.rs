@@ -1,5 +1,7 @@
 //! What all queue pairs of a device share.
 
+use core::cell::Cell;
+
 use ringway_verbs::{Completions, Time};
 
 use crate::{
@@ -21,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) regions: Regions,
     pub(crate) completions: Completions,
     pub(crate) counters: Counters,
+    /// Somebody has asked for memory that is in use, since this was last looked at.
+    pub(crate) memory_wanted: Cell<bool>,
     /// A state changed since [`Device::arm`](ringway_verbs::Device::arm) last looked.
     pub(crate) changed: bool,
     pub(crate) now: Time,

@@ -16,7 +16,7 @@ use ringway_mem::Mapping;
 use ringway_sim::conformance::{Fixture, Harness, Side, request};
 use ringway_verbs::{
     Access, Cause, Completion, Device as _, DmaBuf, Endpoint, Operation, QueuePairConfig, QueuePairError,
-    QueuePairNumber, QueuePairState, RegisterError, Role, Status, Time,
+    QueuePairNumber, QueuePairState, RegisterError, Role, Status, Time, WorkRequest,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -146,6 +146,56 @@ fn what_was_flushed_before_the_peer_was_there_is_sent_by_polling() {
     assert_eq!(fixture.state(Side::Left, left), QueuePairState::Ready);
 }
 
+/// What the left device has counted by this name.
+fn counted(fixture: &mut Fixture<OnePort>, name: &str) -> u64 {
+    let mut found = None;
+    fixture.device(Side::Left).for_each_counter(&mut |known, value| {
+        if known == name {
+            found = Some(value);
+        }
+    });
+    found.expect("a counter")
+}
+
+/// Requests that nobody asks about are signalled now and then, however they are flushed; short ones carry their bytes; and their
+/// memory comes free soon after somebody has asked for it.
+#[test]
+fn requests_that_nobody_hears_of_are_signalled_now_and_then() {
+    if !OnePort::is_possible() {
+        return;
+    }
+    for (depth, requests, signalled) in [(64, 48, 3), (8, 8, 4), (1, 4, 4)] {
+        let mut fixture = Fixture::<OnePort>::default();
+        let [left, right] = fixture.connect(depth);
+        let from = fixture.memory(Side::Left, 64, Access::ALL);
+        let into = fixture.memory(Side::Right, 64, Access::ALL);
+        let before = counted(&mut fixture, "probes");
+        for id in 0..requests {
+            fixture.receive(Side::Right, right, id, into.slice(0, 64));
+            let send = request(id, Operation::Send { immediate: None }, &[from.slice(0, 8)]);
+            fixture.send(Side::Left, left, &WorkRequest { signalled: false, ..send });
+            fixture.expect(Side::Right, id, Status::Success);
+            // With a place for one request only the next one waits for the word of it.
+            fixture.until("its place is free", |fixture| {
+                depth > 1 || counted(fixture, "bytes_sent") == 8 * (id + 1)
+            });
+        }
+        let [sent, told, inline, more] = ["requests_sent", "requests_signalled", "requests_inline", "probes"]
+            .map(|name| counted(&mut fixture, name));
+        // A sign of life, where the guest was slow, tells of all before it.
+        let probes = more - before;
+        assert!(
+            told <= signalled && told + probes >= signalled,
+            "{told} and {probes} probes of depth {depth}"
+        );
+        assert_eq!((sent, inline), (requests, requests), "rxe and hardware carry 8 bytes");
+        fixture.until("the memory is free", |fixture| {
+            fixture.device(Side::Left).deregister(from.keys.local).is_ok()
+        });
+        assert_eq!(fixture.seen(Side::Left), [], "nobody asked to hear of them");
+    }
+}
+
 /// Polls until the device has looked at what it was told.
 fn look(fixture: &mut Fixture<OnePort>) {
     let begun = Instant::now();
@@ -186,9 +236,7 @@ fn events_of_the_port_leave_connections_as_they_are() {
         device.report(event);
     }
     look(&mut fixture);
-    let mut counted = Vec::new();
-    fixture.device(Side::Left).for_each_counter(&mut |name, value| counted.push((name, value)));
-    assert!(counted.contains(&("port_downs", 1)) && counted.contains(&("port_ups", 1)), "{counted:?}");
+    assert_eq!(["port_downs", "port_ups"].map(|name| counted(&mut fixture, name)), [1, 1]);
     assert!(!fixture.device(Side::Left).is_lost());
     exchange(&mut fixture, pair, 7);
 }

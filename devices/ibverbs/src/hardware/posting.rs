@@ -49,6 +49,8 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) segments: [Option<Segment<'a>>; MAX_SEGMENTS],
     pub(crate) signalled: bool,
     pub(crate) fence: bool,
+    /// Its bytes go with it: only if [`QueuePair::fits_inline`] says that they can.
+    pub(crate) inline: bool,
 }
 
 /// A buffer for the receive queue.
@@ -130,7 +132,7 @@ fn describe(verb: &Verb, request: &mut ibv_send_wr) -> ibv_wr_opcode::Type {
 impl QueuePair {
     /// Whether this request's bytes fit into the request itself.
     #[inline]
-    fn is_inline(&self, outgoing: &Outgoing<'_>) -> bool {
+    pub(crate) fn fits_inline(&self, outgoing: &Outgoing<'_>) -> bool {
         let sends = match &outgoing.verb {
             Verb::Probe => false,
             Verb::Operation(operation) => !operation.is_answered(),
@@ -152,8 +154,7 @@ impl QueuePair {
         loop {
             let mut count = 0;
             for ((place, list), outgoing) in requests.iter_mut().zip(&mut lists).zip(&mut outgoing) {
-                let inline = self.is_inline(&outgoing);
-                place.write(send_request(&outgoing, inline, list.write(EMPTY)));
+                place.write(send_request(&outgoing, list.write(EMPTY)));
                 count += 1;
             }
             // SAFETY: the first `count` were written just now.
@@ -219,17 +220,17 @@ impl QueuePair {
 
 /// A request as the driver takes it, whose segments get into the list.
 #[inline]
-fn send_request(outgoing: &Outgoing<'_>, inline: bool, list: &mut List) -> ibv_send_wr {
+fn send_request(outgoing: &Outgoing<'_>, list: &mut List) -> ibv_send_wr {
     let flags = [
         (outgoing.signalled, ibv_send_flags::IBV_SEND_SIGNALED),
         (outgoing.fence, ibv_send_flags::IBV_SEND_FENCE),
-        (inline, ibv_send_flags::IBV_SEND_INLINE),
+        (outgoing.inline, ibv_send_flags::IBV_SEND_INLINE),
     ];
     let flags: c_uint = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag.0);
     // SAFETY: it has numbers, unions of numbers and pointers, for all of which zeros are values.
     let mut request: ibv_send_wr = unsafe { mem::zeroed() };
     request.wr_id = outgoing.id;
-    request.num_sge = gather(list, &outgoing.segments, inline);
+    request.num_sge = gather(list, &outgoing.segments, outgoing.inline);
     request.sg_list = list.as_mut_ptr();
     request.opcode = describe(&outgoing.verb, &mut request);
     request.send_flags = flags;

@@ -77,8 +77,10 @@ impl Pair {
     }
 
     /// Puts a probe before everything that waits: it is handed over at once.
-    fn probe(&mut self, shared: &mut Shared) {
+    pub(super) fn probe(&mut self, shared: &mut Shared) {
         self.probing = true;
+        // It tells of all before it.
+        self.unsignalled = 0;
         shared.counters.probes += 1;
         self.sends.push_next(Entry::Probe);
         shared.counters.doorbells += 1;
@@ -146,16 +148,18 @@ impl Pair {
             Phase::Init => None,
             Phase::Connecting => Some(after(self.began, shared.config.connect_timeout_ns)),
             // The device itself repeats what is not answered, and says when it gives up.
-            Phase::Ready if self.sends.is_posted() => None,
+            Phase::Ready if self.sends.is_posted() && !self.is_untold() => None,
             Phase::Ready => Some(after(self.heard, shared.config.keep_alive_ns)),
             Phase::Failed if self.sends.is_posted() || self.receives.is_posted() => Some(self.flush_by),
             Phase::Failed => None,
         }
     }
 
-    /// Does what is due.
+    /// Does what is due. Somebody may wait to hear that memory is free.
     pub(crate) fn look_after(&mut self, shared: &mut Shared) {
-        if self.due(shared).is_none_or(|due| due > shared.now) {
+        let is_due = self.due(shared).is_some_and(|due| due <= shared.now);
+        let is_wanted = shared.memory_wanted.get() && self.is_untold();
+        if !is_due && !is_wanted {
             return;
         }
         match self.phase {

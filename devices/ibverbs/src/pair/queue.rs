@@ -35,6 +35,11 @@ impl<T> Queue<T> {
         self.posted < self.entries.len()
     }
 
+    /// How many the device has not got.
+    pub(crate) fn unposted(&self) -> usize {
+        self.entries.len().saturating_sub(self.posted)
+    }
+
     /// Whether there are some and the device has none.
     pub(crate) fn is_unposted(&self) -> bool {
         self.posted == 0 && !self.entries.is_empty()
