@@ -203,7 +203,7 @@ impl Flows {
             }
         }
         if hindrance > 0.0 {
-            let apart = time_of(bytes * hindrance / DIVISIONS, it.most);
+            let apart = time_of(bytes * rounded(hindrance) / DIVISIONS, it.most);
             self.due = self.due.min(self.last.saturating_add(apart).max(now));
         }
     }
@@ -307,7 +307,7 @@ impl Flows {
                 continue;
             }
             for at in 0..shared.users.len() {
-                self.grant(self.links[link as usize].users[at].0, share);
+                self.grant(self.links[link as usize].users[at].0, rounded(share));
             }
         }
     }
@@ -325,6 +325,13 @@ impl Flows {
             shared.open = shared.open.saturating_sub(1);
         }
     }
+}
+
+/// A number without its last bits, which are left to the order in which others were added up: so that connections that are alike
+/// have equal rates.
+const fn rounded(number: f64) -> f64 {
+    const LAST: u64 = 1 << 12;
+    f64::from_bits((number.to_bits() + LAST / 2) & !(LAST - 1))
 }
 
 /// Gives a connection a rate; what is foretold of it if that is another than before.

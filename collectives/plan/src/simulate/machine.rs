@@ -44,6 +44,10 @@ struct Message {
     has_arrived: bool,
 }
 
+/// What comes first of that which happens at one time: what was foretold first, and of that by kind, chunk and step. These are the
+/// same on all nodes that behave alike. So these behave alike to the last bit, and as the one that stands for them.
+type Rank = (Picoseconds, u8, u64, u32);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A node has handled a message that it sends.
@@ -79,10 +83,12 @@ pub(super) struct Machine<'a, 'v> {
     flows: Flows,
     wires: BTreeMap<Wire, u32>,
     connections: BTreeMap<(u32, u32), u32>,
+    /// The chunk and step of each connection's first message.
+    firsts: Vec<(u64, u32)>,
     messages: Vec<Message>,
     free: Vec<u32>,
     open: BTreeMap<Name, u32>,
-    events: BinaryHeap<Reverse<(Picoseconds, u64, Event)>>,
+    events: BinaryHeap<Reverse<(Picoseconds, Rank, u64, Event)>>,
     serial: u64,
     /// When links are to be divided anew, as far as there is an event for it.
     shared_at: Picoseconds,
@@ -90,6 +96,15 @@ pub(super) struct Machine<'a, 'v> {
     ready: Vec<(u32, u32)>,
     startable: Vec<(u32, Action)>,
     sent: u64,
+}
+
+/// The kind of [`Event::Left`], by its place among all.
+const LEFT: u8 = 2;
+
+/// The rank of [`Event::Left`].
+fn left(now: Picoseconds, firsts: &[(u64, u32)], told: Foretold) -> Rank {
+    let (chunk, step) = firsts.get(told.connection as usize).copied().unwrap_or_default();
+    (now, LEFT, chunk, step)
 }
 
 /// Events between two words about progress.
@@ -110,6 +125,7 @@ impl<'a, 'v> Machine<'a, 'v> {
             flows: Flows::default(),
             wires: BTreeMap::new(),
             connections: BTreeMap::new(),
+            firsts: Vec::new(),
             messages: Vec::new(),
             free: Vec::new(),
             open: BTreeMap::new(),
@@ -135,7 +151,7 @@ impl<'a, 'v> Machine<'a, 'v> {
         let mut last = 0;
         while let Some(&Reverse((time, ..))) = self.events.peek() {
             self.now = time;
-            while let Some(Reverse((_, _, event))) = self.next_at(time) {
+            while let Some(Reverse((.., event))) = self.next_at(time) {
                 self.happen(event);
                 self.advance()?;
             }
@@ -153,7 +169,7 @@ impl<'a, 'v> Machine<'a, 'v> {
         self.finish()
     }
 
-    fn next_at(&mut self, time: Picoseconds) -> Option<Reverse<(Picoseconds, u64, Event)>> {
+    fn next_at(&mut self, time: Picoseconds) -> Option<Reverse<(Picoseconds, Rank, u64, Event)>> {
         let due = self.events.peek().is_some_and(|Reverse((at, ..))| *at == time);
         if due { self.events.pop() } else { None }
     }
@@ -179,14 +195,32 @@ impl<'a, 'v> Machine<'a, 'v> {
 
     fn push(&mut self, at: Picoseconds, event: Event) {
         self.serial += 1;
-        self.events.push(Reverse((at, self.serial, event)));
+        self.events.push(Reverse((at, self.rank(&event), self.serial, event)));
+    }
+
+    fn rank(&self, event: &Event) -> Rank {
+        let of = |kind: u8, message: u32| {
+            let it = &self.messages[message as usize];
+            (self.now, kind, it.name.2, it.sender.map_or(0, |(.., step)| step))
+        };
+        match *event {
+            Event::Posted(message) => of(0, message),
+            Event::Granted(message) => of(1, message),
+            Event::Left(told) => left(self.now, &self.firsts, told),
+            Event::Arrived(message) => of(LEFT + 1, message),
+            Event::Received(message) => of(LEFT + 2, message),
+            Event::Worked((node, slot, step)) => {
+                (self.now, LEFT + 3, self.nodes[node as usize].slots[slot as usize].chunk, step)
+            }
+            Event::Shared => (self.now, LEFT + 4, 0, 0),
+        }
     }
 
     fn settle(&mut self) {
-        let (serial, events) = (&mut self.serial, &mut self.events);
+        let (now, serial, events, firsts) = (self.now, &mut self.serial, &mut self.events, &self.firsts);
         let due = self.flows.settle(self.now, |told| {
             *serial += 1;
-            events.push(Reverse((told.at, *serial, Event::Left(told))));
+            events.push(Reverse((told.at, left(now, firsts, told), *serial, Event::Left(told))));
         });
         if let Some(due) = due.filter(|due| *due < self.shared_at) {
             self.shared_at = due;
@@ -256,7 +290,7 @@ impl<'a, 'v> Machine<'a, 'v> {
         match action {
             Action::Send { peer, tag, from } => {
                 let posted = node.handle(now, &costs);
-                let connection = self.connection(at.0, peer)?;
+                let connection = self.connection((at.0, peer), (chunk, at.2))?;
                 let name = (group.class(peer), group.seen_from(peer, at.0), chunk, tag);
                 let message = self.message(name);
                 let it = &mut self.messages[message as usize];
@@ -319,9 +353,9 @@ impl<'a, 'v> Machine<'a, 'v> {
         message
     }
 
-    /// The connection from a node that is simulated to any node. In its wires' places are those of the nodes that stand for
+    /// The connection from a node that is simulated to any node, for a message of this chunk and step. In its wires' places are those of the nodes that stand for
     /// the wires' own, on which as many messages meet.
-    fn connection(&mut self, from: u32, to: u32) -> Result<u32, Failure> {
+    fn connection(&mut self, (from, to): (u32, u32), first: (u64, u32)) -> Result<u32, Failure> {
         if let Some(connection) = self.connections.get(&(from, to)) {
             return Ok(*connection);
         }
@@ -335,6 +369,7 @@ impl<'a, 'v> Machine<'a, 'v> {
         }
         let connection = self.flows.connect(&route, links.into_iter());
         self.connections.insert((from, to), connection);
+        self.firsts.push(first);
         Ok(connection)
     }
 

@@ -29,8 +29,9 @@ const ELEMENT: DataType = DataType::F32;
 /// Simulate collectives on a cluster that need not be there.
 ///
 /// Runs the very plans that daemons run, step by step, over a described network, in which messages share the links they meet on
-/// max-min fairly. Up to 512 nodes every node is simulated. Beyond that nodes that provably do the same are simulated once, which
-/// makes 16384 nodes a matter of seconds; an algorithm for which that cannot be says why. Where there are many chunks the first
+/// max-min fairly. Up to 512 nodes every node is simulated. Beyond that nodes that do the same, as the network's symmetry and samples
+/// of their steps tell, are simulated once, which makes 16384 nodes a matter of seconds; an algorithm for which that cannot be
+/// says why. Where there are many chunks the first
 /// ones are simulated, until each more takes the same. The same arguments give the same output, byte for byte.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = HELP)]
