@@ -6,8 +6,8 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::scenario;
-use ringway_plan::verify::{Program, Scenario, enumerate};
-use ringway_plan::{Action, Algorithm, Cost, Stage, Step, Terms, Tuning};
+use ringway_plan::verify::{Counts, Program, Scenario, enumerate};
+use ringway_plan::{Action, Algorithm, Call, Cost, Layout, Stage, Step, Terms, Tuning};
 use ringway_types::Operation;
 
 const OPERATIONS: [Operation; 3] = [Operation::Allreduce, Operation::ReduceScatter, Operation::AllGather];
@@ -188,6 +188,36 @@ fn costs_are_the_published_ones() {
     assert_eq!(of("nhr", 8), (6.0, 1.75, 0.875));
     assert_eq!(of("halving-doubling", 5), (6.0, 3.5, 1.75));
     assert_eq!(of("nhr", 5), (6.0, 1.6, 0.8));
+}
+
+/// `(p - 1) a + b sum_k max_i n(i, i + k)`, with `n(i, j)` bytes from node `i` to `j`: the published time of a pairwise
+/// all_to_all_v, in which every round takes as long as its longest message. It does where one node has them all, and never
+/// longer.
+#[test]
+fn a_pairwise_all_to_all_v_takes_the_longest_message_of_every_round() {
+    const A: f64 = 1000.0;
+    for nodes in 2..=17_u64 {
+        let distance = |from: u64, to: u64| (to + nodes - from) % nodes;
+        let by_one = |from: u64, to: u64| {
+            let longest = 100 + distance(from, to) * 37 % 64;
+            if from == 0 || to == 0 { longest } else { longest - 1 - (from * 3 + to) % 90 }
+        };
+        let any = |from: u64, to: u64| 1 + (from * 31 + to * to * 17) % 120;
+        for (bytes, exact) in
+            [(&by_one as &dyn Fn(u64, u64) -> u64, true), (&any as &dyn Fn(u64, u64) -> u64, false)]
+        {
+            let pairs = (0..nodes).flat_map(|from| (0..nodes).map(move |to| bytes(from, to))).collect();
+            let layout = Layout::new(&(0..u32::try_from(nodes).unwrap()).collect::<Vec<_>>()).unwrap();
+            let call = Call { operation: Operation::AllToAllV, element: 1, count: 0, root: 0 };
+            let in_place = vec![false; nodes as usize];
+            let scenario = Scenario { layout, call, counts: Counts::PerPair(pairs), in_place };
+            let programs = enumerate(&scenario, Some(Algorithm::Pairwise), &Tuning::default()).unwrap();
+            let longest = |k: u64| (0..nodes).map(|i| bytes(i, (i + k) % nodes)).max().unwrap();
+            let expected = (1..nodes).map(|k| A + longest(k) as f64).sum::<f64>();
+            let found = path(&programs, A, 1.0, 0.0);
+            assert!(found <= expected && (!exact || found == expected), "{nodes} nodes: {found}, {expected}");
+        }
+    }
 }
 
 /// What all nodes do together is what their steps are; of hierarchical algorithms and scans it is at most what is said.

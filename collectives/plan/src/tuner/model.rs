@@ -19,6 +19,11 @@ pub struct Problem<'a> {
     pub chunk_bytes: u64,
     /// Chunks under way at once.
     pub depth: u32,
+    /// As in [`crate::Tuning::group_nodes`].
+    pub group_nodes: u32,
+    /// Every pair of nodes has a link of its own, on which bytes go while they go on others; else all that a node sends leaves
+    /// it by one port.
+    pub mesh: bool,
 }
 
 /// What is predicted.
@@ -43,23 +48,24 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
         _ => 1.0,
     };
     let bytes = given * problem.bytes as f64 / chunks as f64;
-    let terms = Terms { nodes: problem.layout.nodes(), most_local, bytes, group_nodes: 0 };
+    let terms = Terms { nodes: problem.layout.nodes(), most_local, bytes, group_nodes: problem.group_nodes };
     let cost = algorithm.cost(problem.operation, &terms)?;
     let total = algorithm.total(problem.operation, &terms, &cost);
     let local = local_ns(problem.operation, &terms, constants) + total.copied / terms.n() * constants.copy_ns;
+    let path_bytes = if problem.mesh { cost.link_bytes } else { cost.port_bytes };
+    let by_port = |sent: f64| if problem.mesh { 0.0 } else { sent * constants.byte_ns };
     let first_ns = cost.rounds * constants.latency_ns
-        + cost.port_bytes * constants.byte_ns
+        + path_bytes * constants.byte_ns
         + cost.path_reduced * constants.reduce_ns
         + local;
     // A node's thread sends, receives and combines; what is sent it copies to the kernel, what comes from it.
     let busy_ns = cost.messages * constants.message_ns
-        + cost.sent * constants.byte_ns
+        + by_port(cost.sent)
         + cost.reduced * constants.reduce_ns
         + local;
     // Processors that several nodes share do the work of all of them.
-    let nodes_ns = total.messages * constants.message_ns
-        + total.sent * constants.byte_ns
-        + total.reduced * constants.reduce_ns;
+    let nodes_ns =
+        total.messages * constants.message_ns + by_port(total.sent) + total.reduced * constants.reduce_ns;
     let shared_ns = constants.sharing * (nodes_ns / terms.n() + local);
     let busy_ns = busy_ns.max(shared_ns);
     let first_ns = first_ns.max(busy_ns);
@@ -67,14 +73,15 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     Some(Prediction { time_ns: (chunks - 1) as f64 * next_ns + first_ns, chunks, first_ns })
 }
 
-/// What a node does with its own ranks' buffers, whatever the algorithm.
+/// What a node does with the buffers of several ranks of its own, whatever the algorithm. Of one rank nothing: its input is the
+/// operand that what comes is combined with.
 fn local_ns(operation: Operation, terms: &Terms, constants: &Constants) -> f64 {
-    let ranks = f64::from(terms.most_local.max(1));
+    let others = f64::from(terms.most_local.max(1)) - 1.0;
     match operation {
         Operation::Barrier => 0.0,
-        _ if operation.reduces() => ranks * terms.bytes * constants.reduce_ns,
+        _ if operation.reduces() => others * terms.bytes * constants.reduce_ns,
         Operation::AllGather | Operation::AllGatherV | Operation::Broadcast => {
-            (ranks - 1.0) * terms.bytes * constants.copy_ns
+            others * terms.bytes * constants.copy_ns
         }
         _ => 0.0,
     }
