@@ -44,6 +44,6 @@ pub use message::{
     PeerEndpoint, Request, ToMember, ToRoot, Width,
 };
 pub use names::{GroupId, Key, NodeRef, RootAt, Ticket};
-pub use planning::Planning;
+pub use planning::{Place, Planning};
 pub use plans::{ListedPlan, PLANS_MAX};
 pub use root::{Limits, Root};

@@ -1,6 +1,6 @@
 //! What a root chooses the plans of its communicators by.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use ringway_plan::tuner::{Constants, Order, Saved, SavedRule, tune};
 use ringway_plan::{Layout, PlanSettings, Preference, Rule};
@@ -27,8 +27,9 @@ pub struct Planning {
 /// Rules, and what they were made from.
 #[derive(Debug, Clone)]
 struct Made {
-    layout: Layout,
+    layout: Arc<Layout>,
     constants: Constants,
+    asked: Preference,
     rules: Vec<Rule>,
 }
 
@@ -36,14 +37,16 @@ struct Made {
 const MADE_MAX: usize = 16;
 
 /// Between which nodes a communicator is.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) layout: Layout,
-    pub(crate) device: String,
-    /// The nodes' hosts, sorted.
-    pub(crate) hosts: Vec<String>,
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Who is where.
+    pub layout: Arc<Layout>,
+    /// What the device between the nodes speaks.
+    pub device: String,
+    /// The nodes' hosts, sorted; `None` where they are not known.
+    pub hosts: Option<Vec<String>>,
     /// How many of them share a processor: as [`Constants::sharing`].
-    pub(crate) sharing: f64,
+    pub sharing: f64,
 }
 
 impl Planning {
@@ -77,45 +80,59 @@ impl Planning {
         Some(refused)
     }
 
-    fn known(&self, place: &Place) -> Option<&Constants> {
-        let given = self.given.constants(&place.device, &place.hosts);
-        given.or_else(|| self.learned.constants(&place.device, &place.hosts))
+    /// What is known of the links there.
+    #[must_use]
+    pub fn constants(&self, place: &Place) -> Option<&Constants> {
+        [&self.given, &self.learned].into_iter().find_map(|saved| match &place.hosts {
+            Some(hosts) => saved.constants(&place.device, hosts),
+            None => saved.likely_constants(&place.device, place.layout.nodes()),
+        })
     }
 
     /// Whether the links of a communicator shall be measured.
     pub(crate) fn wants_measured(&self, place: &Place) -> bool {
-        let known = self.order != Order::Any && self.known(place).is_some();
+        let known = self.order != Order::Any && self.constants(place).is_some();
         self.measures && !known && place.layout.nodes() > 1
     }
 
-    fn make(&mut self, layout: &Layout, constants: Constants) -> Vec<Rule> {
-        let same = |made: &&Made| made.constants == constants && made.layout == *layout;
+    fn make(&mut self, layout: &Arc<Layout>, constants: Constants, asked: Preference) -> Vec<Rule> {
+        let same =
+            |made: &&Made| made.constants == constants && made.asked == asked && made.layout == *layout;
         if let Some(made) = self.made.iter().find(same) {
             return made.rules.clone();
         }
-        let rules = tune(layout, self.order, &constants, self.settings.tuning());
+        let rules = tune(layout, self.order, &constants, self.settings.tuning(), &asked);
         self.made.truncate(MADE_MAX - 1);
-        self.made.push_front(Made { layout: layout.clone(), constants, rules: rules.clone() });
+        self.made.push_front(Made { layout: Arc::clone(layout), constants, asked, rules: rules.clone() });
         rules
     }
 
     /// The settings of a communicator, and what was measured for it, the slowest of all nodes.
-    pub(crate) fn settings(
+    pub fn settings(
         &mut self,
         place: &Place,
         preference: Preference,
         measured: Option<Constants>,
     ) -> PlanSettings {
         let measured = measured.map(|measured| measured.unshared(place.sharing));
-        if let Some(constants) = measured {
-            self.learned.learn(&place.device, place.hosts.clone(), constants);
+        if let (Some(constants), Some(hosts)) = (measured, &place.hosts) {
+            self.learned.learn(&place.device, hosts.clone(), constants);
             self.changed = true;
         }
         // What is chosen without any rule is not strict.
         let usual = (self.order == Order::Strict).then(Constants::default);
-        let constants = measured.or_else(|| self.known(place).copied()).or(usual);
-        let made = constants.map(|constants| self.make(&place.layout, constants)).unwrap_or_default();
-        let (given, preference) = self.allowed(preference.over(self.settings.preference()));
+        let constants = measured.or_else(|| self.constants(place).copied()).or(usual);
+        let (mut given, preference) = self.allowed(preference.over(self.settings.preference()));
+        let made = constants.map(|constants| self.make(&place.layout, constants, preference));
+        let made = made.unwrap_or_default();
+        // What is asked for goes before rules, but for those that say in which chunks it is done.
+        given.rules.retain(|SavedRule { rule, .. }| {
+            let instead = |made: &Rule| {
+                made.operation == rule.operation && Some(made.algorithm) == preference.of(made.operation)
+            };
+            rule.algorithm == preference.of(rule.operation).unwrap_or(rule.algorithm)
+                || !made.iter().any(instead)
+        });
         let rules = given.over(place.layout.nodes(), made);
         let tuning = *self.settings.tuning();
         // Rules are made in order and within bounds, and those given were read so.
@@ -136,5 +153,76 @@ impl Planning {
         given.rules.retain(is_allowed);
         self.refused = (!names.is_empty()).then(|| names.join(", "));
         (given, kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringway_plan::{Algorithm, Blocks, Call, View, tuner::SavedLinks};
+    use ringway_types::Operation;
+
+    fn place(nodes: u32, hosts: Option<&[&str]>) -> Place {
+        let layout = Layout::new(&(0..nodes).collect::<Vec<_>>()).expect("ranks");
+        let hosts = hosts.map(|hosts| hosts.iter().map(|host| (*host).to_owned()).collect());
+        Place { layout: Arc::new(layout), device: "tcp".to_owned(), hosts, sharing: 1.0 }
+    }
+
+    fn links(device: &str, hosts: Option<&[&str]>, latency_ns: f64) -> SavedLinks {
+        let hosts = hosts.map(|hosts| hosts.iter().map(|host| (*host).to_owned()).collect());
+        let constants = Constants { latency_ns, ..Constants::default() };
+        SavedLinks { device: device.to_owned(), hosts, constants }
+    }
+
+    fn planning(links: Vec<SavedLinks>, rules: Vec<SavedRule>) -> Planning {
+        Planning::new(PlanSettings::default(), Order::Stable).with_given(Saved { links, rules })
+    }
+
+    /// The algorithm and the chunk of an allreduce of 64 KiB.
+    fn chosen(planning: &mut Planning, place: &Place, asked: &str) -> (Option<Algorithm>, u64) {
+        let settings = planning.settings(place, asked.parse().expect("a preference"), None);
+        let call = Call { operation: Operation::Allreduce, element: 4, count: 16 << 10, root: 0 };
+        let view = View { layout: &place.layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[false] };
+        let choice = settings.choice(&view);
+        (choice.plan.algorithm(), choice.chunk_bytes)
+    }
+
+    fn rule(algorithm: Algorithm, chunk_bytes: u64) -> SavedRule {
+        let rule = Rule { operation: Operation::Allreduce, bytes_max: u64::MAX, algorithm, chunk_bytes };
+        SavedRule { nodes: 4, rule }
+    }
+
+    #[test]
+    fn where_hosts_are_not_known_what_is_for_any_counts_or_what_is_for_as_many() {
+        let two = links("tcp", Some(&["a", "b"]), 2.0);
+        let three = links("tcp", Some(&["a", "b", "c"]), 3.0);
+        let known = |links: &[SavedLinks], place: &Place| {
+            planning(links.to_vec(), Vec::new()).constants(place).map(|it| it.latency_ns)
+        };
+        let named = [two.clone(), three, links("roce", None, 9.0)];
+        assert_eq!(known(&named, &place(2, None)), Some(2.0));
+        assert_eq!(known(&named, &place(3, None)), Some(3.0));
+        assert_eq!(known(&named, &place(4, None)), None);
+        assert_eq!(known(&named, &place(2, Some(&["a", "c"]))), None, "those are others");
+        let any = [links("tcp", None, 1.0), two];
+        assert_eq!(known(&any, &place(2, None)), Some(1.0));
+        assert_eq!(known(&any, &place(2, Some(&["a", "b"]))), Some(2.0));
+    }
+
+    /// A rule for another algorithm takes no chunk from the one that is asked for, a rule for the same one gives it one.
+    #[test]
+    fn what_is_asked_for_keeps_its_best_chunk() {
+        let links = || vec![links("tcp", None, 20_000.0)];
+        let place = place(4, None);
+        let (algorithm, best) = chosen(&mut planning(links(), Vec::new()), &place, "tree");
+        assert_eq!(algorithm, Some(Algorithm::Tree));
+        assert_ne!(best, PlanSettings::default().tuning().chunk_bytes);
+        let mut other = planning(links(), vec![rule(Algorithm::Ring, 1 << 20)]);
+        assert_eq!(chosen(&mut other, &place, "tree"), (Some(Algorithm::Tree), best));
+        assert_eq!(chosen(&mut other, &place, "auto"), (Some(Algorithm::Ring), 1 << 20));
+        let mut same = planning(links(), vec![rule(Algorithm::Tree, 4096)]);
+        assert_eq!(chosen(&mut same, &place, "tree"), (Some(Algorithm::Tree), 4096));
+        let mut cannot = planning(links(), vec![rule(Algorithm::Ring, 1 << 20)]);
+        assert_eq!(chosen(&mut cannot, &place, "pairwise"), (Some(Algorithm::Ring), 1 << 20));
     }
 }

@@ -34,7 +34,7 @@ pub use layout::{Layout, Run};
 pub use pair::{Pair, Stage};
 pub use plan::{Algorithm, Ineligible, Plan, Source, Tuning};
 pub use preference::{Preference, PreferenceError};
-pub use settings::{PlanSettings, Rule, SettingsError};
+pub use settings::{Choice, Origin, PlanSettings, Rule, SettingsError};
 pub use step::{
     Action, LOOKAHEAD, LocalRange, OutputSet, Partials, Place, Shape, Sources, Span, Step, Targets,
 };

@@ -29,6 +29,28 @@ pub struct Rule {
     pub chunk_bytes: u64,
 }
 
+/// How a call is done, and why so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The plan.
+    pub plan: Plan,
+    /// Bytes that one of its chunks has in one message of one stream.
+    pub chunk_bytes: u64,
+    /// Why it is this one.
+    pub origin: Origin,
+}
+
+/// What a plan follows from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Somebody asked for the algorithm.
+    Asked,
+    /// A rule is for calls of so many bytes.
+    Rule(Rule),
+    /// Nobody says anything.
+    Usual,
+}
+
 /// Why there are no such settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SettingsError {
@@ -129,8 +151,8 @@ impl PlanSettings {
         self
     }
 
-    /// The plan for a call, a pure function of these settings and what all nodes know: with the algorithm that is asked for,
-    /// else that of the operation's rule for so many bytes, else the one that [`Plan::choose`] takes. What cannot do the
+    /// The plan for a call, a pure function of these settings and what all nodes know: with the algorithm that is asked for
+    /// (and the chunks of its rule for so many bytes, where there is one), else that of the operation's rule for so many bytes, else the one that [`Plan::choose`] takes. What cannot do the
     /// operation between so many nodes is passed over.
     #[must_use]
     pub fn plan(&self, view: &View<'_>) -> Plan {
@@ -150,17 +172,36 @@ impl PlanSettings {
     }
 
     fn plan_by(&self, view: &View<'_>, usual: &Tuning, channels: u32) -> Plan {
+        self.choice_by(view, usual, channels).plan
+    }
+
+    /// The same plan over one channel, with what it follows from.
+    #[must_use]
+    pub fn choice(&self, view: &View<'_>) -> Choice {
+        self.choice_by(view, &self.tuning, 1)
+    }
+
+    fn choice_by(&self, view: &View<'_>, usual: &Tuning, channels: u32) -> Choice {
         let rule = self.rule(view);
-        let chunk_bytes = rule.map_or(0, |rule| rule.chunk_bytes);
-        let ruled = Tuning { chunk_bytes: shorter(chunk_bytes, channels), ..*usual };
-        let tuning = if chunk_bytes == 0 { usual } else { &ruled };
-        let asked = self.preference.of(view.call.operation).map(|algorithm| (algorithm, usual));
-        let ruled = rule.map(|rule| (rule.algorithm, tuning));
-        [asked, ruled]
-            .into_iter()
-            .flatten()
-            .find_map(|(algorithm, tuning)| Plan::with(algorithm, view, tuning).ok())
-            .unwrap_or_else(|| Plan::choose(view, usual))
+        // The rule of another algorithm says nothing of the chunks of the one that is asked for.
+        let ruled = |algorithm: Algorithm| match rule.map(|rule| (rule.algorithm, rule.chunk_bytes)) {
+            Some((other, chunk_bytes)) if other == algorithm && chunk_bytes > 0 => {
+                Tuning { chunk_bytes: shorter(chunk_bytes, channels), ..*usual }
+            }
+            _ => *usual,
+        };
+        let asked = self.preference.of(view.call.operation).map(|algorithm| (algorithm, Origin::Asked));
+        let by_rule = rule.map(|rule| (rule.algorithm, Origin::Rule(*rule)));
+        let by = |(algorithm, origin): (Algorithm, Origin)| {
+            let tuning = ruled(algorithm);
+            let plan = Plan::with(algorithm, view, &tuning).ok()?;
+            Some(Choice { plan, chunk_bytes: tuning.chunk_bytes, origin })
+        };
+        [asked, by_rule].into_iter().flatten().find_map(by).unwrap_or_else(|| Choice {
+            plan: Plan::choose(view, usual),
+            chunk_bytes: usual.chunk_bytes,
+            origin: Origin::Usual,
+        })
     }
 
     /// The operation's rule for so many bytes.

@@ -293,7 +293,8 @@ proptest! {
     ) {
         let layout = Layout::new(&layout).unwrap();
         let constants = Constants { latency_ns, message_ns, byte_ns, ..Constants::default() };
-        let rules = tune(&layout, tuner::Order::Strict, &constants, &Tuning::default());
+        let asked = &Preference::default();
+        let rules = tune(&layout, tuner::Order::Strict, &constants, &Tuning::default(), asked);
         let settings = PlanSettings::new(Tuning::default(), Preference::default(), rules).unwrap();
         for operation in reducing() {
             let call = Call { operation, element: 1, count: (1 << log2) + beyond, root: 0 };

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use ringway_plan::tuner::{Constants, Order, Saved, SavedRule, candidates, tune};
-use ringway_plan::{Algorithm, Layout, PlanSettings, Preference, Rule, Tuning};
+use ringway_plan::{Algorithm, Blocks, Call, Layout, Origin, PlanSettings, Preference, Rule, Tuning, View};
 use ringway_types::Operation;
 
 fn layout(nodes: u32) -> Layout {
@@ -70,13 +70,64 @@ fn wished_rules_replace_those_of_their_operation() {
         chunk_bytes: 0,
     };
     let saved = Saved { links: Vec::new(), rules: vec![SavedRule { nodes: 4, rule }] };
-    let made = tune(&layout(4), Order::Stable, &Constants::default(), &Tuning::default());
+    let made =
+        tune(&layout(4), Order::Stable, &Constants::default(), &Tuning::default(), &Preference::default());
     let over = saved.over(4, made.clone());
     let of = |rules: &[Rule]| rules.iter().filter(|it| it.operation == Operation::Allreduce).count();
     assert_eq!(of(&over), 1);
     assert_eq!(over.len(), made.len() - of(&made) + 1);
     assert!(PlanSettings::new(Tuning::default(), Preference::default(), over).is_ok());
     assert_eq!(saved.over(3, made.clone()), made);
+}
+
+/// What is asked for keeps the chunks that the model finds best for it.
+#[test]
+fn an_algorithm_that_is_asked_for_has_its_best_chunks() {
+    let (layout, constants) = (layout(4), Constants::default());
+    let mut unusual = 0;
+    for &algorithm in Algorithm::ALL {
+        let asked = Preference::everywhere(algorithm);
+        let rules = tune(&layout, Order::Stable, &constants, &Tuning::default(), &asked);
+        let settings = PlanSettings::new(Tuning::default(), asked, rules).unwrap();
+        for (operation, log2) in [Operation::Allreduce, Operation::Broadcast]
+            .into_iter()
+            .flat_map(|operation| (0..=32).step_by(4).map(move |log2| (operation, log2)))
+        {
+            let call = Call { operation, element: 1, count: 1 << log2, root: 0 };
+            let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[false] };
+            let all =
+                candidates((&layout, operation, 1 << log2), Order::Stable, &constants, &Tuning::default());
+            let choice = settings.choice(&view);
+            let expected = all.iter().find(|it| it.algorithm == algorithm).unwrap_or(&all[0]);
+            assert_eq!(choice.plan.algorithm(), Some(expected.algorithm));
+            assert_eq!(choice.chunk_bytes, expected.chunk_bytes, "{algorithm} {operation} of 2^{log2}");
+            unusual += u32::from(choice.chunk_bytes != Tuning::default().chunk_bytes);
+        }
+    }
+    assert!(unusual > 100, "{unusual} have another chunk than the usual one");
+}
+
+/// A rule of another algorithm says nothing of the one that is asked for.
+#[test]
+fn the_chunk_of_another_algorithms_rule_is_not_taken() {
+    let layout = layout(4);
+    let rule = Rule {
+        operation: Operation::Allreduce,
+        bytes_max: u64::MAX,
+        algorithm: Algorithm::Direct,
+        chunk_bytes: 4096,
+    };
+    let call = Call { operation: Operation::Allreduce, element: 1, count: 1 << 20, root: 0 };
+    let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[false] };
+    let chosen = |asked: &str| {
+        let asked = asked.parse().unwrap();
+        PlanSettings::new(Tuning::default(), asked, vec![rule]).unwrap().choice(&view)
+    };
+    let (asked, both, ruled) = (chosen("ring"), chosen("direct"), chosen("auto"));
+    assert_eq!((asked.chunk_bytes, asked.origin), (Tuning::default().chunk_bytes, Origin::Asked));
+    assert_eq!((both.chunk_bytes, both.origin), (4096, Origin::Asked));
+    assert_eq!((ruled.chunk_bytes, ruled.origin), (4096, Origin::Rule(rule)));
+    assert_eq!(ruled.plan.algorithm(), Some(Algorithm::Direct));
 }
 
 #[test]
@@ -87,7 +138,8 @@ fn beyond_wished_rules_those_made_hold() {
         algorithm: Algorithm::Ring,
         chunk_bytes: 0,
     };
-    let made = tune(&layout(4), Order::Strict, &Constants::default(), &Tuning::default());
+    let made =
+        tune(&layout(4), Order::Strict, &Constants::default(), &Tuning::default(), &Preference::default());
     for wishes in [1, PlanSettings::RULES_MAX - 1, PlanSettings::RULES_MAX] {
         let wished = (1..=wishes as u64).map(|bytes| SavedRule { nodes: 4, rule: rule(bytes) });
         let saved = Saved { links: Vec::new(), rules: wished.collect() };
@@ -110,8 +162,8 @@ proptest! {
         order in prop::sample::select(Order::ALL),
     ) {
         let constants = Constants { latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing };
-        let rules = tune(&layout(nodes), order, &constants, &Tuning::default());
-        prop_assert_eq!(&rules, &tune(&layout(nodes), order, &constants, &Tuning::default()));
+        let rules = tune(&layout(nodes), order, &constants, &Tuning::default(), &Preference::default());
+        prop_assert_eq!(&rules, &tune(&layout(nodes), order, &constants, &Tuning::default(), &Preference::default()));
         for operation in Operation::ALL.iter().filter(|operation| operation.is_collective()) {
             let last = rules.iter().rfind(|rule| rule.operation == *operation);
             prop_assert_eq!(last.map(|rule| rule.bytes_max), Some(u64::MAX));

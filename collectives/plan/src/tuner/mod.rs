@@ -10,7 +10,7 @@ mod saved;
 
 use ringway_types::Operation;
 
-use crate::{Algorithm, Layout, Rule, Tuning};
+use crate::{Algorithm, Layout, Preference, Rule, Tuning};
 
 pub use constants::{Constants, WrongConstant};
 pub use model::{Prediction, Problem, predict};
@@ -82,51 +82,65 @@ pub fn candidates(
     constants: &Constants,
     tuning: &Tuning,
 ) -> Vec<Candidate> {
-    let mut found: Vec<Candidate> = Algorithm::ALL
-        .iter()
-        .copied()
-        .filter(|algorithm| order.allows(*algorithm, operation))
-        .filter_map(|algorithm| {
-            let tried = CHUNKS.iter().chain([&tuning.chunk_bytes]).filter_map(|chunk_bytes| {
-                let chunk_bytes = *chunk_bytes;
-                let (depth, group_nodes) = (tuning.depth, tuning.group_nodes);
-                let problem =
-                    Problem { layout, operation, bytes, chunk_bytes, depth, group_nodes, mesh: false };
-                let prediction = predict(algorithm, &problem, constants)?;
-                Some(Candidate { algorithm, chunk_bytes, prediction })
-            });
-            tried.min_by(faster)
-        })
-        .collect();
-    found.sort_by(faster);
+    let allowed = Algorithm::ALL.iter().copied().filter(|algorithm| order.allows(*algorithm, operation));
+    let mut found: Vec<Candidate> =
+        allowed.filter_map(|it| best(it, (layout, operation, bytes), constants, tuning)).collect();
+    found.sort_by(Candidate::faster);
     found
 }
 
-/// Shorter first; of the same time the one with fewer chunks.
-fn faster(a: &Candidate, b: &Candidate) -> core::cmp::Ordering {
-    let (a, b) = (a.prediction, b.prediction);
-    a.time_ns.total_cmp(&b.time_ns).then(a.chunks.cmp(&b.chunks))
+/// The algorithm with its best chunk; `None` where it does not do the operation between so many nodes.
+fn best(
+    algorithm: Algorithm,
+    (layout, operation, bytes): (&Layout, Operation, u64),
+    constants: &Constants,
+    tuning: &Tuning,
+) -> Option<Candidate> {
+    let tried = CHUNKS.iter().chain([&tuning.chunk_bytes]).filter_map(|chunk_bytes| {
+        let chunk_bytes = *chunk_bytes;
+        let (depth, group_nodes) = (tuning.depth, tuning.group_nodes);
+        let problem = Problem { layout, operation, bytes, chunk_bytes, depth, group_nodes, mesh: false };
+        let prediction = predict(algorithm, &problem, constants)?;
+        Some(Candidate { algorithm, chunk_bytes, prediction })
+    });
+    tried.min_by(Candidate::faster)
 }
 
-/// The rules of what is fastest for every operation and size in a layout, as [`crate::PlanSettings`] takes them. None where
-/// all ranks are on one node.
+impl Candidate {
+    /// The order of the shorter one first; of the same time of the one with fewer chunks.
+    #[must_use]
+    pub fn faster(&self, other: &Self) -> core::cmp::Ordering {
+        let (a, b) = (self.prediction, other.prediction);
+        a.time_ns.total_cmp(&b.time_ns).then(a.chunks.cmp(&b.chunks))
+    }
+}
+
+/// The rules of what is fastest for every operation and size in a layout, as [`crate::PlanSettings`] takes them: of the
+/// algorithm that is asked for, where that does the operation between so many nodes, with its best chunks. None where all
+/// ranks are on one node.
 #[must_use]
-pub fn tune(layout: &Layout, order: Order, constants: &Constants, tuning: &Tuning) -> Vec<Rule> {
+pub fn tune(
+    layout: &Layout,
+    order: Order,
+    constants: &Constants,
+    tuning: &Tuning,
+    asked: &Preference,
+) -> Vec<Rule> {
     let mut operations: Vec<Operation> = Operation::ALL.to_vec();
     operations.retain(|operation| operation.is_collective() && layout.nodes() > 1);
     operations.sort_unstable();
-    operations.iter().flat_map(|operation| rules(layout, *operation, (order, constants, tuning))).collect()
+    let fastest = |operation: Operation, bytes: u64| {
+        let call = (layout, operation, bytes);
+        let asked = asked.of(operation).and_then(|asked| best(asked, call, constants, tuning));
+        asked.or_else(|| candidates(call, order, constants, tuning).first().copied())
+    };
+    operations.iter().flat_map(|operation| rules(*operation, |bytes| fastest(*operation, bytes))).collect()
 }
 
-fn rules(
-    layout: &Layout,
-    operation: Operation,
-    (order, constants, tuning): (Order, &Constants, &Tuning),
-) -> Vec<Rule> {
+fn rules(operation: Operation, fastest: impl Fn(u64) -> Option<Candidate>) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for log2 in 0..=LARGEST_LOG2 {
-        let all = candidates((layout, operation, 1 << log2), order, constants, tuning);
-        let Some(Candidate { algorithm, chunk_bytes, .. }) = all.first().copied() else { break };
+        let Some(Candidate { algorithm, chunk_bytes, .. }) = fastest(1 << log2) else { break };
         let bytes_max = if log2 == LARGEST_LOG2 { u64::MAX } else { upper_end(log2) };
         match rules.last_mut().filter(|last| (last.algorithm, last.chunk_bytes) == (algorithm, chunk_bytes)) {
             Some(last) => last.bytes_max = bytes_max,

@@ -46,6 +46,17 @@ impl Saved {
             .map(|links| &links.constants)
     }
 
+    /// The same between so many hosts of which the names are not known: what is for any, or else what names as many.
+    #[must_use]
+    pub fn likely_constants(&self, device: &str, nodes: u32) -> Option<&Constants> {
+        let as_many = |links: &&SavedLinks| links.hosts.as_ref().is_some_and(|it| it.len() == nodes as usize);
+        let of_device = || self.links.iter().rev().filter(|links| links.device == device);
+        of_device()
+            .find(|links| links.hosts.is_none())
+            .or_else(|| of_device().find(as_many))
+            .map(|links| &links.constants)
+    }
+
     /// Remembers what was measured between these hosts, sorted.
     pub fn learn(&mut self, device: &str, hosts: Vec<String>, constants: Constants) {
         self.links.retain(|links| links.device != device || links.hosts.as_ref() != Some(&hosts));
