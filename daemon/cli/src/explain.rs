@@ -1,5 +1,6 @@
 //! `ringway explain`: which algorithm would be used, what the others would take, and why.
 
+mod choose;
 mod measure;
 mod table;
 
@@ -7,8 +8,8 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use ringway_plan::{
-    Layout, Tuning,
-    tuner::{Candidate, Constants, Order, Saved, candidates},
+    Layout,
+    tuner::{Candidate, Order, Saved},
 };
 use ringway_service::{read_tuning, write_tuning};
 use serde::Serialize;
@@ -18,12 +19,14 @@ use crate::{
     output,
     perf::{Measured, parse_bytes},
 };
+use choose::{Chooser, Chosen};
 
 /// Say which algorithm an operation would use between nodes, and how long each would take.
 ///
-/// Every algorithm that does the operation is priced by the model that daemons choose by: messages one behind the other, bytes,
-/// and what is combined, times the constants of the links. With --measure daemons are started on this machine, their links are
-/// measured as at every first communicator, and each algorithm is timed beside its prediction.
+/// Every algorithm that does the operation is priced by the model that daemons choose by, with its best chunk: messages one behind
+/// the other, bytes, and what is combined, times the constants of the links. What would be chosen is what daemons with the same
+/// tuning file choose. With --measure daemons are started on this machine, their links are measured as at every first
+/// communicator, and each algorithm is timed beside its prediction.
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  ringway explain allreduce -b 64M --nodes 8\n  ringway explain all_gather -b 4K,1M --nodes 4 --measure\n  \
@@ -48,8 +51,8 @@ pub struct ExplainArgs {
     /// Which algorithms may be chosen: stable, strict or any.
     #[arg(long, default_value = "stable", value_parser = parse_order, value_name = "ORDER")]
     order: Order,
-    /// A tuning file with the constants of the links, and rules. Without one the usual constants are used, or with --measure
-    /// what is measured.
+    /// A tuning file with the constants of the links, and rules. Of links that name their hosts those of as many nodes are
+    /// taken. Without constants for the device the usual ones are used, or with --measure what is measured.
     #[arg(long, value_name = "FILE")]
     tuning: Option<PathBuf>,
     /// Time every algorithm between daemons on this machine.
@@ -58,7 +61,7 @@ pub struct ExplainArgs {
     /// Times every algorithm is timed; the median counts.
     #[arg(long, default_value_t = 3, value_name = "N", requires = "measure", value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
-    /// Device between the nodes; in --tuning, whose constants count.
+    /// Device between the nodes; of --tuning the constants count that are for what it speaks.
     #[arg(long, default_value = "tcp", value_name = "D", value_parser = parse_device)]
     device: String,
     /// How the nodes reach each other when they are measured.
@@ -67,7 +70,7 @@ pub struct ExplainArgs {
     /// Microseconds that everything between nodes takes longer when it is measured.
     #[arg(long, value_name = "US", requires = "measure")]
     delay_us: Option<u64>,
-    /// Save the constants that were measured as a tuning file.
+    /// Save the constants as a tuning file, for links between any hosts, with the rules of --tuning.
     #[arg(long, value_name = "FILE", requires = "measure")]
     save: Option<PathBuf>,
     /// Print one JSON object for each size.
@@ -88,10 +91,12 @@ struct Explained {
     nodes: u32,
     ranks_per_node: u32,
     order: &'static str,
-    /// The fastest by prediction first, which is the one that would be used.
+    /// The fastest by prediction first.
     candidates: Vec<Explanation>,
     /// The algorithm that is used when none is asked for.
-    chosen: Option<String>,
+    chosen: String,
+    /// What it is chosen by.
+    chosen_by: &'static str,
     /// How long it took without being asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     chosen_us: Option<f64>,
@@ -122,26 +127,21 @@ pub fn explain(args: &ExplainArgs) -> Result<ExitCode, String> {
     }
     let node_of: Vec<u32> = (0..args.nodes).flat_map(|n| (0..args.ranks_per_node).map(move |_| n)).collect();
     let layout = Layout::new(&node_of).ok_or("there are too many ranks")?;
-    let saved = match &args.tuning {
+    let given = match &args.tuning {
         Some(path) => read_tuning(path).map_err(|e| e.to_string())?,
         None => Saved::default(),
     };
-    let mut bench = if args.measure { Some(measure::Bench::start(args)?) } else { None };
-    let known = saved.constants(&args.device, &[]).copied();
-    let (constants, origin) = match (known, &bench) {
-        (Some(constants), _) => (constants, "from the tuning file"),
-        (None, Some(bench)) => (bench.constants()?, "measured between the daemons"),
-        (None, None) => (Constants::default(), "the usual: nothing was measured, and no tuning file given"),
-    };
-    if let (Some(path), Some(bench)) = (&args.save, &bench) {
-        write_tuning(path, &bench.saved()?).map_err(|e| e.to_string())?;
+    let bench = if args.measure { Some(measure::Bench::start(args)?) } else { None };
+    let measured = bench.as_ref().map(measure::Bench::links).transpose()?.flatten();
+    let mut chooser = Chooser::new(args, layout, given, measured)?;
+    if let Some(path) = &args.save {
+        write_tuning(path, chooser.given()).map_err(|e| e.to_string())?;
     }
     if !args.json {
-        output::line(&table::head(args, &constants, origin));
+        output::line(&table::head(args, chooser.constants(), chooser.origin()));
     }
     for &bytes in &args.bytes {
-        let found = candidates((&layout, operation, bytes), args.order, &constants, &Tuning::default());
-        let explained = explain_size(args, bytes, &found, bench.as_mut())?;
+        let explained = explain_size(args, bytes, &mut chooser, bench.as_ref())?;
         output::line(&if args.json {
             serde_json::to_string(&explained).unwrap_or_default()
         } else {
@@ -154,20 +154,22 @@ pub fn explain(args: &ExplainArgs) -> Result<ExitCode, String> {
 fn explain_size(
     args: &ExplainArgs,
     bytes: u64,
-    found: &[Candidate],
-    bench: Option<&mut measure::Bench>,
+    chooser: &mut Chooser,
+    bench: Option<&measure::Bench>,
 ) -> Result<Explained, String> {
+    let found = chooser.candidates(bytes);
+    let Chosen { algorithm: expected, by } = chooser.chosen(bytes);
     let times = match bench {
-        Some(bench) => bench.time(args, bytes, found)?,
-        None => measure::Times::none(found),
+        Some(bench) => bench.time(args, bytes, &found)?,
+        None => measure::Times::none(&found),
     };
-    let candidates = found.iter().zip(&times.candidates_us).map(|(candidate, measured_us)| Explanation {
+    let explanation = |(candidate, measured_us): (&Candidate, &Option<f64>)| Explanation {
         algorithm: candidate.algorithm.to_string(),
         chunk_bytes: candidate.chunk_bytes,
         chunks: candidate.prediction.chunks,
         predicted_us: candidate.prediction.time_ns / 1e3,
         measured_us: *measured_us,
-    });
+    };
     let best = times.candidates_us.iter().copied().chain([times.chosen_us]).flatten().reduce(f64::min);
     Ok(Explained {
         operation: args.operation.name(),
@@ -175,8 +177,9 @@ fn explain_size(
         nodes: args.nodes,
         ranks_per_node: args.ranks_per_node,
         order: args.order.name(),
-        candidates: candidates.collect(),
-        chosen: times.chosen,
+        candidates: found.iter().zip(&times.candidates_us).map(explanation).collect(),
+        chosen: times.chosen.unwrap_or(expected),
+        chosen_by: by,
         chosen_us: times.chosen_us,
         chosen_over_best: times.chosen_us.zip(best).map(|(chosen, best)| chosen / best.max(1e-9)),
     })

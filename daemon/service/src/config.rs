@@ -22,7 +22,7 @@ use ringway_wrap::FaultSpec;
 use thiserror::Error;
 
 pub use key::ClusterKey;
-pub use resolve::{check_device, own_address};
+pub use resolve::{check_device, own_address, protocols};
 pub use settings::{QuotaSettings, Settings};
 
 /// Why a daemon does not start with these settings.

@@ -24,10 +24,12 @@ mod tuning_file;
 
 pub use config::{
     ClusterKey, Config, ConfigError, DEVICE_NAMES, DeviceChoice, DeviceKind, Isolation, LogFormat,
-    NetworkConfig, PollingMode, QuotaSettings, Quotas, Settings, Users, check_device, own_address,
+    NetworkConfig, PollingMode, QuotaSettings, Quotas, Settings, Users, check_device, own_address, protocols,
 };
 pub use daemon::run;
 pub use devices::{place::place, udp_is_worth_it, verbs::verbs_is_worth_it};
 pub use error::ServiceError;
+/// What daemons choose plans by, for whoever explains their choice.
+pub use ringway_group::{Place, Planning};
 pub use stop::{Stop, StopHandle, stop_pair};
 pub use tuning_file::{TuningFileError, read_tuning, write_tuning};

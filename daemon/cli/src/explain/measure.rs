@@ -2,7 +2,7 @@
 
 use ringway_plan::{
     Preference,
-    tuner::{Candidate, Constants, Saved},
+    tuner::{Candidate, SavedLinks},
 };
 use ringway_service::read_tuning;
 use ringway_types::{DataType, Reduction};
@@ -27,7 +27,7 @@ pub(super) struct Bench {
 pub(super) struct Times {
     /// Of each candidate; `None` where none was timed.
     pub(super) candidates_us: Vec<Option<f64>>,
-    /// What is used when nothing is asked for: by prediction, where nothing was timed.
+    /// What was used when nothing was asked for, where it was timed.
     pub(super) chosen: Option<String>,
     pub(super) chosen_us: Option<f64>,
 }
@@ -35,8 +35,7 @@ pub(super) struct Times {
 impl Times {
     /// Nothing was timed.
     pub(super) fn none(found: &[Candidate]) -> Self {
-        let chosen = found.first().map(|first| first.algorithm.to_string());
-        Self { candidates_us: vec![None; found.len()], chosen, chosen_us: None }
+        Self { candidates_us: vec![None; found.len()], chosen: None, chosen_us: None }
     }
 }
 
@@ -64,28 +63,16 @@ impl Bench {
         Ok(bench)
     }
 
-    /// What the daemons have measured.
-    pub(super) fn saved(&self) -> Result<Saved, String> {
+    /// What the daemons have measured of their links; `None` where they had no need to.
+    pub(super) fn links(&self) -> Result<Option<SavedLinks>, String> {
         let files = self.cluster.nodes.iter().map(|node| node.socket.with_extension("links.toml"));
-        let mut found = files.filter(|file| file.exists()).map(|file| read_tuning(&file));
-        let read = found.next().ok_or("the daemons measured no links: there is one node, or all is known")?;
-        read.map_err(|e| e.to_string())
-    }
-
-    /// The constants among that.
-    pub(super) fn constants(&self) -> Result<Constants, String> {
-        let saved = self.saved()?;
-        let last = saved.links.last().ok_or("the daemons measured no links")?;
-        Ok(last.constants)
+        let Some(file) = files.into_iter().find(|file| file.exists()) else { return Ok(None) };
+        let saved = read_tuning(&file).map_err(|e| e.to_string())?;
+        Ok(saved.links.last().cloned())
     }
 
     /// Times what is used when nothing is asked for, and every candidate, in turns.
-    pub(super) fn time(
-        &mut self,
-        args: &ExplainArgs,
-        bytes: u64,
-        found: &[Candidate],
-    ) -> Result<Times, String> {
+    pub(super) fn time(&self, args: &ExplainArgs, bytes: u64, found: &[Candidate]) -> Result<Times, String> {
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); found.len() + 1];
         let mut chosen = None;
         for _ in 0..args.rounds {

@@ -40,7 +40,7 @@ pub(super) fn rows(explained: &Explained) -> String {
     let fastest =
         explained.candidates.iter().filter_map(|c| c.measured_us).reduce(f64::min).unwrap_or(f64::INFINITY);
     for candidate in &explained.candidates {
-        let mark = if explained.chosen.as_deref() == Some(candidate.algorithm.as_str()) { '>' } else { ' ' };
+        let mark = if explained.chosen == candidate.algorithm { '>' } else { ' ' };
         text += &format!(
             "{mark} {:<34} {:>8} {:>8} {:>10} us {:>8.2}",
             candidate.algorithm,
@@ -54,9 +54,12 @@ pub(super) fn rows(explained: &Explained) -> String {
         }
         text.push('\n');
     }
+    let by_rule = if explained.chosen_by == "rule" { ", by a rule of the tuning file" } else { "" };
     if let Some((us, over)) = explained.chosen_us.zip(explained.chosen_over_best) {
-        let chosen = explained.chosen.as_deref().unwrap_or("it");
-        text += &format!("  chosen: {chosen}, {} us, {over:.2} of the best measured\n", significant(us));
+        let (chosen, us) = (&explained.chosen, significant(us));
+        text += &format!("  chosen: {chosen}{by_rule}, {us} us, {over:.2} of the best measured\n");
+    } else if !by_rule.is_empty() {
+        text += &format!("  chosen: {}{by_rule}\n", explained.chosen);
     }
     text.trim_end().to_owned()
 }

@@ -253,6 +253,25 @@ pub fn check_device(text: &str) -> Result<(), ConfigError> {
     device(Some(text)).map(|_| ())
 }
 
+/// What a text that can be the setting `device` has devices speak with other nodes, without the place where only nodes of one
+/// understand each other. Of ports of RDMA hardware it is what most of them speak.
+///
+/// # Errors
+/// What it may be.
+pub fn protocols(text: &str) -> Result<Vec<&'static str>, ConfigError> {
+    let kinds = match device(Some(text))?.0 {
+        DeviceChoice::Auto => DeviceKind::ALL.to_vec(),
+        DeviceChoice::Listed(kinds) => kinds,
+    };
+    let mut spoken = Vec::new();
+    for protocol in kinds.into_iter().map(|kind| kind.protocol().unwrap_or("roce")) {
+        if !spoken.contains(&protocol) {
+            spoken.push(protocol);
+        }
+    }
+    Ok(spoken)
+}
+
 /// Which kinds, and of `verbs` which devices: it stands once for each, if they are named.
 fn device(value: Option<&str>) -> Result<(DeviceChoice, Vec<Selector>), ConfigError> {
     let value = value.unwrap_or_default();
