@@ -20,6 +20,7 @@ use crate::{
     perf::{Measured, parse_bytes},
 };
 use choose::{Chooser, Chosen};
+use measure::Times;
 
 /// Say which algorithm an operation would use between nodes, and how long each would take.
 ///
@@ -31,7 +32,8 @@ use choose::{Chooser, Chosen};
 #[command(
     after_help = "Examples:\n  ringway explain allreduce -b 64M --nodes 8\n  ringway explain all_gather -b 4K,1M --nodes 4 --measure\n  \
     ringway explain allreduce --nodes 16 --tuning cluster.toml --order strict\n  \
-    ringway explain allreduce --nodes 2 --measure --save tuning.toml   keep what was measured\n\n\
+    ringway explain allreduce --nodes 2 --measure --save tuning.toml   keep what was measured\n  \
+    ringway explain allreduce --nodes 3 --measure --within 1.25   fail where something else is a quarter faster\n\n\
     The size is one rank's vector; for all_gather, reduce_scatter, all_to_all, gather and scatter it is the total over\n\
     all ranks, as in `ringway perf`."
 )]
@@ -61,6 +63,12 @@ pub struct ExplainArgs {
     /// Times every algorithm is timed; the median counts.
     #[arg(long, default_value_t = 3, value_name = "N", requires = "measure", value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
+    /// Seconds that every algorithm is timed for at each size in a round.
+    #[arg(long, default_value_t = 0.1, value_name = "S", requires = "measure", value_parser = parse_seconds)]
+    seconds: f64,
+    /// Fail when what is chosen takes more than so many times as long as the fastest that was measured, at any size.
+    #[arg(long, value_name = "X", requires = "measure", value_parser = parse_factor)]
+    within: Option<f64>,
     /// Device between the nodes; of --tuning the constants count that are for what it speaks.
     #[arg(long, default_value = "tcp", value_name = "D", value_parser = parse_device)]
     device: String,
@@ -76,6 +84,27 @@ pub struct ExplainArgs {
     /// Print one JSON object for each size.
     #[arg(long)]
     json: bool,
+}
+
+impl ExplainArgs {
+    /// The same without sizes where there are none.
+    fn resolved(&self) -> Self {
+        let mut args = self.clone();
+        if matches!(self.operation, Measured::Barrier) {
+            args.bytes = vec![0];
+        }
+        args
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=60.0).contains(seconds));
+    seconds.ok_or_else(|| format!("`{text}` is not a number of seconds from 0 to 60"))
+}
+
+fn parse_factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor| (1.0..=1e6).contains(factor));
+    factor.ok_or_else(|| format!("`{text}` is not a factor of 1 or more"))
 }
 
 fn parse_order(text: &str) -> Result<Order, String> {
@@ -121,6 +150,7 @@ struct Explanation {
 /// # Errors
 /// When a file cannot be read or written, or daemons cannot be started or fail, as a sentence.
 pub fn explain(args: &ExplainArgs) -> Result<ExitCode, String> {
+    let args = &args.resolved();
     let operation = args.operation.operation();
     if !operation.is_collective() {
         return Err(format!("{} has no algorithms to choose from: it is one message", args.operation.name()));
@@ -133,54 +163,53 @@ pub fn explain(args: &ExplainArgs) -> Result<ExitCode, String> {
     };
     let bench = if args.measure { Some(measure::Bench::start(args)?) } else { None };
     let measured = bench.as_ref().map(measure::Bench::links).transpose()?.flatten();
-    let mut chooser = Chooser::new(args, layout, given, measured)?;
+    let chooser = Chooser::new(args, layout, given, measured)?;
     if let Some(path) = &args.save {
         write_tuning(path, chooser.given()).map_err(|e| e.to_string())?;
     }
     if !args.json {
         output::line(&table::head(args, chooser.constants(), chooser.origin()));
     }
-    for &bytes in &args.bytes {
-        let explained = explain_size(args, bytes, &mut chooser, bench.as_ref())?;
+    let times = match &bench {
+        Some(bench) => bench.time(args, &chooser.algorithms())?,
+        None => args.bytes.iter().map(|_| Times::default()).collect(),
+    };
+    let mut missed = Vec::new();
+    for (&bytes, times) in args.bytes.iter().zip(times) {
+        let explained = explain_size(args, bytes, &chooser, times);
         output::line(&if args.json {
             serde_json::to_string(&explained).unwrap_or_default()
         } else {
             table::rows(&explained)
         });
+        missed.extend(table::missed(&explained, args.within));
     }
-    Ok(ExitCode::SUCCESS)
+    if missed.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(missed.join("\n")) }
 }
 
-fn explain_size(
-    args: &ExplainArgs,
-    bytes: u64,
-    chooser: &mut Chooser,
-    bench: Option<&measure::Bench>,
-) -> Result<Explained, String> {
+fn explain_size(args: &ExplainArgs, bytes: u64, chooser: &Chooser, times: Times) -> Explained {
     let found = chooser.candidates(bytes);
     let Chosen { algorithm: expected, by } = chooser.chosen(bytes);
-    let times = match bench {
-        Some(bench) => bench.time(args, bytes, &found)?,
-        None => measure::Times::none(&found),
-    };
-    let explanation = |(candidate, measured_us): (&Candidate, &Option<f64>)| Explanation {
+    let measured_us = |candidate: &Candidate| times.by_algorithm.get(&candidate.algorithm).copied().flatten();
+    let explanation = |candidate: &Candidate| Explanation {
         algorithm: candidate.algorithm.to_string(),
         chunk_bytes: candidate.chunk_bytes,
         chunks: candidate.prediction.chunks,
         predicted_us: candidate.prediction.time_ns / 1e3,
-        measured_us: *measured_us,
+        measured_us: measured_us(candidate),
     };
-    let best = times.candidates_us.iter().copied().chain([times.chosen_us]).flatten().reduce(f64::min);
-    Ok(Explained {
+    let best = found.iter().map(measured_us).chain([times.chosen_us]).flatten().reduce(f64::min);
+    let candidates = found.iter().map(explanation).collect();
+    Explained {
         operation: args.operation.name(),
         bytes,
         nodes: args.nodes,
         ranks_per_node: args.ranks_per_node,
         order: args.order.name(),
-        candidates: found.iter().zip(&times.candidates_us).map(explanation).collect(),
+        candidates,
         chosen: times.chosen.unwrap_or(expected),
         chosen_by: by,
         chosen_us: times.chosen_us,
         chosen_over_best: times.chosen_us.zip(best).map(|(chosen, best)| chosen / best.max(1e-9)),
-    })
+    }
 }

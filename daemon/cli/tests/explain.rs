@@ -113,3 +113,20 @@ fn what_is_saved_is_used() {
     assert!(daemons.contains("constants from the tuning file"), "they measured anew: {daemons}");
     assert_eq!(constants(&daemons), constants(&first));
 }
+
+/// Nothing takes longer than a million times the best, and nothing less than once.
+#[test]
+fn a_bound_on_the_choice_is_held_or_missed() {
+    let explain =
+        ["allreduce", "-b", "64", "--nodes", "2", "--measure", "--rounds", "1", "--seconds", "0.01"];
+    let rows = rows(&[&explain[..], &["--within", "1000000"]].concat());
+    let measured = rows[0]["candidates"].as_array().unwrap().iter().map(|it| it["measured_us"].as_f64());
+    assert!(measured.clone().count() > 1 && measured.flatten().all(|us| us > 0.0), "{rows:?}");
+    assert!(rows[0]["chosen_over_best"].as_f64().unwrap() >= 1.0);
+    for wrong in [&["--within", "0.5"][..], &["--within", "x"]] {
+        let output = ringway(&[&explain[..], wrong].concat());
+        assert!(String::from_utf8_lossy(&output.stderr).contains("is not a factor"), "{output:?}");
+    }
+    let output = ringway(&["allreduce", "--within", "1.25"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--measure"), "{output:?}");
+}

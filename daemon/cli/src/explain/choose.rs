@@ -93,6 +93,14 @@ impl Chooser {
         &self.origin
     }
 
+    /// Every algorithm that does it, whatever the size.
+    pub(super) fn algorithms(&self) -> Vec<Algorithm> {
+        let does = |(algorithm, settings): &&(Algorithm, PlanSettings)| {
+            self.choice(settings, 0).plan.algorithm() == Some(*algorithm)
+        };
+        self.asked.iter().filter(does).map(|(algorithm, _)| *algorithm).collect()
+    }
+
     /// Every algorithm that does it, with the chunk that it has when it is asked for, the fastest first.
     pub(super) fn candidates(&self, bytes: u64) -> Vec<Candidate> {
         let (layout, operation) = (&*self.place.layout, self.operation.operation());

@@ -1,9 +1,8 @@
 //! Daemons on this machine, between which every algorithm is timed.
 
-use ringway_plan::{
-    Preference,
-    tuner::{Candidate, SavedLinks},
-};
+use std::collections::BTreeMap;
+
+use ringway_plan::{Algorithm, Preference, tuner::SavedLinks};
 use ringway_service::read_tuning;
 use ringway_types::{DataType, Reduction};
 
@@ -13,30 +12,20 @@ use crate::{
     perf::{Campaign, Mode, Row, Spec, measure},
 };
 
-/// Seconds that each algorithm is timed for in a round.
-const SECONDS: f64 = 0.1;
-
 /// Running daemons.
 #[derive(Debug)]
 pub(super) struct Bench {
     cluster: Cluster,
 }
 
-/// What was timed of one size, in microseconds.
-#[derive(Debug)]
+/// What was found of one size, in microseconds.
+#[derive(Debug, Default)]
 pub(super) struct Times {
-    /// Of each candidate; `None` where none was timed.
-    pub(super) candidates_us: Vec<Option<f64>>,
+    /// Of each algorithm that was timed.
+    pub(super) by_algorithm: BTreeMap<Algorithm, Option<f64>>,
     /// What was used when nothing was asked for, where it was timed.
     pub(super) chosen: Option<String>,
     pub(super) chosen_us: Option<f64>,
-}
-
-impl Times {
-    /// Nothing was timed.
-    pub(super) fn none(found: &[Candidate]) -> Self {
-        Self { candidates_us: vec![None; found.len()], chosen: None, chosen_us: None }
-    }
 }
 
 impl Bench {
@@ -59,7 +48,7 @@ impl Bench {
         };
         let cluster = Cluster::start(&options).map_err(|e| e.to_string())?;
         let bench = Self { cluster };
-        bench.run(args, 8, None)?;
+        bench.run(args, &[8], None)?;
         Ok(bench)
     }
 
@@ -71,32 +60,32 @@ impl Bench {
         Ok(saved.links.last().cloned())
     }
 
-    /// Times what is used when nothing is asked for, and every candidate, in turns.
-    pub(super) fn time(&self, args: &ExplainArgs, bytes: u64, found: &[Candidate]) -> Result<Times, String> {
-        let mut times: Vec<Vec<f64>> = vec![Vec::new(); found.len() + 1];
-        let mut chosen = None;
+    /// Times what is used when nothing is asked for, and every algorithm, in turns: for each size what was found of each.
+    pub(super) fn time(&self, args: &ExplainArgs, algorithms: &[Algorithm]) -> Result<Vec<Times>, String> {
+        let mut sizes: Vec<Samples> = args.bytes.iter().map(|_| Samples::new(algorithms.len())).collect();
         for _ in 0..args.rounds {
-            let asked = found.iter().map(|candidate| Some(Preference::everywhere(candidate.algorithm)));
-            for (asked, times) in asked.chain([None]).zip(&mut times) {
-                let row = self.run(args, bytes, asked.as_ref())?;
-                times.push(row.time_us.p50);
-                if asked.is_none() {
-                    chosen = Some(row.algorithm);
+            for (place, algorithm) in algorithms.iter().enumerate() {
+                let asked = Preference::everywhere(*algorithm);
+                for (size, row) in sizes.iter_mut().zip(self.run(args, &args.bytes, Some(&asked))?) {
+                    size.algorithms[place].push(row.time_us.p50);
                 }
             }
+            for (size, row) in sizes.iter_mut().zip(self.run(args, &args.bytes, None)?) {
+                size.chosen.push(row.time_us.p50);
+                size.name = row.algorithm;
+            }
         }
-        let mut medians: Vec<Option<f64>> = times.into_iter().map(median).collect();
-        let chosen_us = medians.pop().flatten();
-        Ok(Times { candidates_us: medians, chosen, chosen_us })
+        Ok(sizes.into_iter().map(|size| size.times(algorithms)).collect())
     }
 
-    fn run(&self, args: &ExplainArgs, bytes: u64, asked: Option<&Preference>) -> Result<Row, String> {
+    /// One row for each size.
+    fn run(&self, args: &ExplainArgs, sizes: &[u64], asked: Option<&Preference>) -> Result<Vec<Row>, String> {
         let spec = Spec {
             operations: vec![args.operation],
             datatypes: vec![DataType::F32],
             reductions: vec![Reduction::Sum],
-            sizes: vec![bytes],
-            seconds: SECONDS,
+            sizes: sizes.to_vec(),
+            seconds: args.seconds,
             warmup: 3,
             in_place: vec![false],
             nodes: usize::try_from(args.nodes).map_err(|e| e.to_string())?,
@@ -105,14 +94,43 @@ impl Bench {
             ..Spec::default()
         };
         let ranks = args.nodes.saturating_mul(args.ranks_per_node);
-        let campaign = Campaign {
-            ranks: usize::try_from(ranks).map_err(|e| e.to_string())?,
-            spec,
-            show_progress: false,
-        };
-        let mut last = None;
-        measure(&self.cluster, &campaign, |row: &Row| last = Some(row.clone()))?;
-        last.ok_or_else(|| "the ranks measured nothing".to_owned())
+        let ranks = usize::try_from(ranks).map_err(|e| e.to_string())?;
+        let campaign = Campaign { ranks, spec, show_progress: false };
+        let mut rows = Vec::new();
+        measure(&self.cluster, &campaign, |row: &Row| rows.push(row.clone()))?;
+        let (found, expected) = (rows.len(), sizes.len());
+        if found != expected {
+            return Err(format!("the ranks measured {found} of {expected} sizes"));
+        }
+        Ok(rows)
+    }
+}
+
+/// What was timed of one size, in microseconds.
+#[derive(Debug)]
+struct Samples {
+    algorithms: Vec<Vec<f64>>,
+    chosen: Vec<f64>,
+    /// What was chosen.
+    name: String,
+}
+
+impl Samples {
+    fn new(algorithms: usize) -> Self {
+        Self { algorithms: vec![Vec::new(); algorithms], chosen: Vec::new(), name: String::new() }
+    }
+
+    /// The medians. What was chosen is the same as the algorithm of its name when that was asked for, so that both count.
+    fn times(mut self, algorithms: &[Algorithm]) -> Times {
+        let same = algorithms.iter().position(|algorithm| algorithm.name() == self.name);
+        if let Some(same) = same
+            && let Some(same) = self.algorithms.get_mut(same)
+        {
+            same.append(&mut self.chosen);
+            self.chosen.clone_from(same);
+        }
+        let by_algorithm = algorithms.iter().copied().zip(self.algorithms.into_iter().map(median)).collect();
+        Times { by_algorithm, chosen: Some(self.name), chosen_us: median(self.chosen) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What is explained, as text for people.
 
+use std::cmp::Ordering;
+
 use ringway_plan::tuner::Constants;
 
 use super::{ExplainArgs, Explained};
@@ -64,6 +66,17 @@ pub(super) fn rows(explained: &Explained) -> String {
     text.trim_end().to_owned()
 }
 
+/// What is said of a choice that takes longer than it may.
+pub(super) fn missed(explained: &Explained, within: Option<f64>) -> Option<String> {
+    let (over, within) = explained.chosen_over_best.zip(within).filter(|(over, within)| over > within)?;
+    let fastest = explained.candidates.iter().filter(|it| it.measured_us.is_some());
+    let fastest =
+        fastest.min_by(|a, b| a.measured_us.partial_cmp(&b.measured_us).unwrap_or(Ordering::Equal))?;
+    let (bytes, chosen) = (explained.bytes, &explained.chosen);
+    let best = &fastest.algorithm;
+    Some(format!("{bytes} bytes: {chosen} took {over:.2} times as long as {best}, more than {within}"))
+}
+
 /// A size as people say it.
 fn size(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
@@ -77,4 +90,37 @@ fn size(bytes: u64) -> String {
         }
     }
     format!("{bytes} B")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::Explanation;
+
+    #[test]
+    fn a_choice_beyond_the_bound_is_named_with_what_was_faster() {
+        let timed = |algorithm: &str, us| Explanation {
+            algorithm: algorithm.to_owned(),
+            chunk_bytes: 65536,
+            chunks: 1,
+            predicted_us: 1.0,
+            measured_us: Some(us),
+        };
+        let explained = Explained {
+            operation: "allreduce",
+            bytes: 64,
+            nodes: 3,
+            ranks_per_node: 1,
+            order: "stable",
+            candidates: vec![timed("ring", 30.0), timed("direct", 20.0)],
+            chosen: "ring".to_owned(),
+            chosen_by: "model",
+            chosen_us: Some(30.0),
+            chosen_over_best: Some(1.5),
+        };
+        assert_eq!(missed(&explained, Some(1.6)), None);
+        assert_eq!(missed(&explained, None), None);
+        let said = missed(&explained, Some(1.25)).unwrap_or_default();
+        assert_eq!(said, "64 bytes: ring took 1.50 times as long as direct, more than 1.25");
+    }
 }
