@@ -151,6 +151,13 @@ impl PlanSettings {
         self
     }
 
+    /// The same, with so many consecutive nodes in a group: as in [`Tuning::group_nodes`].
+    #[must_use]
+    pub const fn grouping(mut self, group_nodes: u32) -> Self {
+        self.tuning.group_nodes = group_nodes;
+        self
+    }
+
     /// The plan for a call, a pure function of these settings and what all nodes know: with the algorithm that is asked for
     /// (and the chunks of its rule for so many bytes, where there is one), else that of the operation's rule for so many bytes, else the one that [`Plan::choose`] takes. What cannot do the
     /// operation between so many nodes is passed over.

@@ -84,6 +84,10 @@ pub struct DaemonArgs {
     /// communicator)
     #[arg(long, value_name = "ORDER")]
     order: Option<String>,
+    /// Consecutive nodes of a communicator that are a group, such as those on one leaf switch, for algorithms that do one thing
+    /// within groups and another between them [default: as many as make fewest messages]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    group_nodes: Option<i64>,
     /// File with constants of links, and rules of which algorithm is used up to how many bytes: what `ringway explain
     /// --save` writes
     #[arg(long, value_name = "FILE")]
@@ -239,6 +243,7 @@ impl DaemonArgs {
             device: self.device,
             algorithm: self.algorithm,
             order: self.order,
+            group_nodes: self.group_nodes,
             tuning_file: self.tuning_file,
             link_cache: self.link_cache,
             roce_port: self.roce_port,

@@ -12,6 +12,7 @@ use ringway_plan::{
     tuner::{Candidate, Order, Saved},
 };
 use ringway_service::{read_tuning, write_tuning};
+use ringway_topology::Document;
 use serde::Serialize;
 
 use crate::{
@@ -21,6 +22,9 @@ use crate::{
 };
 use choose::{Chooser, Chosen};
 use measure::Times;
+
+/// The most nodes that are explained.
+const NODES_MAX: u32 = 65536;
 
 /// Say which algorithm an operation would use between nodes, and how long each would take.
 ///
@@ -45,7 +49,7 @@ pub struct ExplainArgs {
     #[arg(short = 'b', long = "bytes", default_value = "64,4K,64K,1M,16M", value_parser = parse_bytes, value_delimiter = ',')]
     bytes: Vec<u64>,
     /// Nodes.
-    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
     nodes: u32,
     /// Ranks on each node.
     #[arg(long, default_value_t = 1, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -57,6 +61,14 @@ pub struct ExplainArgs {
     /// taken. Without constants for the device the usual ones are used, or with --measure what is measured.
     #[arg(long, value_name = "FILE")]
     tuning: Option<PathBuf>,
+    /// Consecutive nodes that are a group, such as those on one leaf switch, for algorithms that do one thing within groups and
+    /// another between them; 0 for as many as make fewest messages.
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1 << 20))]
+    group_nodes: u32,
+    /// A cluster's file, as `ringway topo --write` makes it: its nodes, and as groups the nodes on one leaf switch, where all have
+    /// as many.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "group_nodes"])]
+    topology: Option<PathBuf>,
     /// Time every algorithm between daemons on this machine.
     #[arg(long)]
     measure: bool,
@@ -87,13 +99,25 @@ pub struct ExplainArgs {
 }
 
 impl ExplainArgs {
-    /// The same without sizes where there are none.
-    fn resolved(&self) -> Self {
+    /// The same with the nodes and the groups of the cluster whose file is given, and without sizes where there are none.
+    fn resolved(&self) -> Result<Self, String> {
         let mut args = self.clone();
         if matches!(self.operation, Measured::Barrier) {
             args.bytes = vec![0];
         }
-        args
+        let Some(path) = &self.topology else { return Ok(args) };
+        match Document::read(path).map_err(|error| format!("{}: {error}", path.display()))? {
+            Document::Cluster(cluster) => {
+                let nodes = u32::try_from(cluster.nodes()).ok().filter(|nodes| *nodes <= NODES_MAX);
+                args.nodes = nodes.ok_or_else(|| format!("there are more than {NODES_MAX} nodes"))?;
+                args.group_nodes = cluster.group_nodes().unwrap_or(0);
+                Ok(args)
+            }
+            Document::Host(_) => Err(format!(
+                "{} describes one host; `ringway topo --hosts N --leaf M --write FILE` describes a cluster",
+                path.display()
+            )),
+        }
     }
 }
 
@@ -150,7 +174,7 @@ struct Explanation {
 /// # Errors
 /// When a file cannot be read or written, or daemons cannot be started or fail, as a sentence.
 pub fn explain(args: &ExplainArgs) -> Result<ExitCode, String> {
-    let args = &args.resolved();
+    let args = &args.resolved()?;
     let operation = args.operation.operation();
     if !operation.is_collective() {
         return Err(format!("{} has no algorithms to choose from: it is one message", args.operation.name()));

@@ -130,3 +130,30 @@ fn a_bound_on_the_choice_is_held_or_missed() {
     let output = ringway(&["allreduce", "--within", "1.25"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("--measure"), "{output:?}");
 }
+
+/// Where nodes fall into groups of so many, algorithms that have groups are priced with these; where not, there are none.
+#[test]
+fn groups_are_as_many_nodes_as_are_asked_for() {
+    let predicted = |group: &str| {
+        let rows = rows(&["allreduce", "-b", "64K", "--nodes", "12", "--group-nodes", group]);
+        let all = rows[0]["candidates"].as_array().unwrap();
+        let pair = all.iter().find(|it| it["algorithm"] == "hierarchical:ring+ring");
+        pair.map(|it| it["predicted_us"].as_f64().unwrap())
+    };
+    assert_eq!(predicted("0"), predicted("3"));
+    assert_ne!(predicted("0"), predicted("6"));
+    assert_eq!(predicted("5"), None);
+}
+
+/// Of a cluster that is described groups are those of its leaf switches.
+#[test]
+fn a_clusters_file_says_how_many_nodes_there_are_and_which_are_near_each_other() {
+    let file = File::new("cluster.json", "");
+    let topo = ["topo", "--hosts", "12", "--leaf", "6", "--write", file.name()];
+    assert!(Command::new(env!("CARGO_BIN_EXE_ringway")).args(topo).status().unwrap().success());
+    let size = ["allreduce", "-b", "64K"];
+    let with = |more: &[&str]| rows(&[&size[..], more].concat());
+    let described = with(&["--topology", file.name()]);
+    assert_eq!(described, with(&["--nodes", "12", "--group-nodes", "6"]));
+    assert_ne!(described, with(&["--nodes", "12"]));
+}

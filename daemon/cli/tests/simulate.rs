@@ -55,6 +55,24 @@ fn sixteen_thousand_nodes_are_simulated_by_classes() {
     assert!(row["time_us"].as_f64().unwrap() > 1000.0, "{json}");
 }
 
+/// Groups are the nodes on a leaf switch, of the file or without one, unless the arguments say otherwise.
+#[test]
+fn groups_are_those_of_the_leaf_switches() {
+    let path = std::env::temp_dir().join(format!("ringway-simulate-{}.toml", std::process::id()));
+    std::fs::write(&path, "nodes_per_leaf = 4\noversubscription = 4.0\nspines = 2").unwrap();
+    let file = ["--topology", path.to_str().unwrap()];
+    let time = |more: &[&str]| {
+        let pair = ["--nodes", "64", "-b", "1M", "--algorithm", "hierarchical:ring+ring", "--json"];
+        let row: serde_json::Value =
+            serde_json::from_str(told(&[&pair[..], &file, more].concat()).trim()).unwrap();
+        row["time_us"].as_f64().unwrap()
+    };
+    let (own, leaf, other) = (time(&[]), time(&["--group-nodes", "4"]), time(&["--group-nodes", "0"]));
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(own, leaf);
+    assert_ne!(own, other);
+}
+
 #[test]
 fn a_picture_is_well_formed_and_has_a_line_for_each_algorithm() {
     let path = std::env::temp_dir().join(format!("ringway-simulate-{}.svg", std::process::id()));

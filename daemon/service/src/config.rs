@@ -270,6 +270,8 @@ pub struct Config {
     pub algorithm: Preference,
     /// Which algorithms may be chosen for them.
     pub order: Order,
+    /// Consecutive nodes that are a group in communicators that are rooted here; 0 for as many as make fewest messages.
+    pub group_nodes: u32,
     /// Constants of links, and rules, that go before what is measured.
     pub tuning_file: Option<PathBuf>,
     /// Where what is measured of links is kept; `None`: it is measured again by the next daemon.

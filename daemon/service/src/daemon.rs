@@ -98,7 +98,7 @@ fn peers_config(config: &Config, open: &[Open]) -> Result<PeersConfig, ServiceEr
 
 /// What the plans of communicators that are rooted here are chosen by.
 fn planning(config: &Config) -> Result<Planning, ServiceError> {
-    let settings = PlanSettings::default().preferring(config.algorithm);
+    let settings = PlanSettings::default().preferring(config.algorithm).grouping(config.group_nodes);
     let mut planning = Planning::new(settings, config.order);
     if let Some(path) = &config.tuning_file {
         planning = planning.with_given(read_tuning(path)?);

@@ -102,6 +102,23 @@ impl Cluster {
         groups.min_by_key(|(_, group)| group.nodes.len()).map(|(index, _)| index)
     }
 
+    /// How many consecutive nodes the smallest groups have, as those at one leaf switch, where all nodes are in one and each has
+    /// as many; `None` where not.
+    #[must_use]
+    pub fn group_nodes(&self) -> Option<u32> {
+        let size = self.groups.iter().map(|group| group.nodes.len()).min().filter(|size| *size > 0)?;
+        let mut smallest: Vec<&Group> = self.groups.iter().filter(|it| it.nodes.len() == size).collect();
+        smallest.sort_by_key(|group| group.nodes.first());
+        let has_its_nodes = |(place, group): (u64, &&Group)| {
+            let ends = group.nodes.first().zip(group.nodes.last());
+            ends.is_some_and(|(first, last)| {
+                (u64::from(first), u64::from(last)) == (place * size, place * size + size - 1)
+            })
+        };
+        let all = smallest.len() as u64 * size == self.nodes();
+        (all && (0..).zip(&smallest).all(has_its_nodes)).then(|| u32::try_from(size).ok())?
+    }
+
     /// Whether what it says fits together.
     ///
     /// # Errors

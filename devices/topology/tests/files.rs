@@ -226,10 +226,33 @@ fn errors_name_the_place_and_what_was_expected() {
 }
 
 #[test]
+fn clusters_tell_how_many_nodes_the_smallest_groups_have() {
+    let Ok(Document::Host(host)) = Document::parse(SERVER) else { panic!("a host") };
+    let mut cluster = Cluster::uniform(*host, 24, 8);
+    assert_eq!(cluster.group_nodes(), Some(8));
+    let pod = |nodes: std::ops::Range<u32>| Group {
+        name: "pod".to_owned(),
+        nodes: nodes.collect(),
+        uplink_mbps: None,
+    };
+    cluster.groups.insert(0, pod(0..16));
+    assert_eq!(cluster.group_nodes(), Some(8), "a wider group has others within");
+    cluster.groups.push(pod(0..4));
+    assert_eq!(cluster.group_nodes(), None, "the smallest groups do not have all nodes");
+    cluster.groups.clear();
+    assert_eq!(cluster.group_nodes(), None);
+    // Every other node is no group of consecutive ones.
+    cluster.groups =
+        [0, 1].map(|odd| Group { nodes: (0..12).map(|i| 2 * i + odd).collect(), ..pod(0..1) }).into();
+    assert_eq!(cluster.group_nodes(), None);
+}
+
+#[test]
 fn clusters_tell_who_is_near() {
     let Ok(Document::Host(host)) = Document::parse(SERVER) else { panic!("a host") };
     let mut cluster = Cluster::uniform(*host, 20, 8);
     cluster.check().expect("it fits");
+    assert_eq!(cluster.group_nodes(), None, "the last leaf switch has fewer");
     let sizes: Vec<u64> = cluster.groups.iter().map(|group| group.nodes.len()).collect();
     assert_eq!((cluster.nodes(), &sizes[..]), (20, &[8, 8, 4][..]));
     assert_eq!((cluster.nearest_group(0, 7), cluster.nearest_group(7, 8)), (Some(0), None));

@@ -278,6 +278,17 @@ impl Description {
         }
     }
 
+    /// Nodes of a group as [`crate::Tuning::group_nodes`] has them: those on a leaf switch, or 0 where there are none or that
+    /// does not make two groups or more of equal size.
+    #[must_use]
+    pub fn group_nodes(&self, nodes: u32) -> u32 {
+        let group = match self.kind {
+            Kind::Mesh | Kind::Ports => 0,
+            Kind::FatTree | Kind::RailOptimised => self.nodes_per_leaf,
+        };
+        if group >= 2 && nodes > group && nodes.is_multiple_of(group) { group } else { 0 }
+    }
+
     /// The network of so many nodes; routes that are picked by a hash are picked by this seed.
     #[must_use]
     pub fn network(&self, nodes: u32, seed: u64) -> Network {

@@ -68,7 +68,8 @@ impl Chooser {
             (None, None) => (usual(), "the usual: nothing was measured, and no tuning file given".to_owned()),
         };
         given.links = vec![SavedLinks { device: device.clone(), hosts: None, constants }];
-        let mut planning = Planning::new(PlanSettings::default(), args.order).with_given(given.clone());
+        let usual = PlanSettings::default().grouping(args.group_nodes);
+        let mut planning = Planning::new(usual, args.order).with_given(given.clone());
         let place = Place { layout: Arc::new(layout), device, hosts: None, sharing: 1.0 };
         let mut settings = |preference| planning.settings(&place, preference, None);
         let operation = args.operation;

@@ -74,6 +74,10 @@ pub struct SimulateArgs {
     /// Bytes of a chunk, as the daemon's tuning has it [default: 512K].
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     chunk: Option<u64>,
+    /// Consecutive nodes that are a group, for algorithms that do one thing within groups and another between them; 0 for as many
+    /// as make fewest messages [default: those on a leaf switch, where they fall into groups of so many].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1 << 20))]
+    group_nodes: Option<u32>,
     /// Print one JSON object for each row instead of a table.
     #[arg(long)]
     json: bool,
@@ -145,9 +149,13 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, String> {
     let mut rows = Vec::new();
     for nodes in counts {
         let (network, layout) = (network(args, &description, nodes)?, layout(nodes, each)?);
+        let mut tuning = Tuning::default();
+        tuning.chunk_bytes = args.chunk.unwrap_or(tuning.chunk_bytes).max(1);
+        tuning.group_nodes = args.group_nodes.unwrap_or_else(|| description.group_nodes(nodes));
+        let scene = Scene { network: &network, layout: &layout, tuning: &tuning };
         for bytes in wanted_sizes(args) {
             for &algorithm in &algorithms {
-                rows.extend(row(args, &network, &layout, (bytes, algorithm)));
+                rows.extend(row(args, &scene, (bytes, algorithm)));
             }
         }
     }
@@ -225,20 +233,21 @@ fn layout(nodes: u32, each: u32) -> Result<Layout, String> {
     Layout::new(&node_of).ok_or_else(|| "there are no ranks".to_owned())
 }
 
+/// What all rows of a number of nodes have in common.
+struct Scene<'a> {
+    network: &'a Network,
+    layout: &'a Layout,
+    tuning: &'a Tuning,
+}
+
 /// One row; `None` where the algorithm does not do it and was not asked for by name.
-fn row(
-    args: &SimulateArgs,
-    network: &Network,
-    layout: &Layout,
-    (bytes, algorithm): (u64, Algorithm),
-) -> Option<Row> {
+fn row(args: &SimulateArgs, scene: &Scene<'_>, (bytes, algorithm): (u64, Algorithm)) -> Option<Row> {
+    let Scene { network, layout, tuning } = *scene;
     let ranks = layout.ranks();
     let (count, bytes) = args.operation.count(bytes, ELEMENT, u64::from(ranks));
     let call = Call { operation: args.operation.operation(), element: 4, count, root: 0 };
-    let mut tuning = Tuning::default();
-    tuning.chunk_bytes = args.chunk.unwrap_or(tuning.chunk_bytes).max(1);
     let (detail, limits) = (Detail::Auto, Limits::default());
-    let request = Request { network, layout, call, algorithm, tuning: &tuning, detail, limits };
+    let request = Request { network, layout, call, algorithm, tuning, detail, limits };
     let shown = Progress::new();
     let found = run(&request, &mut |at| {
         shown.line(&format!(

@@ -49,6 +49,7 @@ impl Settings {
             device: text("auto"),
             algorithm: text("auto"),
             order: text("stable"),
+            group_nodes: Some(0),
             tuning_file: None,
             link_cache: None,
             roce_port: Some(i64::from(ROCE_PORT)),
@@ -117,6 +118,7 @@ impl Settings {
             verbs_ports,
             algorithm: algorithm(s.algorithm.as_deref())?,
             order,
+            group_nodes: group_nodes(s.group_nodes)?,
             tuning_file: s.tuning_file.as_deref().map(PathBuf::from),
             link_cache: link_cache(&s),
             tcp_busy_poll_us: short_number(
@@ -307,6 +309,11 @@ fn device(value: Option<&str>) -> Result<(DeviceChoice, Vec<Selector>), ConfigEr
 
 const ORDERS: [(&str, Order); 3] =
     [("stable", Order::Stable), ("strict", Order::Strict), ("any", Order::Any)];
+
+fn group_nodes(value: Option<i64>) -> Result<u32, ConfigError> {
+    let unit = "consecutive nodes; 0 for as many as make fewest messages";
+    short_number("group_nodes", value, 0..=1 << 20, unit)
+}
 
 /// The file that was named, none for the word `off`, or else one beside the socket.
 fn link_cache(s: &Settings) -> Option<PathBuf> {

@@ -56,6 +56,10 @@ pub struct Settings {
     /// `strict`, those that combine ranks ascending within a node, then nodes ascending; `any`, as `stable`, with links measured
     /// anew for every communicator. That of the node where a communicator is rooted holds.
     pub order: Option<String>,
+    /// Consecutive nodes of a communicator that are a group, such as those on one leaf switch or in one rack, for algorithms that
+    /// do one thing within groups and another between them. 0, if absent, for as many as make fewest messages. Such algorithms are
+    /// not used where nodes cannot be cut into two or more groups of so many. That of the node where a communicator is rooted holds.
+    pub group_nodes: Option<i64>,
     /// A file with constants of links, and rules of which algorithm is used up to how many bytes.
     pub tuning_file: Option<String>,
     /// The file in which what is measured of links is kept: beside the socket if absent; `off` for none.
@@ -145,7 +149,7 @@ impl Settings {
         merge!(
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, rails, channels, cluster_key_file, device,
-            algorithm, order, tuning_file, link_cache, roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, delay_us, pcap,
+            algorithm, order, group_nodes, tuning_file, link_cache, roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, delay_us, pcap,
             peer_timeout_ms, plans, workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max,
             ring_argument_words
         )

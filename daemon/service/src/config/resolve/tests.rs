@@ -48,6 +48,7 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("`tcp_congestion`", "`reno`", message(|s| s.tcp_congestion = text("warp"))),
         ("`fault`", "cluster_key_file", message(|s| s.fault = text("loss=0.1"))),
         ("`pcap`", "cluster_key_file", message(|s| s.pcap = text("all.pcap"))),
+        ("`group_nodes`", "1048576", message(|s| s.group_nodes = Some(-1))),
         ("`delay_us`", "100000", message(|s| s.delay_us = Some(-1))),
         ("`log_level`", "`debug`", message(|s| s.log_level = text("loud"))),
         ("`log_format`", "`json`", message(|s| s.log_format = text("xml"))),
