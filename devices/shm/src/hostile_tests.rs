@@ -15,7 +15,7 @@ use crate::channel::{Channel, FILE_BYTES, Lane, OwnFile};
 use crate::control::{self, Message};
 use crate::endpoint::{decode, encode, random};
 use crate::entry::{Entry, Kind, Raw, Source};
-use crate::regions::TOLD_MAX;
+use crate::regions::{TOLD_BYTES_MAX, TOLD_MAX};
 use crate::{ShmConfig, ShmDevice, ShmFailure};
 
 const LENGTH: u64 = 8192;
@@ -53,6 +53,17 @@ impl Victim {
         self.device.poll(Time(self.now), &mut [Completion::EMPTY; 64])
     }
 
+    /// Says hello, as a peer of the queue pair would.
+    fn offer(&self) -> (OwnedFd, OwnFile) {
+        let endpoint = self.device.endpoint(self.queue_pair).expect("an endpoint");
+        let (name, token) = decode(&endpoint).expect("one of ours");
+        let socket = control::connect(&name).expect("connected");
+        let own = OwnFile::new().expect("memory");
+        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("eventfd");
+        control::say_hello(socket.as_fd(), &token, [own.file(), bell.as_fd()]).expect("said");
+        (socket, own)
+    }
+
     /// Something of each kind is under way.
     fn post(&mut self) {
         let slice = |offset, length| LocalSlice { key: self.open.1.local, offset, length };
@@ -75,14 +86,9 @@ impl Victim {
 
     /// Connects as a peer would; what that peer has in hand then.
     fn connect(&mut self) -> (OwnedFd, Channel) {
-        let endpoint = self.device.endpoint(self.queue_pair).expect("an endpoint");
-        let (name, token) = decode(&endpoint).expect("one of ours");
         let nobody = encode(&random().expect("random"), &random().expect("random")).expect("fits");
         self.device.connect(self.queue_pair, &nobody, Role::Passive).expect("connecting");
-        let socket = control::connect(&name).expect("connected");
-        let own = OwnFile::new().expect("memory");
-        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("eventfd");
-        control::say_hello(socket.as_fd(), &token, [own.file(), bell.as_fd()]).expect("said");
+        let (socket, own) = self.offer();
         loop {
             self.poll();
             if let Some(Message::Welcome { file, doorbell, .. }) =
@@ -282,6 +288,47 @@ fn a_region_that_is_no_memory_of_fixed_size_and_one_too_many_are_refused() {
         let refused = victim.device.last_error(victim.queue_pair);
         assert_eq!(refused, (shared != TOLD_MAX).then_some(ShmFailure::Protocol), "{shared}");
         victim.is_unharmed();
+    }
+}
+
+/// A memory file of fixed size with nothing in it.
+fn sparse(length: u64) -> OwnedFd {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    let file = memfd_create("sparse", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
+    ftruncate(&file, length).expect("its size");
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("sealed");
+    file
+}
+
+#[test]
+fn a_region_with_holes_is_read_and_gets_no_pages() {
+    let mut victim = Victim::new();
+    let (socket, mut channel) = victim.connect();
+    let file = sparse(LENGTH);
+    control::share(socket.as_fd(), 1, file.as_fd()).expect("sent");
+    let local = LocalSlice { key: victim.open.1.local, offset: 0, length: LENGTH };
+    victim.device.post_receive(victim.queue_pair, &ReceiveRequest { id: 1, local }).expect("posted");
+    let source = Source::Shared { key: 1, offset: 0, length: LENGTH };
+    let entry = Entry { total: LENGTH as u32, source, last: true, ..Entry::new(Kind::Send) };
+    channel.push_raw(Lane::Requests, &entry.emit()).expect("there is room");
+    assert!((0..10).any(|_| victim.poll() > 0));
+    let mut bytes = [1; LENGTH as usize];
+    victim.open.0.window(0, LENGTH).expect("all of it").read(&mut bytes);
+    assert_eq!(bytes, [0; LENGTH as usize]);
+    assert_eq!(rustix::fs::fstat(&file).expect("stat").st_blocks, 0);
+    victim.is_unharmed();
+}
+
+#[test]
+fn a_peer_has_so_many_bytes_taken_and_no_more() {
+    for (more, refused) in [(0, None), (4096, Some(ShmFailure::Protocol))] {
+        let mut victim = Victim::new();
+        let (socket, _channel) = victim.connect();
+        for (key, bytes) in [(1, TOLD_BYTES_MAX / 2), (2, TOLD_BYTES_MAX / 2 + more)] {
+            control::share(socket.as_fd(), key, sparse(bytes).as_fd()).expect("sent");
+            victim.poll();
+        }
+        assert_eq!(victim.device.last_error(victim.queue_pair), refused);
     }
 }
 

@@ -245,7 +245,7 @@ impl QueuePair {
                     if u32::from(key as u16) >= shared.config.max_regions {
                         return Err(ShmFailure::Protocol);
                     }
-                    self.imports.add(key, &file)?;
+                    self.imports.add(key, file)?;
                     shared.counters.regions_mapped += 1;
                 }
                 Some(Message::Forget { key }) => self.imports.remove(key),

@@ -300,7 +300,7 @@ fn fetch(
         }
         Source::Shared { key, offset, .. } => {
             let offset = offset.checked_add(piece.taken).ok_or(ShmFailure::Protocol)?;
-            let copied = pair.imports.window(key, offset, into.length).map_or(0, |from| from.copy_to(&to));
+            let copied = pair.imports.copy_to(key, offset, &to);
             if pair.imports.has_lost_pages(key) {
                 return Err(ShmFailure::PagesLost);
             }

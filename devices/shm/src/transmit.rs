@@ -224,13 +224,14 @@ impl<'a> Straight<'a> {
         if self.announced.has(key) {
             return true;
         }
-        let Some(file) = self.exports.file(key).filter(|_| self.announced.has_room(key)) else {
+        let Some((file, bytes)) = self.exports.file(key) else { return false };
+        if !self.announced.has_room(key, bytes) {
             return false;
-        };
+        }
         let told = control::share(self.socket.as_fd(), key, file).is_ok();
         if told {
             self.counters.regions_told += 1;
-            self.announced.add(key);
+            self.announced.add(key, bytes);
         }
         told
     }

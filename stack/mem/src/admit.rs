@@ -16,7 +16,7 @@ use rustix::{
 use thiserror::Error;
 
 use crate::{
-    MapError, Mapping, Protection,
+    MapError, Mapping, Protection, Window, calls,
     memfd::{DAEMON_WRITTEN, FIXED_SIZE},
 };
 
@@ -138,7 +138,7 @@ pub fn admit(file: OwnedFd, limit: u64) -> Result<Region, AdmitError> {
     if size > limit {
         return Err(AdmitError::TooLarge { size, limit });
     }
-    let populated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+    let populated = populated(&stat);
     if populated < size {
         return Err(AdmitError::Holes { populated, size });
     }
@@ -147,17 +147,91 @@ pub fn admit(file: OwnedFd, limit: u64) -> Result<Region, AdmitError> {
     Ok(Region { mapping: Arc::new(mapping), identity: identity(&stat) })
 }
 
-/// For a daemon: maps what a daemon of the same host lets it read. It is a memory file of fixed size, or reading it could
-/// wait for anybody; holes that its client punches are survived.
-///
-/// # Errors
-/// [`AdmitError`] when it is not.
-pub fn map_for_reading(fd: BorrowedFd<'_>) -> Result<Mapping, AdmitError> {
-    seals(fd)?;
-    let (_, size) = stat(fd)?;
-    let length =
-        usize::try_from(size).map_err(|_| AdmitError::TooLarge { size, limit: usize::MAX as u64 })?;
-    Ok(Mapping::foreign(fd, length, Protection::Read)?)
+/// What a daemon of the same host lets this one read.
+#[derive(Debug)]
+pub enum PeerFile {
+    /// All of it has pages: it is mapped.
+    Mapped(Mapping),
+    /// It is read by system calls: because it has holes, where they find zeroes, while a mapping would give each that is read a page,
+    /// which this process pays for; or because there are as many mappings as there may be.
+    Unmapped {
+        /// The file.
+        file: OwnedFd,
+        /// Its bytes.
+        length: u64,
+    },
+}
+
+impl PeerFile {
+    /// For a daemon: takes what a daemon of the same host lets it read, of at most `limit` bytes. It is a memory file of
+    /// fixed size, or reading it could wait for anybody; holes that its client punches are survived.
+    ///
+    /// # Errors
+    /// [`AdmitError`] when it is not.
+    pub fn admit(file: OwnedFd, limit: u64) -> Result<Self, AdmitError> {
+        seals(file.as_fd())?;
+        let (stat, size) = stat(file.as_fd())?;
+        let too_large = AdmitError::TooLarge { size, limit };
+        if size > limit {
+            return Err(too_large);
+        }
+        let length = usize::try_from(size).map_err(|_| too_large)?;
+        if populated(&stat) < size {
+            return Ok(Self::Unmapped { file, length: size });
+        }
+        match Mapping::of_peer(file.as_fd(), length) {
+            Err(MapError::TooManyForeign { .. }) => Ok(Self::Unmapped { file, length: size }),
+            mapped => Ok(Self::Mapped(mapped?)),
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        match self {
+            Self::Mapped(mapping) => mapping.length() as u64,
+            Self::Unmapped { length, .. } => *length,
+        }
+    }
+
+    /// Fills a window from this byte on; how many bytes were copied, all or, when they are not all there, fewer.
+    #[must_use]
+    #[inline]
+    pub fn copy_to(&self, offset: u64, to: &Window<'_>) -> usize {
+        match self {
+            Self::Mapped(mapping) => {
+                mapping.window(offset, to.length() as u64).map_or(0, |from| from.copy_to(to))
+            }
+            Self::Unmapped { file, .. } => read(file.as_fd(), offset, to),
+        }
+    }
+
+    /// Whether pages were gone when they were read: see [`Mapping::faulted`].
+    #[must_use]
+    #[inline]
+    pub fn faulted(&self) -> bool {
+        matches!(self, Self::Mapped(mapping) if mapping.faulted())
+    }
+}
+
+/// Fills a window from a file, as far as that goes.
+#[cold]
+fn read(file: BorrowedFd<'_>, offset: u64, to: &Window<'_>) -> usize {
+    let (mut chunk, mut done) = ([0; 4096], 0);
+    while let Some(rest) = to.sub(done, to.length() - done).filter(|rest| !rest.is_empty()) {
+        let Some(at) = offset.checked_add(done as u64) else { break };
+        let most = rest.length().min(chunk.len());
+        calls::count();
+        match rustix::io::pread(file, chunk.get_mut(..most).unwrap_or_default(), at) {
+            Err(Errno::INTR) => {}
+            Err(_) => break,
+            Ok(count) => match rest.write(chunk.get(..count).unwrap_or_default()) {
+                0 => break,
+                written => done += written,
+            },
+        }
+    }
+    done
 }
 
 /// For a client: maps the ring file that the daemon writes ("D"), read-only, after checking that the kernel keeps
@@ -208,6 +282,11 @@ fn stat(fd: BorrowedFd<'_>) -> Result<(Stat, u64), AdmitError> {
     let stat = rustix::fs::fstat(fd).map_err(AdmitError::Stat)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     Ok((stat, size))
+}
+
+/// Bytes of a memory file that have pages.
+fn populated(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512)
 }
 
 #[expect(clippy::useless_conversion, reason = "the fields' types differ between architectures")]
@@ -296,14 +375,40 @@ mod tests {
         let (region, theirs) = MemFd::region("r", LENGTH).expect("create");
         theirs.window(5, 1).expect("window").write(b"q");
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&region.as_fd()));
-        let mapping = map_for_reading(std::fs::File::open(path).expect("open").as_fd()).expect("map");
+        let open = || OwnedFd::from(std::fs::File::open(&path).expect("open"));
+        let PeerFile::Mapped(mapping) = PeerFile::admit(open(), LENGTH).expect("map") else {
+            panic!("all of it has pages")
+        };
         let mut seen = [0; 1];
         mapping.window(5, 1).expect("window").read(&mut seen);
         assert_eq!((&seen, mapping.length() as u64, mapping.protection()), (b"q", LENGTH, Protection::Read));
-        let regular = std::fs::File::open("/proc/self/exe").expect("open");
-        assert_eq!(map_for_reading(regular.as_fd()).expect_err("no memory"), AdmitError::NotMemory);
-        let loose = file(LENGTH, true, SealFlags::empty());
-        assert_eq!(map_for_reading(loose.as_fd()).expect_err("can shrink"), AdmitError::NotSealed);
+        let refusal = |file: OwnedFd| PeerFile::admit(file, LENGTH).expect_err("refused");
+        assert_eq!(
+            refusal(std::fs::File::open("/proc/self/exe").expect("open").into()),
+            AdmitError::NotMemory
+        );
+        assert_eq!(refusal(file(LENGTH, true, SealFlags::empty())), AdmitError::NotSealed);
+        let limit = LENGTH - 1;
+        let larger = PeerFile::admit(open(), limit).expect_err("refused");
+        assert_eq!(larger, AdmitError::TooLarge { size: LENGTH, limit });
+    }
+
+    /// What another daemon's holes read as costs this process no memory.
+    #[test]
+    fn holes_of_what_a_daemon_is_let_read_stay_holes() {
+        let fd = file(LENGTH, false, FIXED_SIZE);
+        rustix::io::pwrite(&fd, b"here", LENGTH - 4).expect("written");
+        let blocks = || rustix::fs::fstat(&fd).expect("stat").st_blocks;
+        let before = blocks();
+        let region = PeerFile::admit(fd.try_clone().expect("dup"), LIMIT).expect("admitted");
+        assert_eq!((region.length(), region.faulted()), (LENGTH, false));
+        let mut seen = vec![1; 10_000];
+        let count = region.copy_to(LENGTH - 10_000, &Window::of_mut(&mut seen));
+        assert_eq!((count, seen.split_off(9_996)), (10_000, b"here".to_vec()));
+        assert!(seen.iter().all(|byte| *byte == 0));
+        assert_eq!(blocks(), before);
+        assert_eq!(region.copy_to(LENGTH - 1, &Window::of_mut(&mut [0; 2])), 1, "there is no more");
+        assert_eq!(region.copy_to(u64::MAX, &Window::of_mut(&mut [0; 2])), 0);
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod regions;
 mod sigbus;
 mod window;
 
-pub use admit::{AdmitError, Identity, Region, admit};
+pub use admit::{AdmitError, Identity, PeerFile, Region, admit};
 pub use arena::{ARENA_UNIT, Arena, ArenaError};
 pub use block::{Block, Lease, Pool};
 pub use handle::{HandleTable, MAX_HANDLES};
@@ -30,5 +30,5 @@ pub use memfd::{MemFd, MemFdError, is_written_by_owner_only};
 pub use numbers::NumberTable;
 pub use quota::{Charge, Quota, QuotaExceeded};
 pub use regions::{Part, RegionTable, Span};
-pub use sigbus::MAX_FOREIGN;
+pub use sigbus::{MAX_FOREIGN, MAX_FOREIGN_CLIENTS};
 pub use window::{Window, prefetch_for_writing, recycle};

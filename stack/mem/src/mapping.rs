@@ -15,7 +15,7 @@ use crate::{
     PageKind, Window,
     huge::{self, HUGE},
     numa,
-    sigbus::{self, MAX_FOREIGN, RegisterError, Registration},
+    sigbus::{self, MAX_FOREIGN, MAX_FOREIGN_CLIENTS, Owner, RegisterError, Registration},
 };
 
 /// Pages by which is told where a mapping's memory is.
@@ -45,10 +45,11 @@ pub enum MapError {
         errno: rustix::io::Errno,
     },
     /// The process has as many mappings of foreign memory as it may.
-    #[error(
-        "no more than {MAX_FOREIGN} mappings of other processes' memory are possible: release some regions"
-    )]
-    TooManyForeign,
+    #[error("no more than {most} mappings of such memory are possible: release some regions")]
+    TooManyForeign {
+        /// How many there may be.
+        most: usize,
+    },
     /// The handler for faults in foreign memory could not be installed.
     #[error("the kernel refused a handler for SIGBUS: {0}")]
     FaultHandler(rustix::io::Errno),
@@ -163,10 +164,25 @@ impl Mapping {
     /// # Errors
     /// [`MapError`] when `length` is zero, the kernel refuses, or there are too many such mappings.
     pub fn foreign(fd: BorrowedFd<'_>, length: usize, protection: Protection) -> Result<Self, MapError> {
+        Self::owned(fd, length, protection, Owner::Client)
+    }
+
+    /// [`Mapping::foreign`] of another daemon's memory, only to be read. A part of such mappings is kept for clients.
+    pub(crate) fn of_peer(fd: BorrowedFd<'_>, length: usize) -> Result<Self, MapError> {
+        Self::owned(fd, length, Protection::Read, Owner::Peer)
+    }
+
+    fn owned(
+        fd: BorrowedFd<'_>,
+        length: usize,
+        protection: Protection,
+        owner: Owner,
+    ) -> Result<Self, MapError> {
         let mut mapping = Self::shared(fd, length, protection)?;
-        let registered = sigbus::register(mapping.base.as_ptr().addr(), length, protection);
+        let registered = sigbus::register(mapping.base.as_ptr().addr(), length, protection, owner);
+        let most = if owner == Owner::Client { MAX_FOREIGN } else { MAX_FOREIGN - MAX_FOREIGN_CLIENTS };
         mapping.foreign = Some(registered.map_err(|error| match error {
-            RegisterError::Full => MapError::TooManyForeign,
+            RegisterError::Full => MapError::TooManyForeign { most },
             RegisterError::Handler(errno) => MapError::FaultHandler(errno),
         })?);
         Ok(mapping)

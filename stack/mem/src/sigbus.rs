@@ -24,7 +24,20 @@ use rustix::{
 use crate::Protection;
 
 /// The most foreign mappings of a process.
-pub const MAX_FOREIGN: usize = 4096;
+pub const MAX_FOREIGN: usize = 8192;
+
+/// Those of them that are only for clients' memory: however much daemons of this host have this one map, its own clients
+/// find room.
+pub const MAX_FOREIGN_CLIENTS: usize = MAX_FOREIGN / 2;
+
+/// Whose memory is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A client of this process.
+    Client,
+    /// Another daemon of this host.
+    Peer,
+}
 
 /// A slot's base while its owner fills it in; no mapping begins there.
 const CLAIMED: usize = 1;
@@ -72,9 +85,11 @@ pub(crate) fn register(
     base: usize,
     length: usize,
     protection: Protection,
+    owner: Owner,
 ) -> Result<Registration, RegisterError> {
     install().map_err(RegisterError::Handler)?;
-    for (index, slot) in SLOTS.iter().enumerate() {
+    let first = if owner == Owner::Client { 0 } else { MAX_FOREIGN_CLIENTS };
+    for (index, slot) in SLOTS.iter().enumerate().skip(first) {
         if slot.base.compare_exchange(0, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_err() {
             continue;
         }
