@@ -15,6 +15,7 @@ use crate::channel::{Channel, FILE_BYTES, Lane, OwnFile};
 use crate::control::{self, Message};
 use crate::endpoint::{decode, encode, random};
 use crate::entry::{Entry, Kind, Raw, Source};
+use crate::queue_pair::MESSAGES_PER_TURN;
 use crate::regions::{TOLD_BYTES_MAX, TOLD_MAX};
 use crate::{ShmConfig, ShmDevice, ShmFailure};
 
@@ -51,6 +52,22 @@ impl Victim {
         // Time passes, so that sockets are looked at.
         self.now += 10_000_000;
         self.device.poll(Time(self.now), &mut [Completion::EMPTY; 64])
+    }
+
+    fn counted(&self, what: &str) -> u64 {
+        let mut found = 0;
+        self.device.for_each_counter(&mut |name, value| found += if name == what { value } else { 0 });
+        found
+    }
+
+    /// Whether whoever sleeps on the device would be woken at once.
+    fn is_awake(&self) -> bool {
+        use ringway_mem::passing::duplicate;
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let events =
+            self.device.event_descriptor().map(duplicate).expect("a descriptor").expect("duplicated");
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&events, PollFlags::IN)], Some(&now)).expect("polled") > 0
     }
 
     /// Says hello, as a peer of the queue pair would.
@@ -298,6 +315,31 @@ fn sparse(length: u64) -> OwnedFd {
     ftruncate(&file, length).expect("its size");
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("sealed");
     file
+}
+
+/// The engine of whoever has the device goes on meanwhile.
+#[test]
+fn a_peer_that_does_not_stop_talking_is_heard_bit_by_bit() {
+    let mut victim = Victim::new();
+    let (socket, mut channel) = victim.connect();
+    let (memory, _mapping) = MemFd::region("peer", LENGTH).expect("memory");
+    let said = 3 * MESSAGES_PER_TURN as u64;
+    for key in 0..said as u32 {
+        control::share(socket.as_fd(), key, memory.as_fd()).expect("sent");
+    }
+    victim.poll();
+    assert_eq!(victim.counted("regions_mapped"), MESSAGES_PER_TURN as u64);
+    assert!(victim.is_awake(), "nobody sleeps while there is more");
+    // The last one, which is far behind, holds a message.
+    let local = LocalSlice { key: victim.open.1.local, offset: 0, length: LENGTH };
+    victim.device.post_receive(victim.queue_pair, &ReceiveRequest { id: 1, local }).expect("posted");
+    let source = Source::Shared { key: said as u32 - 1, offset: 0, length: LENGTH };
+    let total = LENGTH as u32;
+    let entry = Entry { total, source, last: true, ..Entry::new(Kind::Send) };
+    channel.push_raw(Lane::Requests, &entry.emit()).expect("there is room");
+    let came = (0..said).any(|_| victim.device.poll(Time(victim.now), &mut [Completion::EMPTY; 4]) > 0);
+    assert!(came && victim.counted("regions_mapped") == said);
+    victim.is_unharmed();
 }
 
 #[test]

@@ -17,6 +17,8 @@ use crate::entry::{Entry, Source};
 use crate::regions::{Announced, Exports, Imports};
 use crate::{ShmConfig, ShmFailure};
 
+/// Messages of one peer that are read from its socket in one turn at most: each can have memory mapped.
+pub(crate) const MESSAGES_PER_TURN: usize = 16;
 /// READs and atomics of one side that may be outstanding.
 pub(crate) const MAX_READS: usize = 16;
 
@@ -227,11 +229,13 @@ impl QueuePair {
         Ok(())
     }
 
-    /// What the peer has sent over the socket.
-    pub(crate) fn listen(&mut self, shared: &mut Shared) -> Result<(), ShmFailure> {
-        while let Some(socket) = &self.socket {
+    /// Reads what the peer has sent over the socket; whether that was all, as far as can be seen. What is left keeps the
+    /// socket readable.
+    pub(crate) fn listen(&mut self, shared: &mut Shared) -> Result<bool, ShmFailure> {
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(socket) = &self.socket else { return Ok(true) };
             match control::receive(socket.as_fd())? {
-                None => return Ok(()),
+                None => return Ok(true),
                 // Not from whoever took the peer's name when it had ended.
                 Some(Message::Welcome { token, .. }) if token != self.token => {
                     return Err(ShmFailure::Protocol);
@@ -252,7 +256,7 @@ impl QueuePair {
                 Some(Message::Hello { .. }) => return Err(ShmFailure::Protocol),
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Learns how far the peer is, and completes what it has executed and answered.

@@ -231,6 +231,9 @@ fn release(pair: &mut QueuePair, lane: Lane, staged: bool) {
 /// Copies bytes of the message under way; whether the piece is done.
 fn copy_request(pair: &mut QueuePair, shared: &mut Shared, budget: &mut u64) -> Result<bool, ShmFailure> {
     let (Some(piece), Some(message)) = (pair.piece, pair.incoming) else { return Ok(true) };
+    if !is_known(pair, shared, &piece)? {
+        return Ok(false);
+    }
     let count = (piece.source.length() - piece.taken).min(*budget);
     if count > message.total - message.done {
         return Err(ShmFailure::Protocol);
@@ -269,6 +272,19 @@ fn copy_request(pair: &mut QueuePair, shared: &mut Shared, budget: &mut u64) -> 
     Ok(true)
 }
 
+/// Whether the region that a piece is in was heard of, if it is in one. The peer told of it before it named it, but may have said
+/// more before than is read in one turn.
+fn is_known(pair: &mut QueuePair, shared: &mut Shared, piece: &Piece) -> Result<bool, ShmFailure> {
+    match piece.source {
+        Source::Shared { key, .. } if !pair.imports.has(key) => {
+            let heard_all = pair.listen(shared)?;
+            let is_known = pair.imports.has(key);
+            if is_known || !heard_all { Ok(is_known) } else { Err(ShmFailure::Protocol) }
+        }
+        _ => Ok(true),
+    }
+}
+
 /// Copies bytes of a piece, from what was copied already, to local memory.
 fn fetch(
     pair: &mut QueuePair,
@@ -279,12 +295,6 @@ fn fetch(
 ) -> Result<(), ShmFailure> {
     if into.length == 0 {
         return Ok(());
-    }
-    if let Source::Shared { key, .. } = piece.source
-        && !pair.imports.has(key)
-    {
-        // The peer told of it before it named it.
-        pair.listen(shared)?;
     }
     let to = shared.memory.writable(&into).ok_or(ShmFailure::Local)?;
     let Some(channel) = &pair.channel else { return Err(ShmFailure::Closed) };
@@ -357,6 +367,9 @@ fn expected(pair: &mut QueuePair) -> Option<bool> {
 /// Copies bytes of the response under way; whether the piece is done.
 fn copy_response(pair: &mut QueuePair, shared: &mut Shared, budget: &mut u64) -> Result<bool, ShmFailure> {
     let Some(mut piece) = pair.answer else { return Ok(true) };
+    if !is_known(pair, shared, &piece)? {
+        return Ok(false);
+    }
     let number = pair.reads.front().copied().ok_or(ShmFailure::Protocol)?;
     let request = pair.send_entry(number).ok_or(ShmFailure::Protocol)?.request;
     let mut left = (piece.source.length() - piece.taken).min(*budget);

@@ -115,11 +115,16 @@ impl ShmDevice {
     fn hear(&mut self, number: u32) {
         let Some((pair, shared)) = self.split(number) else { return };
         let was = pair.phase;
-        if let Err(failure) = pair.listen(shared) {
+        let heard_all = pair.listen(shared).unwrap_or_else(|failure| {
             // What it said before it went counts.
             turn(pair, shared, true);
             pair.fail(shared, failure, Status::TransportLost);
+            true
+        });
+        if !heard_all {
+            self.next_look = self.shared.now;
         }
+        let Some((pair, _)) = self.split(number) else { return };
         if was == Phase::Connecting {
             if pair.phase == Phase::Ready {
                 self.connected(number);
