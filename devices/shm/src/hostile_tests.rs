@@ -374,6 +374,21 @@ fn a_peer_has_so_many_bytes_taken_and_no_more() {
     }
 }
 
+#[test]
+fn a_peer_that_came_early_and_has_gone_wakes_nobody() {
+    let mut victim = Victim::new();
+    let (socket, own) = victim.offer();
+    victim.poll();
+    drop((socket, own));
+    assert!(victim.device.arm() && !victim.is_awake());
+    victim.poll();
+    let nobody = encode(&random().expect("random"), &random().expect("random")).expect("fits");
+    victim.device.connect(victim.queue_pair, &nobody, Role::Passive).expect("connecting");
+    victim.poll();
+    assert_eq!(victim.device.state(victim.queue_pair), Some(QueuePairState::Error));
+    victim.is_unharmed();
+}
+
 /// Names are no secret, and free again when their device has ended.
 #[test]
 fn who_took_the_name_of_a_device_that_ended_is_not_believed() {

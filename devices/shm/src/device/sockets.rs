@@ -71,6 +71,8 @@ impl ShmDevice {
                     let pair = self.table.iter_mut().find(wanted);
                     // Without a queue pair for it the connection is closed here.
                     if let Some(pair) = pair {
+                        // Until it is taken nobody reads it, and a peer that hangs up would wake a sleeper again and again.
+                        let _ = epoll::delete(&self.events, &socket);
                         pair.offered = true;
                         pair.offer = Some(Offer { socket, file, doorbell });
                         let number = pair.number.0;
@@ -105,10 +107,8 @@ impl ShmDevice {
     fn connected(&mut self, number: u32) {
         self.ready.push(self.table.slot(number));
         if let Some(socket) = self.table.get(number).and_then(|pair| pair.socket.as_ref()) {
-            // One that is watched already stays so.
-            let _ = watch(&self.events, socket, number.into()).or_else(|_| {
-                epoll::modify(&self.events, socket, event(number.into()), epoll::EventFlags::IN)
-            });
+            // That of the side which opened it is watched already.
+            let _ = watch(&self.events, socket, number.into());
         }
     }
 
@@ -154,10 +154,6 @@ impl ShmDevice {
     }
 }
 
-fn event(is: u64) -> epoll::EventData {
-    epoll::EventData::new_u64(is)
-}
-
 pub(super) fn watch(events: &OwnedFd, file: &OwnedFd, is: u64) -> Result<(), Errno> {
-    epoll::add(events, file, event(is), epoll::EventFlags::IN)
+    epoll::add(events, file, epoll::EventData::new_u64(is), epoll::EventFlags::IN)
 }
