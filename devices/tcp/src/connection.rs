@@ -69,10 +69,9 @@ pub(crate) fn connected(pair: &mut QueuePair, shared: &mut Shared, at: usize, re
     pair.mark(shared);
 }
 
-/// Whether a queue pair waits for an accepted connection that says this of itself.
+/// Whether a queue pair waits for an accepted connection that says this of itself, beside the token.
 pub(crate) fn waits_for(pair: &mut QueuePair, preface: &Preface) -> bool {
-    pair.token == preface.token
-        && !pair.active
+    !pair.active
         && matches!(pair.phase, Phase::Init | Phase::Connecting)
         && (!pair.agreed || pair.count() == usize::from(preface.connections))
         && pair.connection(preface.connection.into()).is_none_or(|connection| connection.socket.is_none())

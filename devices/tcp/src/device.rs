@@ -210,10 +210,10 @@ impl TcpDevice {
 
     /// Takes an accepted connection; without a queue pair that waits for it, it is closed here.
     fn take_one(&mut self, preface: &Preface, socket: OwnedFd) {
-        let Some(pair) = self.slots.iter_mut().find_map(|pair| waits_for(pair, preface).then_some(pair))
-        else {
+        let Some(pair) = self.slots.with_token(&preface.token) else { return };
+        if !waits_for(pair, preface) {
             return;
-        };
+        }
         let (number, is_new) = (pair.number.0, !pair.agreed);
         let has_room = !is_new || self.agree(number, preface.connections.into());
         let Some((pair, shared)) = self.split(number) else { return };

@@ -21,7 +21,7 @@ const ENDPOINT_MAGIC: [u8; 4] = *b"RTCP";
 const ENDPOINT_LENGTH: usize = 4 + 1 + 1 + 2 + 16 + TOKEN_LENGTH;
 
 /// A one-time secret that names a queue pair to whoever is to connect to it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; TOKEN_LENGTH]);
 
 impl core::fmt::Debug for Token {

@@ -1,5 +1,7 @@
 //! What has a number: queue pairs, and the connections that they have beside their first one.
 
+use std::collections::HashMap;
+
 use ringway_mem::NumberTable;
 use ringway_verbs::{QueuePairConfig, QueuePairNumber};
 
@@ -28,18 +30,26 @@ impl User {
 #[derive(Debug)]
 pub(crate) struct Slots {
     users: NumberTable<User>,
-    pairs: usize,
+    /// The numbers of queue pairs by what names them to peers: anybody may offer connections, which are not to take the longer the
+    /// more queue pairs there are.
+    by_token: HashMap<Token, u32>,
 }
 
 impl Slots {
     /// How many queue pairs there may be is the device's to say: this is how many connections all of them can have.
-    pub(crate) const fn new() -> Self {
-        Self { users: NumberTable::new(1 << u16::BITS, QueuePairNumber::BITS), pairs: 0 }
+    pub(crate) fn new() -> Self {
+        Self { users: NumberTable::new(1 << u16::BITS, QueuePairNumber::BITS), by_token: HashMap::new() }
     }
 
     /// How many queue pairs there are.
-    pub(crate) const fn pairs(&self) -> usize {
-        self.pairs
+    pub(crate) fn pairs(&self) -> usize {
+        self.by_token.len()
+    }
+
+    /// The queue pair with this token.
+    pub(crate) fn with_token(&mut self, token: &Token) -> Option<&mut QueuePair> {
+        let number = *self.by_token.get(token)?;
+        self.pair_mut(number)
     }
 
     pub(crate) fn pair(&self, number: u32) -> Option<&QueuePair> {
@@ -76,7 +86,7 @@ impl Slots {
     pub(crate) fn add(&mut self, config: QueuePairConfig, token: Token) -> Option<QueuePairNumber> {
         let number = QueuePairNumber(self.users.allot()?);
         self.users.insert(number.0, User::Pair(QueuePair::new(number, config, token)));
-        self.pairs += 1;
+        self.by_token.insert(token, number.0);
         Some(number)
     }
 
@@ -102,7 +112,29 @@ impl Slots {
     pub(crate) fn remove(&mut self, number: QueuePairNumber) {
         if let Some(User::Pair(pair)) = self.users.remove(number.0) {
             pair.others.iter().for_each(|other| drop(self.users.remove(other.number)));
-            self.pairs -= 1;
+            self.by_token.remove(&pair.token);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_pairs_are_found_by_their_tokens_while_they_are_there() {
+        let mut slots = Slots::new();
+        let config = QueuePairConfig { send_depth: 1, receive_depth: 1 };
+        let add = |slots: &mut Slots| {
+            let token = Token::random().expect("random bytes");
+            (slots.add(config, token).expect("a slot"), token)
+        };
+        let [(one, of_one), (other, of_other)] = [add(&mut slots), add(&mut slots)];
+        let found = |slots: &mut Slots, token| slots.with_token(&token).map(|pair| pair.number);
+        assert_eq!([found(&mut slots, of_one), found(&mut slots, of_other)], [Some(one), Some(other)]);
+        assert_eq!(found(&mut slots, Token::random().expect("random bytes")), None);
+        slots.remove(one);
+        assert_eq!([found(&mut slots, of_one), found(&mut slots, of_other)], [None, Some(other)]);
+        assert_eq!(slots.pairs(), 1);
     }
 }
