@@ -153,6 +153,7 @@ fn differ(a: Spread, b: Spread) -> bool {
 /// Why times of the two may not compare.
 fn warnings(a: &Report, b: &Report) -> Vec<String> {
     let bytes = |mtu: Option<u32>| mtu.map_or_else(String::new, |bytes| bytes.to_string());
+    let connections = |report: &Report| report.settings.tcp_connections.max(1).to_string();
     let (m, n) = (&a.machine, &b.machine);
     let facts = [
         ("processor", m.cpu.clone(), n.cpu.clone()),
@@ -165,6 +166,7 @@ fn warnings(a: &Report, b: &Report) -> Vec<String> {
         ("MTU", bytes(m.mtu_bytes), bytes(n.mtu_bytes)),
         ("quick run", a.settings.quick.to_string(), b.settings.quick.to_string()),
         ("number of rounds", a.settings.rounds.to_string(), b.settings.rounds.to_string()),
+        ("number of TCP connections", connections(a), connections(b)),
         ("seconds of a measurement", a.settings.seconds.to_string(), b.settings.seconds.to_string()),
     ];
     let differing = facts.into_iter().filter(|(_, a, b)| a != b);

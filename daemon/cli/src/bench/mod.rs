@@ -31,6 +31,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use ringway_tcp::MAX_CONNECTIONS;
 
 use self::{
     end::{Part, TOOLS, Tool},
@@ -50,7 +51,8 @@ pub(crate) use progress::Progress;
 pub(crate) use report::{axis, plot, unit};
 
 /// What says how to measure, which a server is told by its clients.
-const OF_A_RUN: [&str; 8] = ["client", "quick", "output", "paths", "network", "rounds", "seconds", "json"];
+const OF_A_RUN: [&str; 9] =
+    ["client", "quick", "output", "paths", "network", "tcp_connections", "rounds", "seconds", "json"];
 
 /// Measure what kernel bypass is worth here, against sockets.
 ///
@@ -98,6 +100,9 @@ pub struct BenchArgs {
     /// Measure between this machine and the one of this name or address, with or without a port, where a server is.
     #[arg(long, value_name = "HOST", conflicts_with = "network")]
     client: Option<String>,
+    /// Connections of the paths `tcp` and `tcp-epoll`, among which long messages are divided.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
+    tcp_connections: u32,
     /// How often everything is measured, by turns [default: 5, with --quick 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
@@ -225,7 +230,7 @@ fn measure(
         complete: !interrupt.came(),
         machine: machine::describe(&name, mtu_bytes),
         server: between.far().map(|far| far.welcome.machine.clone()),
-        settings: Settings { quick: args.quick, rounds, seconds },
+        settings: Settings { quick: args.quick, rounds, seconds, tcp_connections: args.tcp_connections },
         hand_over_ns,
         lines_of_shm,
         paths: wanted(args).map(|path| path.describe(missing.remove(path.name), between)).collect(),
@@ -292,8 +297,8 @@ fn open(
         }
         progress.line(&format!("opening {}", path.name));
         let opened = match group {
-            Group::Devices => paths::between_devices(path, between, interrupt),
-            Group::Clients => paths::between_clients(path, between, interrupt)
+            Group::Devices => paths::between_devices(path, between, args.tcp_connections, interrupt),
+            Group::Clients => paths::between_clients(path, between, args.tcp_connections, interrupt)
                 .map_err(|why| format!("between daemons: {why}")),
         };
         match opened {

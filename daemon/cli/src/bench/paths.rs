@@ -117,13 +117,18 @@ impl Definition {
         if self.name == verbs::NAME { verbs::choice(own).map(drop) } else { Ok(()) }
     }
 
-    /// The end at this address that has a device or a socket of its own.
-    pub(super) fn kind(&self, address: IpAddr) -> Result<Kind, String> {
+    /// The end at this address that has a device or a socket of its own; over TCP it opens so many connections.
+    pub(super) fn kind(&self, address: IpAddr, tcp_connections: u32) -> Result<Kind, String> {
         self.exists(Some(address))?;
         match self.name {
             _ if !self.is_between_devices => Err(format!("{} has no device of its own", self.name)),
             "sockets" => Ok(Kind::Sockets { address }),
-            name => Ok(Kind::Device { name: name.to_owned(), address, roce_port: self.roce_port }),
+            name => Ok(Kind::Device {
+                name: name.to_owned(),
+                address,
+                roce_port: self.roce_port,
+                connections: tcp_connections,
+            }),
         }
     }
 
@@ -147,9 +152,15 @@ impl Definition {
         }
     }
 
-    /// What its daemons are told besides.
-    fn daemon_arguments(&self) -> Vec<String> {
-        vec!["--roce-port".to_owned(), self.roce_port.to_string()]
+    /// Whether it may have several connections.
+    fn has_connections(&self) -> bool {
+        self.name.starts_with("tcp")
+    }
+
+    /// What tells its daemons how many connections they open.
+    fn daemon_arguments(&self, tcp_connections: u32) -> Vec<String> {
+        let argument = || vec!["--tcp-connections".to_owned(), tcp_connections.to_string()];
+        if self.has_connections() { argument() } else { Vec::new() }
     }
 
     /// For the report.
@@ -275,19 +286,22 @@ fn here(place: usize, kind: Kind, namespace: Option<&Namespace>) -> Result<End, 
 pub(super) fn between_devices(
     path: &'static Definition,
     between: &Between,
+    tcp_connections: u32,
     interrupt: &Interrupt,
 ) -> Result<OpenPath, String> {
     let (ends, place) = match between {
         Between::Here(network) => {
             path.exists(None)?;
             let place = if path.is_shared { Place::loopback()? } else { Place::of(*network)? };
-            let end = |at: usize, address| here(at, path.kind(address)?, place.namespaces.get(at));
+            let kind = |address| path.kind(address, tcp_connections);
+            let end = |at: usize, address| here(at, kind(address)?, place.namespaces.get(at));
             let [first, second] = place.addresses;
             (vec![end(0, first)?, end(1, second)?], Some(place))
         }
         Between::Machines(far) => {
             path.reaches(far)?;
-            (vec![here(0, path.kind(far.local)?, None)?, far_end(path, far, FarKind::Device)], None)
+            let kind = path.kind(far.local, tcp_connections)?;
+            (vec![here(0, kind, None)?, far_end(path, far, FarKind::Device)], None)
         }
     };
     let ends = Ends::start(ends, Daemons::default(), interrupt)?;
@@ -327,10 +341,11 @@ pub(super) fn between_tools(
 pub(super) fn between_clients(
     path: &'static Definition,
     between: &Between,
+    tcp_connections: u32,
     interrupt: &Interrupt,
 ) -> Result<OpenPath, String> {
     let network = match between {
-        Between::Machines(far) => return between_machines(path, far, interrupt),
+        Between::Machines(far) => return between_machines(path, far, tcp_connections, interrupt),
         Between::Here(_) if path.is_shared => Network::Loopback,
         Between::Here(network) => *network,
     };
@@ -341,33 +356,46 @@ pub(super) fn between_clients(
         device: if is_cell { "auto".to_owned() } else { path.name.to_owned() },
         network,
         apart: true,
-        daemon_arguments: Vec::new(),
+        daemon_arguments: path.daemon_arguments(tcp_connections),
         pcap: None,
     };
     clients(path.name, 2, &options, Polling::Adaptive, interrupt)
 }
 
 /// A daemon of its own for each client, with a key that only they have.
-fn between_machines(path: &'static Definition, far: &Far, interrupt: &Interrupt) -> Result<OpenPath, String> {
+fn between_machines(
+    path: &'static Definition,
+    far: &Far,
+    tcp_connections: u32,
+    interrupt: &Interrupt,
+) -> Result<OpenPath, String> {
     path.reaches(far)?;
     let key = random_hex().map_err(|e| e.to_string())?;
-    let cluster = daemon(path, far.local, &key)?;
+    let cluster = daemon(path, far.local, &key, tcp_connections)?;
     let node = cluster.nodes.first().ok_or("a cluster without nodes")?;
     let id = communicator_id(&cluster).map_err(|e| e.to_string())?;
     let kind = Kind::Client { socket: node.socket.clone(), id: id.clone(), rank: 0, size: 2 };
-    let ends = vec![here(0, kind, None)?, far_end(path, far, FarKind::Client { id, key })];
+    let ends =
+        vec![here(0, kind, None)?, far_end(path, far, FarKind::Client { id, key, tcp_connections })];
     let ends = Ends::start(ends, Daemons::of(&cluster)?, interrupt)?;
     let pollings = vec![Polling::Adaptive];
     Ok(OpenPath { name: path.name, ends, pollings, _place: None, _cluster: Some(cluster) })
 }
 
 /// One of two daemons, at this address.
-pub(super) fn daemon(path: &Definition, address: IpAddr, key: &str) -> Result<Cluster, String> {
+pub(super) fn daemon(
+    path: &Definition,
+    address: IpAddr,
+    key: &str,
+    tcp_connections: u32,
+) -> Result<Cluster, String> {
     path.exists(Some(address))?;
     if !path.is_between_clients {
         return Err(format!("no daemon has {}", path.name));
     }
-    Cluster::one_of_several(address, key, path.name, path.daemon_arguments()).map_err(|e| e.to_string())
+    let mut arguments = vec!["--roce-port".to_owned(), path.roce_port.to_string()];
+    arguments.extend(path.daemon_arguments(tcp_connections));
+    Cluster::one_of_several(address, key, path.name, arguments).map_err(|e| e.to_string())
 }
 
 /// One client whose daemon does all of its work, and polls in this manner.

@@ -64,6 +64,9 @@ pub(crate) struct Settings {
     pub(crate) rounds: u32,
     /// Seconds of each measurement.
     pub(crate) seconds: f64,
+    /// Of the paths over TCP; 0 in files of older versions, which had one.
+    #[serde(default)]
+    pub(crate) tcp_connections: u32,
 }
 
 /// A way for bytes to take.

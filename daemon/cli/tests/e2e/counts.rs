@@ -144,7 +144,7 @@ fn device(name: &str) -> [Value; 2] {
 fn device_at(name: &str, addresses: [IpAddr; 2]) -> [Value; 2] {
     addresses.map(|address| match name {
         "sockets" => json!({ "Sockets": { "address": address } }),
-        _ => json!({ "Device": { "name": name, "address": address, "roce_port": 4791 } }),
+        _ => json!({ "Device": { "name": name, "address": address, "roce_port": 4791, "connections": 1 } }),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read as _},
-    net::{IpAddr, TcpListener},
+    net::{IpAddr, TcpListener, TcpStream},
     sync::Arc,
     thread,
 };
@@ -10,14 +10,17 @@ use std::{
 use ringway_mem::Mapping;
 use ringway_roce::{Link, LinkError, RoceConfig, RoceDevice, UdpConfig, UdpLink, XdpConfig, XdpLink};
 use ringway_shm::{ShmConfig, ShmDevice};
-use ringway_tcp::{PREFACE_LENGTH, Preface, TcpConfig, TcpDevice, TcpDriver};
+use ringway_tcp::{PREFACE_LENGTH, Preface, TcpAcceptor, TcpConfig, TcpDevice, TcpDriver};
 use ringway_verbs::Device;
+
+use super::sockets::SAYING;
 
 /// A device of any kind.
 pub(super) type AnyDevice = Box<dyn Device<Region = Arc<Mapping>>>;
 
-/// Makes the device of this name at this address.
-pub(super) fn device(name: &str, address: IpAddr, port: u16) -> Result<AnyDevice, String> {
+/// Makes the device of this name at this address; `port` is for those that have packets, `connections` for those over TCP: how many
+/// it has with the other end if it opens them.
+pub(super) fn device(name: &str, address: IpAddr, port: u16, connections: u32) -> Result<AnyDevice, String> {
     match name {
         "shm" => Ok(Box::new(ShmDevice::new(ShmConfig::default()).map_err(|e| e.to_string())?)),
         "roce-udp" => {
@@ -32,8 +35,8 @@ pub(super) fn device(name: &str, address: IpAddr, port: u16) -> Result<AnyDevice
                 ringway_ibverbs::IbverbsConfig::new(ringway_ibverbs::Selector::default(), Some(address));
             Ok(Box::new(ringway_ibverbs::IbverbsDevice::open(config).map_err(|e| e.to_string())?))
         }
-        "tcp" => tcp(TcpDriver::IoUring, address),
-        "tcp-epoll" => tcp(TcpDriver::Epoll, address),
+        "tcp" => tcp(TcpDriver::IoUring, address, connections),
+        "tcp-epoll" => tcp(TcpDriver::Epoll, address, connections),
         _ => Err(format!("there is no device `{name}`")),
     }
 }
@@ -43,20 +46,82 @@ fn roce<L: Link + 'static>(name: &'static str, link: Result<Box<L>, LinkError>) 
     Ok(Box::new(RoceDevice::new(link, RoceConfig::new(name)).map_err(|e| e.to_string())?))
 }
 
-/// A device whose only connection, if the other end opens it, a thread accepts.
-fn tcp(driver: TcpDriver, address: IpAddr) -> Result<AnyDevice, String> {
+fn tcp(driver: TcpDriver, address: IpAddr, connections: u32) -> Result<AnyDevice, String> {
     let failed = |error: io::Error| format!("cannot listen on {address}: {error}");
-    let listener = TcpListener::bind((address, 0)).map_err(failed)?;
-    let mut config = TcpConfig::new(listener.local_addr().map_err(failed)?);
-    (config.source, config.driver) = (Some(address), driver);
+    tcp_behind(TcpListener::bind((address, 0)).map_err(failed)?, driver, connections)
+        .map_err(|e| format!("no device at {address}: {e}"))
+}
+
+/// A device whose connections, if the other end opens them, a thread accepts, as long as the process is there.
+fn tcp_behind(listener: TcpListener, driver: TcpDriver, connections: u32) -> Result<AnyDevice, String> {
+    let own = listener.local_addr().map_err(|e| e.to_string())?;
+    let mut config = TcpConfig::new(own);
+    (config.source, config.driver, config.connections) = (Some(own.ip()), driver, connections);
     let (device, acceptor) = TcpDevice::new(config).map_err(|e| e.to_string())?;
-    acceptor.prepare(&listener).map_err(failed)?;
-    thread::spawn(move || -> Option<()> {
-        let (mut stream, _) = listener.accept().ok()?;
-        let mut preface = [0; PREFACE_LENGTH];
-        stream.read_exact(&mut preface).ok()?;
-        // Without the connection the end says that it could not connect.
-        acceptor.offer(Preface::parse(&preface)?, stream.into()).ok()
+    acceptor.prepare(&listener).map_err(|e| e.to_string())?;
+    thread::spawn(move || {
+        // Whoever is not the other end, or does not say so in time, is hung up on. Without its connections the end says that it
+        // could not connect.
+        listener.incoming().flatten().for_each(|stream| _ = offer(stream, &acceptor));
     });
     Ok(Box::new(device))
+}
+
+/// Hands on a connection on which somebody says whose it is.
+fn offer(mut stream: TcpStream, acceptor: &TcpAcceptor) -> Option<()> {
+    let mut preface = [0; PREFACE_LENGTH];
+    stream.set_read_timeout(Some(SAYING)).ok()?;
+    stream.read_exact(&mut preface).ok()?;
+    stream.set_read_timeout(None).ok()?;
+    acceptor.offer(Preface::parse(&preface)?, stream.into()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::SocketAddr,
+        sync::mpsc::{Receiver, Sender, channel},
+    };
+
+    use super::{
+        super::{Address, DeviceEnd, Messenger as _},
+        *,
+    };
+
+    /// An end of a thread's own, connected to the one that it hears of.
+    fn end(
+        connections: u32,
+        is_active: bool,
+        told: &Sender<(SocketAddr, Address)>,
+        peer: &Receiver<Address>,
+    ) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let at = listener.local_addr().expect("its address");
+        let device = tcp_behind(listener, TcpDriver::Epoll, connections).expect("a device");
+        let mut end = DeviceEnd::open(device).expect("an end");
+        told.send((at, end.address().expect("an address"))).expect("heard");
+        end.connect(&peer.recv().expect("a peer"), is_active).expect("connected");
+    }
+
+    /// Over as many connections as were asked for, whoever connects before.
+    #[test]
+    fn the_other_end_is_found_among_those_who_connect() {
+        for connections in [1, 3] {
+            let (tell_one, one) = channel();
+            let (tell_other, other) = channel();
+            let (tell, told) = channel();
+            let mut silent = None;
+            thread::scope(|scope| {
+                let told_by_one = tell.clone();
+                scope.spawn(move || end(connections, true, &told_by_one, &one));
+                let (_, one) = told.recv().expect("an end");
+                scope.spawn(move || end(1, false, &tell, &other));
+                let (at, other) = told.recv().expect("an end");
+                silent = TcpStream::connect(at).ok();
+                tell_one.send(other).expect("heard");
+                tell_other.send(one).expect("heard");
+            });
+            assert!(silent.is_some());
+        }
+    }
 }

@@ -56,8 +56,8 @@ pub(super) enum Command {
 /// What an end is made of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Kind {
-    /// A device in this very process; `roce_port` is for those that have packets.
-    Device { name: String, address: IpAddr, roce_port: u16 },
+    /// A device in this very process; `roce_port` is for those that have packets, `connections` for those over TCP.
+    Device { name: String, address: IpAddr, roce_port: u16, connections: u32 },
     /// Two TCP sockets with nothing of ours behind them.
     Sockets { address: IpAddr },
     /// A client of a daemon, a rank of a communicator.
@@ -207,8 +207,8 @@ fn obey(messenger: &mut Option<Box<dyn Messenger>>, command: Command) -> Result<
 
 fn open(kind: Kind) -> Result<(Box<dyn Messenger>, Address), String> {
     match kind {
-        Kind::Device { name, address, roce_port } => {
-            let end = DeviceEnd::open(make::device(&name, address, roce_port)?)?;
+        Kind::Device { name, address, roce_port, connections } => {
+            let end = DeviceEnd::open(make::device(&name, address, roce_port, connections)?)?;
             let address = end.address()?;
             Ok((Box::new(end), address))
         }

@@ -3,7 +3,7 @@
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use ringway_tcp::Congestion;
@@ -13,15 +13,23 @@ use rustix::{
 };
 
 use super::{Address, MESSAGE_BYTES_MAX, Messenger, Part};
-use crate::bench::{
-    costs::Copied,
-    result::{Percentiles, Polling},
+use crate::{
+    bench::{
+        costs::Copied,
+        result::{Percentiles, Polling},
+    },
+    local::cluster::random_hex,
 };
 
 /// What messages are written from and read into: one after the other, as in memory that a device has.
 const AREA_BYTES: usize = 2 * MESSAGE_BYTES_MAX as usize;
 /// The tcp devices' congestion control: with the system's, if that paces, it would be pacing that is compared.
 const CONGESTION: Congestion = Congestion::Unpaced;
+/// Letters of what the ends know each other by: with the longest address they fit into an endpoint.
+const SECRET_LENGTH: usize = 32;
+/// How long the other end may take to connect, and whoever connects to say that it is that.
+const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const SAYING: Duration = Duration::from_millis(500);
 /// Messages whose parts are timed.
 const PARTS: usize = 2000;
 
@@ -29,6 +37,8 @@ const PARTS: usize = 2000;
 pub(super) struct SocketEnd {
     listener: TcpListener,
     address: SocketAddr,
+    /// What the other end says first: whoever reaches the address can connect.
+    secret: String,
     source: IpAddr,
     stream: Option<TcpStream>,
     outgoing: Vec<u8>,
@@ -56,14 +66,36 @@ impl SocketEnd {
         let listener = TcpListener::bind((source, 0)).map_err(failed)?;
         CONGESTION.apply(&listener).map_err(|errno| failed(errno.into()))?;
         let address = listener.local_addr().map_err(failed)?;
+        let mut secret = random_hex().map_err(failed)?;
+        secret.truncate(SECRET_LENGTH);
         // Written once, so that the pages are there.
         let memory = || vec![1; AREA_BYTES];
         let (outgoing, incoming) = (memory(), memory());
-        Ok(Self { listener, address, source, stream: None, outgoing, incoming, next: 0, step: 1, calls: 0 })
+        let (stream, next, step, calls) = (None, 0, 1, 0);
+        Ok(Self { listener, address, secret, source, stream, outgoing, incoming, next, step, calls })
     }
 
     pub(super) fn address(&self) -> Address {
-        Address { endpoint: self.address.to_string().into_bytes(), key: 0 }
+        Address { endpoint: format!("{} {}", self.address, self.secret).into_bytes(), key: 0 }
+    }
+
+    /// Takes the connection of the other end; whoever else connects meanwhile is hung up on.
+    fn accept(&self) -> Result<TcpStream, String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).map_err(|e| e.to_string())?;
+            if poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&timeout)) == Ok(0) {
+                return Err(format!("the other end did not connect within {} s", PATIENCE.as_secs()));
+            }
+            let Ok((mut stream, _)) = self.listener.accept() else { continue };
+            let mut said = vec![0; self.secret.len()];
+            let heard = stream.set_read_timeout(Some(SAYING)).and_then(|()| stream.read_exact(&mut said));
+            if heard.is_ok() && said == self.secret.as_bytes() {
+                stream.set_read_timeout(None).map_err(failed)?;
+                return Ok(stream);
+            }
+        }
     }
 
     /// Where the next message lies.
@@ -100,12 +132,17 @@ impl SocketEnd {
 
 impl Messenger for SocketEnd {
     fn connect(&mut self, peer: &Address, active: bool) -> Result<(), String> {
-        let text = String::from_utf8_lossy(&peer.endpoint).into_owned();
-        let peer: SocketAddr = text.parse().map_err(|_| format!("`{text}` is not an address"))?;
         let stream = if active {
-            connect(peer).map_err(|e| format!("cannot connect {} to {peer}: {e}", self.source))?
+            let text = String::from_utf8_lossy(&peer.endpoint).into_owned();
+            let no_address = || format!("`{text}` is not an address");
+            let (at, secret) = text.split_once(' ').ok_or_else(no_address)?;
+            let at: SocketAddr = at.parse().map_err(|_| no_address())?;
+            let mut stream =
+                connect(at).map_err(|e| format!("cannot connect {} to {at}: {e}", self.source))?;
+            stream.write_all(secret.as_bytes()).map_err(failed)?;
+            stream
         } else {
-            self.listener.accept().map_err(failed)?.0
+            self.accept()?
         };
         stream.set_nodelay(true).map_err(failed)?;
         self.stream = Some(stream);
@@ -186,5 +223,24 @@ impl Messenger for SocketEnd {
             ),
             part("recv", &mut reading, "recv(2) of 8 bytes that are there"),
         ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_else_connects_is_not_taken_for_the_other_end() {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let [mut one, mut other] = [0; 2].map(|_| SocketEnd::open(address).expect("open"));
+        let silent = TcpStream::connect(other.address).expect("connected");
+        let mut wrong = TcpStream::connect(other.address).expect("connected");
+        wrong.write_all(&[b'0'; SECRET_LENGTH]).expect("written");
+        one.connect(&other.address(), true).expect("connected");
+        other.connect(&Address::default(), false).expect("connected");
+        one.send(8).expect("sent");
+        other.receive(8).expect("received");
+        drop(silent);
     }
 }

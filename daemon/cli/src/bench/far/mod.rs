@@ -12,6 +12,7 @@ use std::net::IpAddr;
 
 use ringway_client::UniqueId;
 use ringway_roce::RoceEndpoint;
+use ringway_tcp::MAX_CONNECTIONS;
 use ringway_verbs::Endpoint;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,7 @@ pub(super) use server::serve;
 pub(super) const PORT: u16 = 7412;
 
 /// The form of what is said.
-const PROTOCOL: u32 = 2;
+const PROTOCOL: u32 = 3;
 
 /// What a server says first, and a client next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +76,7 @@ pub(super) enum FarKind {
     /// The server of another tool, which the path is named after.
     Tool,
     /// The second rank of this communicator, client of a daemon with this cluster key.
-    Client { id: String, key: String },
+    Client { id: String, key: String, tcp_connections: u32 },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -108,7 +109,10 @@ impl Greeting {
 impl FarKind {
     /// Whether a client at this address may have it: the communicator's root is its own daemon.
     fn check(&self, client: IpAddr) -> Result<(), String> {
-        let Self::Client { id, key } = self else { return Ok(()) };
+        let Self::Client { id, key, tcp_connections } = self else { return Ok(()) };
+        if !(1..=MAX_CONNECTIONS).contains(&(*tcp_connections as usize)) {
+            return Err(format!("1 to {MAX_CONNECTIONS} connections can be had"));
+        }
         let root = id.parse::<UniqueId>().map_err(|e| e.to_string())?.root;
         if root.is_none_or(|root| root.ip() != client) {
             return Err(format!("the communicator's root must be at the client's address, {client}"));
@@ -214,7 +218,10 @@ mod tests {
     #[test]
     fn ids_and_keys_are_what_they_should_be() {
         let secret = "0123456789abcdef".repeat(2);
-        let kind = |id: String, key: &str| FarKind::Client { id, key: key.to_owned() }.check(CLIENT);
+        let of = |id, key: &str, tcp_connections| {
+            FarKind::Client { id, key: key.to_owned(), tcp_connections }.check(CLIENT)
+        };
+        let kind = |id: String, key: &str| of(id, key, 1);
         let (key, own) = ("0f".repeat(32), format!("{secret}@10.0.0.1:7411"));
         assert_eq!(kind(own.clone(), &key), Ok(()));
         for id in [secret.clone(), format!("{secret}@10.0.0.9:7411"), "a\n".to_owned()] {
@@ -223,6 +230,7 @@ mod tests {
         for key in ["0f", &"zz".repeat(32)] {
             assert!(kind(own.clone(), key).is_err(), "{key}");
         }
+        assert!(of(own.clone(), &key, 0).is_err() && of(own, &key, u32::MAX).is_err());
     }
 
     #[test]

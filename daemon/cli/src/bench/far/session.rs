@@ -114,13 +114,14 @@ impl Session {
         let local = self.connection.local;
         let known = || paths::named(path).ok_or("there is no path of this name here");
         let (path, kind, cluster) = match kind {
-            FarKind::Device => (known()?.name, known()?.kind(local)?, None),
+            // The client opens the connections.
+            FarKind::Device => (known()?.name, known()?.kind(local, 1)?, None),
             FarKind::Tool => {
                 let name = Tool::named(path).ok_or("there is no tool of this name here")?.name;
                 (name, Kind::Tool { name: name.to_owned(), address: local, serves: true }, None)
             }
-            FarKind::Client { id, key } => {
-                let cluster = paths::daemon(known()?, local, key)?;
+            FarKind::Client { id, key, tcp_connections } => {
+                let cluster = paths::daemon(known()?, local, key, *tcp_connections)?;
                 let node = cluster.nodes.first().ok_or("a cluster without nodes")?;
                 let kind = Kind::Client { socket: node.socket.clone(), id: id.clone(), rank: 1, size: 2 };
                 (known()?.name, kind, Some(cluster))

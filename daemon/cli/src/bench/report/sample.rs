@@ -225,7 +225,7 @@ pub(in super::super) fn full() -> Report {
             mtu_bytes: Some(65_536),
         },
         server: None,
-        settings: Settings { quick: false, rounds: 5, seconds: 0.25 },
+        settings: Settings { quick: false, rounds: 5, seconds: 0.25, tcp_connections: 2 },
         hand_over_ns: Some(Spread { least: 66.0, median: 70.0, most: 81.0 }),
         lines_of_shm: Some(Spread { least: 1.9, median: 2.25, most: 5.5 }),
         paths,

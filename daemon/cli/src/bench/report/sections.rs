@@ -343,6 +343,7 @@ fn machine(view: &View<'_>) -> Section {
         ),
         row("rounds", settings.rounds.to_string()),
         row("each measurement", unit::time(settings.seconds * 1e6)),
+        row("connections of tcp and tcp-epoll", settings.tcp_connections.max(1).to_string()),
     ];
     section.table(Table::new("", 2, &["", ""]).with(settings));
     let paths = &view.report.paths;
