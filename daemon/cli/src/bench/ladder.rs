@@ -307,6 +307,12 @@ impl Ladder {
         difference_us(rounds(more)?, rounds(less)?)
     }
 
+    /// How often the kernel copies each byte on this path, if its ends knew.
+    pub(super) fn kernel_copies(&self, path: &str) -> Option<f64> {
+        let own = self.found.iter().filter(|(key, _)| key.3 == path);
+        own.flat_map(|(_, rounds)| rounds).find_map(|seen| seen.kernel_copies)
+    }
+
     /// What a tool found. What it costs was not counted.
     pub(super) fn reference(&self, tool: &Tool) -> Option<Told> {
         let (key, rounds) = self.found.iter().find(|(key, _)| key.3 == tool.name)?;
@@ -451,6 +457,7 @@ mod tests {
             spent: Spent::default(),
             daemons_cpu_ns: 0,
             copied: None,
+            kernel_copies: None,
         }
     }
 

@@ -217,6 +217,12 @@ fn measure(
     let mut points = ladder.points();
     let validation_us = ladder.adds_us(Test::CheckedRing, Test::Ring, RING);
     points.extend(curve.full);
+    let described = wanted(args).map(|path| {
+        let mut told = path.describe(missing.remove(path.name), between);
+        told.kernel_copies = ladder.kernel_copies(path.name).unwrap_or(told.kernel_copies);
+        told
+    });
+    let paths = described.collect();
     let spread = |values: Vec<f64>| (!values.is_empty()).then(|| Spread::of(values));
     let (hand_over_ns, lines_of_shm) = (spread(ladder.hand_overs_ns), spread(ladder.lines_of_shm));
     if points.is_empty() {

@@ -65,6 +65,8 @@ pub(super) struct Measured {
     /// By the daemons alone, which is part of `spent`.
     pub(super) daemons_cpu_ns: u64,
     pub(super) copied: Option<Copied>,
+    /// How often the kernel copies each byte, both ends together, if they know.
+    pub(super) kernel_copies: Option<f64>,
 }
 
 /// What to measure once.
@@ -165,6 +167,7 @@ impl Ends {
                 .iter()
                 .map(|one| one.copied)
                 .try_fold(Copied::default(), |sum, one| Some(sum.and(one?))),
+            kernel_copies: outcomes.iter().map(|one| one.kernel_copies).sum(),
         })
     }
 
@@ -185,6 +188,7 @@ impl Ends {
             spent,
             daemons_cpu_ns: spent.cpu_ns,
             copied: None,
+            kernel_copies: None,
         })
     }
 

@@ -78,7 +78,8 @@ pub(crate) struct Path {
     pub(crate) description: String,
     /// The kernel's network stack is on the data path.
     pub(crate) through_kernel: bool,
-    /// Copies of every payload byte that the kernel makes, both ends together: from the path's definition, not measured.
+    /// Copies of every payload byte that the kernel makes, both ends together: from the path's definition, or what its device knows
+    /// of how it works here; not measured. Less [`Costs::sent_without_copy`].
     pub(crate) kernel_copies: f64,
     /// Why it was not measured; `None` when it was.
     pub(crate) missing: Option<String>,

@@ -163,5 +163,6 @@ fn between_threads(
         spent: Spent::by_this_process().since(before),
         daemons_cpu_ns: 0,
         copied: None,
+        kernel_copies: None,
     })
 }

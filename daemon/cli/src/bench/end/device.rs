@@ -58,11 +58,12 @@ pub(super) struct DeviceEnd {
     step: u64,
     /// System calls made here, not by the device.
     calls: u64,
+    kernel_copies: Option<f64>,
 }
 
 impl DeviceEnd {
     /// Makes the queue pair, its memory and its receives.
-    pub(super) fn open(mut device: AnyDevice) -> Result<Self, String> {
+    pub(super) fn open((mut device, kernel_copies): (AnyDevice, Option<f64>)) -> Result<Self, String> {
         let config = QueuePairConfig { send_depth: DEPTH, receive_depth: DEPTH };
         let queue_pair = device.create_queue_pair(config).map_err(|e| e.to_string())?;
         let (file, mapping) = MemFd::region("ringway-bench", REGION_BYTES).map_err(|e| e.to_string())?;
@@ -86,6 +87,7 @@ impl DeviceEnd {
             next: 0,
             step: 1,
             calls: 0,
+            kernel_copies,
         };
         (0..u64::from(DEPTH)).try_for_each(|id| end.post_receive(id))?;
         Ok(end)
@@ -256,6 +258,10 @@ impl Messenger for DeviceEnd {
         // What fails is told when something is measured.
         let _ = self.turn();
         self.device.flush();
+    }
+
+    fn kernel_copies(&self) -> Option<f64> {
+        self.kernel_copies
     }
 
     fn counts(&self) -> (u64, Option<Copied>) {

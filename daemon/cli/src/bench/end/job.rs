@@ -40,6 +40,8 @@ pub(in crate::bench) struct Outcome {
     pub(in crate::bench) time_us: Percentiles,
     pub(in crate::bench) spent: Spent,
     pub(in crate::bench) copied: Option<Copied>,
+    /// See [`Messenger::kernel_copies`].
+    pub(in crate::bench) kernel_copies: Option<f64>,
 }
 
 impl Outcome {
@@ -81,6 +83,7 @@ impl Job {
             time_us: Percentiles::of(&mut times),
             spent,
             copied: copied_after.zip(copied).map(|(after, before)| after.since(before)),
+            kernel_copies: messenger.kernel_copies(),
         })
     }
 

@@ -18,27 +18,38 @@ use super::sockets::SAYING;
 /// A device of any kind.
 pub(super) type AnyDevice = Box<dyn Device<Region = Arc<Mapping>>>;
 
+/// A device, and how often the kernel copies each byte at this end, if the device knows that better than the path's definition.
+type Made = (AnyDevice, Option<f64>);
+
 /// Makes the device of this name at this address; `port` is for those that have packets, `connections` for those over TCP: how many
 /// it has with the other end if it opens them.
-pub(super) fn device(name: &str, address: IpAddr, port: u16, connections: u32) -> Result<AnyDevice, String> {
-    match name {
-        "shm" => Ok(Box::new(ShmDevice::new(ShmConfig::default()).map_err(|e| e.to_string())?)),
+pub(super) fn device(name: &str, address: IpAddr, port: u16, connections: u32) -> Result<Made, String> {
+    let device = match name {
+        "shm" => ShmDevice::new(ShmConfig::default())
+            .map(|device| Box::new(device) as AnyDevice)
+            .map_err(|e| e.to_string()),
         "roce-udp" => {
             roce("roce-udp", UdpLink::new(UdpConfig { port, ..UdpConfig::new(address) }).map(Box::new))
         }
         "roce-xdp" => {
-            roce("roce-xdp", XdpLink::new(XdpConfig { port, ..XdpConfig::new(address) }).map(Box::new))
+            let link =
+                XdpLink::new(XdpConfig { port, ..XdpConfig::new(address) }).map_err(|e| e.to_string())?;
+            let copies = if link.is_zero_copy() { 0.0 } else { 1.0 };
+            return Ok((roce("roce-xdp", Ok(Box::new(link)))?, Some(copies)));
         }
         #[cfg(feature = "verbs")]
         "verbs" => {
             let config =
                 ringway_ibverbs::IbverbsConfig::new(ringway_ibverbs::Selector::default(), Some(address));
-            Ok(Box::new(ringway_ibverbs::IbverbsDevice::open(config).map_err(|e| e.to_string())?))
+            ringway_ibverbs::IbverbsDevice::open(config)
+                .map(|device| Box::new(device) as AnyDevice)
+                .map_err(|e| e.to_string())
         }
         "tcp" => tcp(TcpDriver::IoUring, address, connections),
         "tcp-epoll" => tcp(TcpDriver::Epoll, address, connections),
         _ => Err(format!("there is no device `{name}`")),
-    }
+    };
+    Ok((device?, None))
 }
 
 fn roce<L: Link + 'static>(name: &'static str, link: Result<Box<L>, LinkError>) -> Result<AnyDevice, String> {
@@ -98,7 +109,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let at = listener.local_addr().expect("its address");
         let device = tcp_behind(listener, TcpDriver::Epoll, connections).expect("a device");
-        let mut end = DeviceEnd::open(device).expect("an end");
+        let mut end = DeviceEnd::open((device, None)).expect("an end");
         told.send((at, end.address().expect("an address"))).expect("heard");
         end.connect(&peer.recv().expect("a peer"), is_active).expect("connected");
     }

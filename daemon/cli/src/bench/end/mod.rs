@@ -129,6 +129,11 @@ trait Messenger {
     /// own code has copied, where that is counted.
     fn counts(&self) -> (u64, Option<Copied>);
 
+    /// How often the kernel copies each byte at this end, if that is known better than from the path's definition.
+    fn kernel_copies(&self) -> Option<f64> {
+        None
+    }
+
     /// Does a job in a way of its own.
     fn measure(&mut self, _job: &Job) -> Option<Result<Outcome, String>> {
         None

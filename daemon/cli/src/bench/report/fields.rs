@@ -41,7 +41,9 @@ const INTERRUPTS: Field = field("interrupts", |_, p| or_dash(p.costs.interrupts,
 const COPIES: Field = field("our copies", |_, p| or_dash(p.costs.copies, unit::number));
 const KERNEL_COPIES: Field = field("kernel's copies", |view, p| {
     let path = view.report.paths.iter().find(|path| path.name == p.path);
-    or_dash(path.map(|path| path.kernel_copies), unit::number)
+    // What it sent from where it lay it did not copy there.
+    let saved = p.costs.sent_without_copy.unwrap_or_default();
+    or_dash(path.map(|path| (path.kernel_copies - saved).max(0.0)), unit::number)
 });
 const OPERATIONS: Field = field("operations", |_, p| p.operations.to_string());
 

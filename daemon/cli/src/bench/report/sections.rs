@@ -182,7 +182,7 @@ fn costs(view: &View<'_>) -> Option<Section> {
     section.text(
         "CPU seconds are those of both ends and their daemons together. System calls, context switches and interrupts are \
          of one operation, interrupts those of the whole machine meanwhile. Copies are of each byte of payload: ours are \
-         counted, the kernel's follow from what the path is.",
+         counted, the kernel's follow from what the path is and how it works here, less what was sent without a copy.",
     );
     uncounted_copies(view).into_iter().for_each(|why| section.text(why));
     Some(section)

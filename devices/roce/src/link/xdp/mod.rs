@@ -256,6 +256,12 @@ impl XdpLink {
         line
     }
 
+    /// Whether the driver takes frames from our memory, and puts them there, in all queues: else the kernel copies each, either way.
+    #[must_use]
+    pub fn is_zero_copy(&self) -> bool {
+        self.queues.iter().all(|queue| queue.zero_copy)
+    }
+
     /// Frames for this link that the kernel had no room for. It is asked, so this is not for every turn.
     #[must_use]
     pub fn dropped(&self) -> u64 {
