@@ -76,15 +76,16 @@ pub(super) struct Task {
     pub(super) bytes: u64,
     pub(super) operations: u64,
     pub(super) polling: Polling,
-    pub(super) load: f64,
+    /// See [`Job::period_ns`].
+    pub(super) period_ns: u64,
     /// Every message lies where the last one did, so that the caches have it; else the next lies beside it.
     pub(super) in_one_place: bool,
 }
 
 impl Task {
-    /// At full load, with messages beside each other.
+    /// One after the other, with messages beside each other.
     pub(super) const fn new(test: Test, bytes: u64, operations: u64, polling: Polling) -> Self {
-        Self { test, bytes, operations, polling, load: 1.0, in_one_place: false }
+        Self { test, bytes, operations, polling, period_ns: 0, in_one_place: false }
     }
 }
 
@@ -135,11 +136,11 @@ impl Ends {
         if self.broken {
             return Err("an earlier measurement failed".to_owned());
         }
-        let &Task { test, bytes, operations, polling, load, in_one_place } = task;
+        let &Task { test, bytes, operations, polling, period_ns, in_one_place } = task;
         let before = self.daemons.account()?;
         let answers = self.ask_all(|at, end| {
             let leads = at == 0;
-            end.tell(&Command::Run(Job { test, bytes, operations, polling, leads, load, in_one_place }))
+            end.tell(&Command::Run(Job { test, bytes, operations, polling, leads, period_ns, in_one_place }))
         })?;
         let daemons = self.daemons.spent_since(&before)?;
         self.rest()?;

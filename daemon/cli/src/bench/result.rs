@@ -231,8 +231,12 @@ pub(crate) struct Beside {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PollingPoint {
     pub(crate) polling: Polling,
-    /// The share of time in which a call is under way, 0 to 1; 0 where nobody calls.
+    /// The share of as many calls as a spinning daemon answers one after the other, 0 to 1; 0 where nobody calls, 1 where one call
+    /// follows the other. Up to format 2 it was the share of time in which a call was under way.
     pub(crate) load: f64,
+    /// The share that there were; `None` where nobody calls, and up to format 2.
+    #[serde(default)]
+    pub(crate) achieved_load: Option<f64>,
     /// Time of one call; `None` where nobody calls.
     pub(crate) time_us: Option<Percentiles>,
     /// Processors that the daemon keeps busy, 1 for a whole one.
@@ -252,6 +256,16 @@ pub(crate) struct Step {
     pub(crate) is_lost: bool,
     /// How it was measured, or derived from what.
     pub(crate) how: String,
+}
+
+/// By how much of it a load may be missed.
+const LOAD_MISSED_MAX: f64 = 0.2;
+
+impl PollingPoint {
+    /// There were far fewer calls, or more, than there were to be.
+    pub(crate) fn is_off(&self) -> bool {
+        self.achieved_load.is_some_and(|achieved| (achieved / self.load - 1.0).abs() > LOAD_MISSED_MAX)
+    }
 }
 
 impl Told {

@@ -110,7 +110,7 @@ impl Ends {
     fn run(&mut self, test: &str, polling: &str, operations: u64) -> [Value; 2] {
         let done = self.ask(|at| {
             json!({ "Run": { "test": test, "bytes": 8, "operations": operations, "polling": polling,
-                "leads": at == 0, "load": 1.0, "in_one_place": false } })
+                "leads": at == 0, "period_ns": 0, "in_one_place": false } })
         });
         self.rest();
         done.map(|done| done["Done"]["spent"].clone())

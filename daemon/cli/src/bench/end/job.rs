@@ -15,7 +15,9 @@ use crate::bench::{
 
 /// Bytes of a message that says nothing.
 const SIGNAL_BYTES: u64 = 8;
-/// Messages whose time is taken together where many are under way.
+/// By how much whoever sleeps may wake up too late: the kernel's slack, and a virtual machine's wake-up.
+const OVERSLEEPING: Duration = Duration::from_micros(300);
+/// Small messages that go out together where many are under way.
 const BATCH: u64 = 16;
 
 /// What is measured. Both ends do it, one of them leads.
@@ -26,8 +28,8 @@ pub(in crate::bench) struct Job {
     pub(in crate::bench) operations: u64,
     pub(in crate::bench) polling: Polling,
     pub(in crate::bench) leads: bool,
-    /// The share of time in which an operation is under way; the rest is slept.
-    pub(in crate::bench) load: f64,
+    /// From the beginning of one call to that of the next, in nanoseconds; 0 for one right after the other.
+    pub(in crate::bench) period_ns: u64,
     /// Every message lies where the last one did.
     pub(in crate::bench) in_one_place: bool,
 }
@@ -147,21 +149,33 @@ impl Job {
         exchange(messenger, true, SIGNAL_BYTES)
     }
 
-    /// Calls one after the other, with sleep between them where the load is not full.
+    /// Calls one after the other, or each when it is due: one that is late makes those after it no later.
     fn call(&self, messenger: &mut dyn Messenger, times: &mut Vec<f64>) -> Result<(), String> {
-        let rest = 1.0 / self.load.clamp(1e-4, 1.0) - 1.0;
+        let period = Duration::from_nanos(self.period_ns);
+        let mut due = Instant::now();
         for _ in 0..self.operations {
+            if !period.is_zero() {
+                wait_until(due);
+                due += period;
+            }
             let begun = Instant::now();
             messenger.call(self.test, self.bytes)?;
             let took = begun.elapsed();
             if self.leads {
                 times.push(took.as_nanos() as f64);
             }
-            if rest > 0.0 {
-                thread::sleep(Duration::from_secs_f64(took.as_secs_f64() * rest));
-            }
         }
         Ok(())
+    }
+}
+
+/// Sleeps as long as it is sure to wake up in time, and looks at the clock from then on.
+fn wait_until(due: Instant) {
+    if let Some(ahead) = due.checked_duration_since(Instant::now() + OVERSLEEPING) {
+        thread::sleep(ahead);
+    }
+    while Instant::now() < due {
+        std::hint::spin_loop();
     }
 }
 
@@ -171,4 +185,70 @@ fn exchange(messenger: &mut dyn Messenger, sends: bool, bytes: u64) -> Result<()
     }
     messenger.send(bytes)?;
     messenger.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Notes when it is called. Its third call takes several periods.
+    struct Noting(Vec<Instant>);
+
+    const PERIOD: Duration = Duration::from_millis(2);
+
+    impl Messenger for Noting {
+        fn connect(&mut self, _peer: &crate::bench::end::Address, _active: bool) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn set_polling(&mut self, _polling: Polling) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn send(&mut self, _bytes: u64) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn flush(&mut self) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn receive(&mut self, _bytes: u64) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn call(&mut self, _test: Test, _bytes: u64) -> Result<(), String> {
+            self.0.push(Instant::now());
+            if self.0.len() == 3 {
+                thread::sleep(PERIOD * 5);
+            }
+            Ok(())
+        }
+
+        fn counts(&self) -> (u64, Option<Copied>) {
+            (0, None)
+        }
+    }
+
+    #[test]
+    fn calls_are_made_when_they_are_due() {
+        let job = Job {
+            test: Test::DaemonNoop,
+            bytes: 0,
+            operations: 10,
+            polling: Polling::Spin,
+            leads: true,
+            period_ns: PERIOD.as_nanos() as u64,
+            in_one_place: false,
+        };
+        let (mut noting, mut times, begun) = (Noting(Vec::new()), Vec::new(), Instant::now());
+        job.call(&mut noting, &mut times).expect("called");
+        assert_eq!((noting.0.len(), times.len()), (10, 10));
+        for (at, called) in (0..).zip(&noting.0) {
+            // Counted from the beginning, not from the call before, which may have been late.
+            assert!(*called - begun >= PERIOD * at, "call {at} was made too early");
+        }
+        let waited = (noting.0[9] - noting.0[3]).as_nanos() < (PERIOD * 6).as_nanos();
+        assert!(waited, "a late call makes those after it no later");
+    }
 }

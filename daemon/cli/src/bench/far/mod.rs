@@ -132,7 +132,7 @@ fn checked(command: Command, path: &str, client: IpAddr) -> Result<Command, Stri
             Ok(Command::Connect { peer, active: false })
         }
         Command::Run(job) if job.bytes <= MESSAGE_BYTES_MAX && job.operations <= OPERATIONS_MAX => {
-            Ok(Command::Run(Job { leads: false, load: 1.0, ..job }))
+            Ok(Command::Run(Job { leads: false, period_ns: 0, ..job }))
         }
         Command::Rest => Ok(Command::Rest),
         Command::Parts { .. } => Ok(Command::Parts { leads: false }),
@@ -179,7 +179,7 @@ mod tests {
             operations,
             polling: Polling::Spin,
             leads: true,
-            load: f64::NAN,
+            period_ns: u64::MAX,
             in_one_place: false,
         }
     }
@@ -188,7 +188,7 @@ mod tests {
     fn a_client_can_ask_for_nothing_but_a_measurement() {
         let checked = |command| checked(command, "tcp", CLIENT);
         let Ok(Command::Run(told)) = checked(Command::Run(job(8, 100))) else { panic!("refused") };
-        assert_eq!((told.leads, told.load, told.operations), (false, 1.0, 100));
+        assert_eq!((told.leads, told.period_ns, told.operations), (false, 0, 100));
         assert!(checked(Command::Run(job(MESSAGE_BYTES_MAX + 1, 1))).is_err());
         assert!(checked(Command::Run(job(8, u64::MAX))).is_err());
         let socket = "/run/x.sock".into();

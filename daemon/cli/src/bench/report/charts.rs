@@ -182,7 +182,11 @@ pub(super) fn polling(view: &View<'_>) -> Option<String> {
         let marks = own.into_iter().filter_map(|p| {
             let (x, y) = (p.daemon_cpus.max(CPU_SHARE_MIN), p.time_us?.p50);
             let (load, cpus) = (unit::share(p.load), unit::share(p.daemon_cpus));
-            let told = format!("{}, load {load}: {} with {cpus} of a processor", mode.name(), unit::time(y));
+            let achieved = p.achieved_load.filter(|_| p.is_off());
+            let achieved =
+                achieved.map_or_else(String::new, |load| format!(" ({} achieved)", unit::share(load)));
+            let time = unit::time(y);
+            let told = format!("{}, load {load}{achieved}: {time} with {cpus} of a processor", mode.name());
             Some(Mark { x, y, spread: None, shape: shape(p.load), told })
         });
         Line { look: look.clone(), marks: marks.collect() }

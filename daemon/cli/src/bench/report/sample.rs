@@ -114,6 +114,7 @@ fn polling_points() -> Vec<PollingPoint> {
     let of = |polling, load, p50: Option<f64>, daemon_cpus| PollingPoint {
         polling,
         load,
+        achieved_load: p50.map(|p50: f64| load.min(0.27 / p50)),
         time_us: p50.map(time),
         daemon_cpus,
     };
