@@ -140,20 +140,24 @@ impl Ladder {
         }
     }
 
-    /// Measures every point of these tests once for each round; whether nobody interrupted it.
-    pub(super) fn climb(&mut self, group: Group, interrupt: &Interrupt, progress: &mut Progress) -> bool {
-        let rounds = self.amount.rounds;
-        for round in 0..rounds {
-            for test in group.tests() {
-                progress.round(round + 1, rounds);
-                self.hand_over_ns();
-                self.rung(*test, round, interrupt, progress);
-                if interrupt.came() {
-                    return false;
-                }
-            }
+    /// Measures every point of these tests once for each round.
+    pub(super) fn climb(&mut self, group: Group, interrupt: &Interrupt, progress: &mut Progress) {
+        (0..self.amount.rounds).for_each(|round| self.climb_once(group, round, interrupt, progress));
+    }
+
+    /// Measures every point of these tests, in one round.
+    pub(super) fn climb_once(
+        &mut self,
+        group: Group,
+        round: u32,
+        interrupt: &Interrupt,
+        progress: &mut Progress,
+    ) {
+        for test in group.tests().iter().take_while(|_| !interrupt.came()) {
+            progress.round(round + 1, self.amount.rounds);
+            self.hand_over_ns();
+            self.rung(*test, round, interrupt, progress);
         }
-        true
     }
 
     /// One test: at each size and manner of waiting all paths, one after the other.

@@ -40,7 +40,7 @@ use self::{
     ladder::{Amount, Group, Ladder},
     paths::{Between, Definition, OpenPath, PATHS},
     polling::Curve,
-    result::{FORMAT, Reference, Report, Settings, Spread, Test},
+    result::{FORMAT, Polling, Reference, Report, Settings, Spread, Test},
     rings::RING,
 };
 use crate::{local::cluster::Network, output, perf::place};
@@ -191,25 +191,7 @@ fn measure(
     let (rounds, seconds) = (amount.rounds, amount.seconds);
     let (name, mtu_bytes) = between.describe();
     let mut ladder = Ladder::new(amount);
-    let (mut missing, mut parts, mut references) = (BTreeMap::new(), Vec::new(), Vec::new());
-    for group in Group::ALL {
-        ladder.paths = open(args, group, between, &mut missing, interrupt, progress);
-        if group == Group::Devices {
-            (ladder.tools, references) = open_tools(args, between, interrupt, progress);
-        }
-        ladder.climb(group, interrupt, progress);
-        if group == Group::Devices {
-            parts = self::parts(&mut ladder);
-        }
-        // The other group's ends have the same addresses, and nothing else runs while daemons are measured that poll.
-        ladder.paths.clear();
-        ladder.tools.clear();
-    }
-    for reference in &mut references {
-        let Some(tool) = Tool::named(&reference.name) else { continue };
-        reference.point = ladder.reference(tool);
-        reference.beside = ladder.beside_tool(tool);
-    }
+    let Climbed { mut missing, parts, references } = climb(&mut ladder, args, between, interrupt, progress);
     let mut curve = Curve::default();
     if args.paths.is_empty() && !interrupt.came() {
         curve = polling::curve(rounds, (seconds * 4.0).max(0.2), interrupt, progress);
@@ -239,12 +221,55 @@ fn measure(
         settings: Settings { quick: args.quick, rounds, seconds, tcp_connections: args.tcp_connections },
         hand_over_ns,
         lines_of_shm,
-        paths: wanted(args).map(|path| path.describe(missing.remove(path.name), between)).collect(),
+        paths,
         steps: steps::steps(&points, &parts, [hand_over_ns, lines_of_shm], validation_us),
         points,
         references,
         polling: curve.points,
     })
+}
+
+/// What is known beside points.
+struct Climbed {
+    /// Why paths were not measured.
+    missing: BTreeMap<&'static str, String>,
+    parts: Vec<Part>,
+    references: Vec<Reference>,
+}
+
+/// Measures all tests over all paths.
+fn climb(
+    ladder: &mut Ladder,
+    args: &BenchArgs,
+    between: &Between,
+    interrupt: &Interrupt,
+    progress: &mut Progress,
+) -> Climbed {
+    let (mut missing, mut parts, mut references) = (BTreeMap::new(), Vec::new(), Vec::new());
+    for group in Group::ALL {
+        ladder.paths = open(args, group, between, &mut missing, interrupt, progress);
+        if group == Group::Clients {
+            let blocking = wanted_clients(args, &missing);
+            ladder.paths.extend(open_clients(blocking, args, between, Polling::Block, interrupt, progress));
+        }
+        if group == Group::Devices {
+            (ladder.tools, references) = open_tools(args, between, interrupt, progress);
+        }
+        ladder.climb(group, interrupt, progress);
+        if group == Group::Devices {
+            parts = self::parts(ladder);
+        }
+        // The other group's ends have the same addresses, and nothing else runs while daemons are measured that poll.
+        ladder.paths.clear();
+        ladder.tools.clear();
+    }
+    climb_spinning(ladder, wanted_clients(args, &missing), args, between, interrupt, progress);
+    for reference in &mut references {
+        let Some(tool) = Tool::named(&reference.name) else { continue };
+        reference.point = ladder.reference(tool);
+        reference.beside = ladder.beside_tool(tool);
+    }
+    Climbed { missing, parts, references }
 }
 
 impl BenchArgs {
@@ -304,7 +329,7 @@ fn open(
         progress.line(&format!("opening {}", path.name));
         let opened = match group {
             Group::Devices => paths::between_devices(path, between, args.tcp_connections, interrupt),
-            Group::Clients => paths::between_clients(path, between, args.tcp_connections, interrupt)
+            Group::Clients => clients(path, args, between, Polling::Adaptive, interrupt)
                 .map_err(|why| format!("between daemons: {why}")),
         };
         match opened {
@@ -321,6 +346,60 @@ fn open(
         }
     }
     open
+}
+
+fn clients(
+    path: &'static Definition,
+    args: &BenchArgs,
+    between: &Between,
+    polling: Polling,
+    interrupt: &Interrupt,
+) -> Result<OpenPath, String> {
+    paths::between_clients(path, between, args.tcp_connections, polling, interrupt)
+}
+
+/// Paths between clients that are there.
+fn wanted_clients(args: &BenchArgs, missing: &BTreeMap<&'static str, String>) -> Vec<&'static Definition> {
+    wanted(args).filter(|path| path.has(Group::Clients) && !missing.contains_key(path.name)).collect()
+}
+
+/// Opens paths between clients once more, with daemons that wait in this manner.
+fn open_clients(
+    paths: Vec<&'static Definition>,
+    args: &BenchArgs,
+    between: &Between,
+    polling: Polling,
+    interrupt: &Interrupt,
+    progress: &Progress,
+) -> Vec<OpenPath> {
+    let paths = paths.into_iter().take_while(|_| !interrupt.came());
+    let opened = paths.filter_map(|path| {
+        progress.line(&format!("opening {} with daemons that poll by `{}`", path.name, polling.name()));
+        let opened = clients(path, args, between, polling, interrupt);
+        opened.inspect_err(|why| progress.note(&format!("{}, {}: {why}", path.name, polling.name()))).ok()
+    });
+    opened.collect()
+}
+
+/// Measures clients of daemons that spin. Each path's are started for their turn and ended after it: others would have no processor
+/// meanwhile.
+fn climb_spinning(
+    ladder: &mut Ladder,
+    mut spinning: Vec<&'static Definition>,
+    args: &BenchArgs,
+    between: &Between,
+    interrupt: &Interrupt,
+    progress: &mut Progress,
+) {
+    for round in 0..ladder.amount.rounds {
+        spinning.retain(|path| {
+            ladder.paths = open_clients(vec![*path], args, between, Polling::Spin, interrupt, progress);
+            ladder.climb_once(Group::Clients, round, interrupt, progress);
+            let is_there = ladder.paths.iter().any(|path| path.can(Polling::Spin));
+            ladder.paths.clear();
+            is_there
+        });
+    }
 }
 
 /// The parts of a message's way through sockets.

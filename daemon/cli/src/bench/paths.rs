@@ -157,10 +157,13 @@ impl Definition {
         self.name.starts_with("tcp")
     }
 
-    /// What tells its daemons how many connections they open.
-    fn daemon_arguments(&self, tcp_connections: u32) -> Vec<String> {
-        let argument = || vec!["--tcp-connections".to_owned(), tcp_connections.to_string()];
-        if self.has_connections() { argument() } else { Vec::new() }
+    /// What its daemons are told besides: how many connections they open, and how they wait.
+    fn daemon_arguments(&self, tcp_connections: u32, polling: Polling) -> Vec<String> {
+        let mut arguments = vec!["--polling".to_owned(), polling.name().to_owned()];
+        if self.has_connections() {
+            arguments.extend(["--tcp-connections".to_owned(), tcp_connections.to_string()]);
+        }
+        arguments
     }
 
     /// For the report.
@@ -337,15 +340,16 @@ pub(super) fn between_tools(
     Ok(OpenPath { name: tool.name, ends, pollings, _place: place, _cluster: None })
 }
 
-/// Two clients: of one daemon for the cell, else each of its own.
+/// Two clients: of one daemon for the cell, else each of its own. The daemons wait in this manner, clients as the library does.
 pub(super) fn between_clients(
     path: &'static Definition,
     between: &Between,
     tcp_connections: u32,
+    polling: Polling,
     interrupt: &Interrupt,
 ) -> Result<OpenPath, String> {
     let network = match between {
-        Between::Machines(far) => return between_machines(path, far, tcp_connections, interrupt),
+        Between::Machines(far) => return between_machines(path, far, tcp_connections, polling, interrupt),
         Between::Here(_) if path.is_shared => Network::Loopback,
         Between::Here(network) => *network,
     };
@@ -356,10 +360,10 @@ pub(super) fn between_clients(
         device: if is_cell { "auto".to_owned() } else { path.name.to_owned() },
         network,
         apart: true,
-        daemon_arguments: path.daemon_arguments(tcp_connections),
+        daemon_arguments: path.daemon_arguments(tcp_connections, polling),
         pcap: None,
     };
-    clients(path.name, 2, &options, Polling::Adaptive, interrupt)
+    clients(path.name, 2, &options, polling, interrupt)
 }
 
 /// A daemon of its own for each client, with a key that only they have.
@@ -367,18 +371,19 @@ fn between_machines(
     path: &'static Definition,
     far: &Far,
     tcp_connections: u32,
+    polling: Polling,
     interrupt: &Interrupt,
 ) -> Result<OpenPath, String> {
     path.reaches(far)?;
     let key = random_hex().map_err(|e| e.to_string())?;
-    let cluster = daemon(path, far.local, &key, tcp_connections)?;
+    let cluster = daemon(path, far.local, &key, tcp_connections, polling)?;
     let node = cluster.nodes.first().ok_or("a cluster without nodes")?;
     let id = communicator_id(&cluster).map_err(|e| e.to_string())?;
     let kind = Kind::Client { socket: node.socket.clone(), id: id.clone(), rank: 0, size: 2 };
     let ends =
-        vec![here(0, kind, None)?, far_end(path, far, FarKind::Client { id, key, tcp_connections })];
+        vec![here(0, kind, None)?, far_end(path, far, FarKind::Client { id, key, tcp_connections, polling })];
     let ends = Ends::start(ends, Daemons::of(&cluster)?, interrupt)?;
-    let pollings = vec![Polling::Adaptive];
+    let pollings = vec![polling];
     Ok(OpenPath { name: path.name, ends, pollings, _place: None, _cluster: Some(cluster) })
 }
 
@@ -388,13 +393,14 @@ pub(super) fn daemon(
     address: IpAddr,
     key: &str,
     tcp_connections: u32,
+    polling: Polling,
 ) -> Result<Cluster, String> {
     path.exists(Some(address))?;
     if !path.is_between_clients {
         return Err(format!("no daemon has {}", path.name));
     }
     let mut arguments = vec!["--roce-port".to_owned(), path.roce_port.to_string()];
-    arguments.extend(path.daemon_arguments(tcp_connections));
+    arguments.extend(path.daemon_arguments(tcp_connections, polling));
     Cluster::one_of_several(address, key, path.name, arguments).map_err(|e| e.to_string())
 }
 

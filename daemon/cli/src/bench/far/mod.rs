@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     end::{Address, Answer, Command, Job, MESSAGE_BYTES_MAX},
     ladder::OPERATIONS_MAX,
-    result::Machine,
+    result::{Machine, Polling},
     verbs,
 };
 
@@ -76,7 +76,7 @@ pub(super) enum FarKind {
     /// The server of another tool, which the path is named after.
     Tool,
     /// The second rank of this communicator, client of a daemon with this cluster key.
-    Client { id: String, key: String, tcp_connections: u32 },
+    Client { id: String, key: String, tcp_connections: u32, polling: Polling },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -109,7 +109,7 @@ impl Greeting {
 impl FarKind {
     /// Whether a client at this address may have it: the communicator's root is its own daemon.
     fn check(&self, client: IpAddr) -> Result<(), String> {
-        let Self::Client { id, key, tcp_connections } = self else { return Ok(()) };
+        let Self::Client { id, key, tcp_connections, .. } = self else { return Ok(()) };
         if !(1..=MAX_CONNECTIONS).contains(&(*tcp_connections as usize)) {
             return Err(format!("1 to {MAX_CONNECTIONS} connections can be had"));
         }
@@ -163,10 +163,7 @@ mod tests {
     use ringway_wire::PathMtu;
 
     use super::{
-        super::{
-            end::Kind,
-            result::{Polling, Test},
-        },
+        super::{end::Kind, result::Test},
         *,
     };
 
@@ -219,7 +216,8 @@ mod tests {
     fn ids_and_keys_are_what_they_should_be() {
         let secret = "0123456789abcdef".repeat(2);
         let of = |id, key: &str, tcp_connections| {
-            FarKind::Client { id, key: key.to_owned(), tcp_connections }.check(CLIENT)
+            let (key, polling) = (key.to_owned(), Polling::Spin);
+            FarKind::Client { id, key, tcp_connections, polling }.check(CLIENT)
         };
         let kind = |id: String, key: &str| of(id, key, 1);
         let (key, own) = ("0f".repeat(32), format!("{secret}@10.0.0.1:7411"));

@@ -120,8 +120,8 @@ impl Session {
                 let name = Tool::named(path).ok_or("there is no tool of this name here")?.name;
                 (name, Kind::Tool { name: name.to_owned(), address: local, serves: true }, None)
             }
-            FarKind::Client { id, key, tcp_connections } => {
-                let cluster = paths::daemon(known()?, local, key, *tcp_connections)?;
+            FarKind::Client { id, key, tcp_connections, polling } => {
+                let cluster = paths::daemon(known()?, local, key, *tcp_connections, *polling)?;
                 let node = cluster.nodes.first().ok_or("a cluster without nodes")?;
                 let kind = Kind::Client { socket: node.socket.clone(), id: id.clone(), rank: 1, size: 2 };
                 (known()?.name, kind, Some(cluster))

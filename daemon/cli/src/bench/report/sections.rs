@@ -148,7 +148,12 @@ fn message_rate(view: &View<'_>) -> Option<Section> {
 
 fn clients(view: &View<'_>) -> Option<Section> {
     const TESTS: [Test; 4] = [Test::ClientLatency, Test::Allreduce, Test::AllGather, Test::AllToAll];
-    plots_and_numbers(view, "Client to client, and collectives", &TESTS).if_any()
+    let mut section = plots_and_numbers(view, "Client to client, and collectives", &TESTS).if_any()?;
+    section.text(
+        "The way of waiting is the daemons': clients look for a moment and then sleep. Where daemons that spin and clients are more than \
+         there are processors they take them from each other.",
+    );
+    Some(section)
 }
 
 fn costs(view: &View<'_>) -> Option<Section> {
