@@ -10,19 +10,18 @@ use std::{
 use clap::Args;
 use serde::Serialize;
 
-use super::result::{FORMAT, Point, Polling, Report, Spread, Test};
+use super::{
+    noise::{self, RULE},
+    result::{FORMAT, Point, Polling, Report, Spread, Test},
+};
 use crate::output;
-
-/// Ratios of medians up to this are noise, however little rounds differ.
-const RATIO_MIN: f64 = 1.05;
-/// The rule, for people.
-const RULE: &str = "A point has changed if its medians differ by more than 5 % and the rounds' medians of the two runs do not overlap.";
 
 /// Tell what changed between two runs, beyond the noise.
 ///
-/// A point (test, path, way of waiting, size) has changed if its medians differ by more than 5 % and the medians of the
-/// two runs' rounds do not overlap. Warns when the runs are not comparable: another machine, other settings, or
-/// processors that hand a cache line over in another time.
+/// Of each point (test, path, way of waiting, size) it compares the time, or goodput, the time's p99 and the processor time, as
+/// each round of the two runs found them: a rank test says what is beyond chance, as far as the number of rounds lets it.
+/// Of many points some seem to have changed even so: up to one in fifty. Warns when the runs are not comparable: another
+/// machine, other settings, or processors that hand a cache line over in another time.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CompareArgs {
     /// The bench.json of the run before.
@@ -34,6 +33,9 @@ pub(crate) struct CompareArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Exit with status 1 if something got worse.
+    #[arg(long)]
+    fail_on_regression: bool,
 }
 
 /// Which point.
@@ -43,6 +45,53 @@ pub(crate) struct Key {
     pub(crate) path: String,
     pub(crate) polling: Polling,
     pub(crate) bytes: u64,
+}
+
+/// What is compared of a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Aspect {
+    /// The median time, in microseconds.
+    Time,
+    /// In place of it, where many messages are under way at a time: 1e9 bytes a second.
+    Goodput,
+    /// The time's 99th percentile, in microseconds.
+    P99,
+    /// Processor time of one operation, in microseconds.
+    Cpu,
+}
+
+const ASPECTS: [Aspect; 4] = [Aspect::Time, Aspect::Goodput, Aspect::P99, Aspect::Cpu];
+
+impl Aspect {
+    /// For the table, with the unit.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Time => "p50 (us)",
+            Self::Goodput => "GB/s",
+            Self::P99 => "p99 (us)",
+            Self::Cpu => "CPU (us)",
+        }
+    }
+
+    /// Of each round; `None` where it was not measured.
+    fn values(self, point: &Point) -> Option<Vec<f64>> {
+        let is_flow = point.test.is_flow();
+        match self {
+            Self::Time if !is_flow => Some(point.times_us()),
+            Self::Goodput if is_flow => {
+                Some(point.times_us().into_iter().map(|us| point.bytes as f64 / 1e3 / us).collect())
+            }
+            Self::P99 => point.rounds.iter().map(|round| round.p99_us).collect(),
+            Self::Cpu => point.rounds.iter().map(|round| round.cpu_s_per_million).collect(),
+            _ => None,
+        }
+    }
+
+    /// Whether the second of two medians is better.
+    fn is_better(self, [a, b]: [f64; 2]) -> bool {
+        if self == Self::Goodput { b > a } else { b < a }
+    }
 }
 
 /// What became of a point.
@@ -55,23 +104,24 @@ pub(crate) enum Verdict {
     Same,
 }
 
-/// A point that both runs have.
+/// Something that both runs have measured of a point.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Change {
     #[serde(flatten)]
     pub(crate) key: Key,
+    pub(crate) aspect: Aspect,
     pub(crate) verdict: Verdict,
-    /// Median, in microseconds, of A and of B.
-    pub(crate) p50_us: [f64; 2],
-    /// Least and most of the rounds' medians, of A and of B.
-    pub(crate) p50_spread_us: [[f64; 2]; 2],
+    /// Of the rounds' values, of A and of B.
+    pub(crate) median: [f64; 2],
+    /// The least and the most of them, of A and of B.
+    pub(crate) spread: [[f64; 2]; 2],
 }
 
 /// What changed from one run, A, to another, B.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) warnings: Vec<String>,
-    pub(crate) points: Vec<Change>,
+    pub(crate) changes: Vec<Change>,
     pub(crate) only_in_a: Vec<Key>,
     pub(crate) only_in_b: Vec<Key>,
 }
@@ -94,7 +144,9 @@ pub(crate) fn load(path: &Path) -> Result<Report, String> {
             "{name} is of format {form}, which a newer Ringway wrote; this one reads up to format {FORMAT}"
         ));
     }
-    serde_json::from_value(value).map_err(|error| format!("{name} is no report of `ringway bench`: {error}"))
+    serde_json::from_value(value)
+        .map(Report::upgraded)
+        .map_err(|error| format!("{name} is no report of `ringway bench`: {error}"))
 }
 
 /// Compares the two files and prints what changed.
@@ -108,7 +160,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, String> {
     } else {
         comparison.lines().iter().for_each(|line| output::line(line));
     }
-    Ok(ExitCode::SUCCESS)
+    let has_failed = args.fail_on_regression && comparison.count(Verdict::Regressed) > 0;
+    Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Matches the points of two runs.
@@ -118,7 +171,7 @@ pub(crate) fn compare(a: &Report, b: &Report) -> Comparison {
     let mut comparison = Comparison { warnings: warnings(a, b), ..Comparison::default() };
     for key in keys {
         match (before.get(key), after.get(key)) {
-            (Some(a), Some(b)) => comparison.points.push(change(key, a, b)),
+            (Some(a), Some(b)) => comparison.changes.extend(changes(key, a, b)),
             (Some(_), None) => comparison.only_in_a.push(key.clone()),
             _ => comparison.only_in_b.push(key.clone()),
         }
@@ -131,23 +184,21 @@ fn by_key(report: &Report) -> BTreeMap<Key, &Point> {
     report.points.iter().map(|point| (key(point), point)).collect()
 }
 
-fn change(key: &Key, a: &Point, b: &Point) -> Change {
-    let spread =
-        |p: &Point| Spread { least: p.p50_spread_us[0], median: p.time_us.p50, most: p.p50_spread_us[1] };
-    let verdict = match (differ(spread(a), spread(b)), b.time_us.p50 < a.time_us.p50) {
-        (false, _) => Verdict::Same,
-        (true, true) => Verdict::Improved,
-        (true, false) => Verdict::Regressed,
-    };
-    let (p50_us, p50_spread_us) = ([a.time_us.p50, b.time_us.p50], [a.p50_spread_us, b.p50_spread_us]);
-    Change { key: key.clone(), verdict, p50_us, p50_spread_us }
-}
-
-/// The rule: medians are further apart than noise takes them.
-fn differ(a: Spread, b: Spread) -> bool {
-    let (less, more) = (a.median.min(b.median), a.median.max(b.median));
-    let overlap = a.least <= b.most && b.least <= a.most;
-    !overlap && more > less * RATIO_MIN
+fn changes(key: &Key, a: &Point, b: &Point) -> impl Iterator<Item = Change> {
+    ASPECTS.into_iter().filter_map(move |aspect| {
+        let known = |point| aspect.values(point).filter(|values| !values.is_empty());
+        let (a, b) = (known(a)?, known(b)?);
+        let differs = noise::differ(&a, &b);
+        let [a, b] = [a, b].map(Spread::of);
+        let median = [a.median, b.median];
+        let verdict = match (differs, aspect.is_better(median)) {
+            (false, _) => Verdict::Same,
+            (true, true) => Verdict::Improved,
+            (true, false) => Verdict::Regressed,
+        };
+        let spread = [a, b].map(|of| [of.least, of.most]);
+        Some(Change { key: key.clone(), aspect, verdict, median, spread })
+    })
 }
 
 /// Why times of the two may not compare.
@@ -176,7 +227,7 @@ fn warnings(a: &Report, b: &Report) -> Vec<String> {
         })
         .collect();
     if let (Some(a), Some(b)) = (a.hand_over_ns, b.hand_over_ns)
-        && differ(a, b)
+        && are_apart(a, b)
     {
         found.push(format!(
             "a cache line took {:.0} ns from one processor to another in A and {:.0} ns in B: the processors were not equally \
@@ -189,13 +240,20 @@ fn warnings(a: &Report, b: &Report) -> Vec<String> {
     found
 }
 
+/// Whether the machine did not do the same all the time: this is said too often rather than too seldom.
+fn are_apart(a: Spread, b: Spread) -> bool {
+    let (less, more) = (a.median.min(b.median), a.median.max(b.median));
+    let overlap = a.least <= b.most && b.least <= a.most;
+    !overlap && more > less * 1.05
+}
+
 fn or_unknown(text: &str) -> &str {
     if text.is_empty() { "unknown" } else { text }
 }
 
 impl Comparison {
     fn count(&self, verdict: Verdict) -> usize {
-        self.points.iter().filter(|change| change.verdict == verdict).count()
+        self.changes.iter().filter(|change| change.verdict == verdict).count()
     }
 
     /// For people: warnings, a table of what changed or is in one run only, a summary.
@@ -206,8 +264,8 @@ impl Comparison {
             lines.extend(aligned(&rows));
         }
         lines.push(format!(
-            "{} points in both: {} improved, {} regressed, {} within the noise; {} only in A, {} only in B",
-            self.points.len(),
+            "{} values in both: {} improved, {} regressed, {} within the noise; points: {} only in A, {} only in B",
+            self.changes.len(),
             self.count(Verdict::Improved),
             self.count(Verdict::Regressed),
             self.count(Verdict::Same),
@@ -221,22 +279,21 @@ impl Comparison {
     /// The table with its head, what changed most first.
     fn rows(&self) -> Vec<[String; COLUMNS]> {
         let heads =
-            ["", "test", "path", "waiting", "bytes", "A (us)", "B (us)", "B/A", "A's rounds", "B's rounds"];
+            ["", "test", "path", "waiting", "what", "bytes", "A", "B", "B/A", "A's rounds", "B's rounds"];
         let mut rows = vec![heads.map(str::to_owned)];
         for (verdict, name) in [(Verdict::Regressed, "regressed"), (Verdict::Improved, "improved")] {
-            let mut changes: Vec<&Change> = self.points.iter().filter(|c| c.verdict == verdict).collect();
+            let mut changes: Vec<&Change> = self.changes.iter().filter(|c| c.verdict == verdict).collect();
             changes.sort_by(|a, b| b.size().total_cmp(&a.size()));
             rows.extend(changes.into_iter().map(|change| {
-                let [a, b] = change.p50_us;
-                let [a_rounds, b_rounds] =
-                    change.p50_spread_us.map(|[least, most]| format!("{least:.3}-{most:.3}"));
+                let [a, b] = change.median;
+                let [a_rounds, b_rounds] = change.spread.map(|[least, most]| format!("{least:.3}-{most:.3}"));
                 let numbers =
                     [format!("{a:.3}"), format!("{b:.3}"), format!("{:.2}", b / a), a_rounds, b_rounds];
-                row(name, &change.key, numbers)
+                row(name, &change.key, change.aspect.name(), numbers)
             }));
         }
         for (keys, name) in [(&self.only_in_a, "only in A"), (&self.only_in_b, "only in B")] {
-            rows.extend(keys.iter().map(|key| row(name, key, Default::default())));
+            rows.extend(keys.iter().map(|key| row(name, key, "", Default::default())));
         }
         rows
     }
@@ -245,21 +302,22 @@ impl Comparison {
 impl Change {
     /// How much changed, in either direction.
     fn size(&self) -> f64 {
-        let [a, b] = self.p50_us;
+        let [a, b] = self.median;
         (b / a).ln().abs()
     }
 }
 
-const COLUMNS: usize = 10;
+const COLUMNS: usize = 11;
 /// The columns up to here are words, the others numbers.
-const WORDS: usize = 4;
+const WORDS: usize = 5;
 
-fn row(what: &str, key: &Key, numbers: [String; 5]) -> [String; COLUMNS] {
+fn row(what: &str, key: &Key, aspect: &str, numbers: [String; 5]) -> [String; COLUMNS] {
     let [a, b, ratio, a_rounds, b_rounds] = numbers;
     // What a file says does not reach the terminal's controls.
     let path = key.path.replace(char::is_control, "?");
     let (what, test, polling) = (what.to_owned(), key.test.name().to_owned(), key.polling.name().to_owned());
-    [what, test, path, polling, key.bytes.to_string(), a, b, ratio, a_rounds, b_rounds]
+    let (aspect, bytes) = (aspect.to_owned(), key.bytes.to_string());
+    [what, test, path, polling, aspect, bytes, a, b, ratio, a_rounds, b_rounds]
 }
 
 fn aligned(rows: &[[String; COLUMNS]]) -> Vec<String> {

@@ -8,9 +8,9 @@ use super::{
     pair::{Measured, Task},
     paths::OpenPath,
     progress::Progress,
-    result::{Beside, Costs, Percentiles, Point, Polling, Spread, Test, Told},
+    result::{Beside, Point, Polling, Spread, Test, Told},
     rings,
-    statistics::median_of_known,
+    rounds::{difference_us, messages, point, told},
 };
 use crate::perf::{place, round, round_trip_ns};
 
@@ -335,25 +335,6 @@ impl Ladder {
     }
 }
 
-/// What a tool found, of which it tells the bytes and their time only where many messages are under way.
-fn told(point: Point) -> Told {
-    let Point { test, polling, bytes, operations, time_us, p50_spread_us, goodput_gb_s, .. } = point;
-    let mean_us = is_flow(test).then_some(time_us.p50);
-    let time_us = mean_us.is_none().then_some(time_us);
-    Told { test, polling, bytes, operations, time_us, mean_us, spread_us: p50_spread_us, goodput_gb_s }
-}
-
-/// Whether many messages are under way at a time.
-const fn is_flow(test: Test) -> bool {
-    matches!(test, Test::Bandwidth | Test::MessageRate)
-}
-
-/// The median of the differences within each round: between rounds the machine may have got faster or slower by more.
-fn difference_us(more: &[Measured], less: &[Measured]) -> Option<f64> {
-    let differences = more.iter().zip(less).map(|(more, less)| Some(more.time_us.p50 - less.time_us.p50));
-    median_of_known(differences)
-}
-
 /// How ours compares with theirs: how many times as much goes through, or as long a message takes.
 fn ratio(test: Test, ours: &Measured, theirs: &Measured) -> f64 {
     let each = |seen: &Measured| seen.seconds / seen.operations.max(1) as f64;
@@ -398,99 +379,4 @@ pub(super) fn operations_in(seconds: f64, seen: &Measured) -> u64 {
 fn operations_of(seconds: f64, each: f64) -> u64 {
     let fitting = Duration::from_secs_f64((seconds / each.max(1e-9) * 1e-9).min(1e9)).as_nanos() as u64;
     fitting.clamp(FIRST_OPERATIONS / 2, OPERATIONS_MAX)
-}
-
-/// Messages of one operation: a round trip has two.
-const fn messages(test: Test) -> u64 {
-    match test {
-        Test::BareRing | Test::Ring | Test::CheckedRing | Test::Latency | Test::ClientLatency => 2,
-        _ => 1,
-    }
-}
-
-/// Puts rounds together.
-pub(super) fn point(&(test, bytes, polling, path): &Key, rounds: &[Measured]) -> Point {
-    let of = |each: &dyn Fn(&Measured) -> f64| Spread::of(rounds.iter().map(each).collect());
-    let per_message = |each: &dyn Fn(&Measured) -> Option<u64>| {
-        let one = |seen: &Measured| Some(each(seen)? as f64 / (seen.operations * messages(test)) as f64);
-        median_of_known(rounds.iter().map(one))
-    };
-    let is_flow = is_flow(test);
-    // Where many messages are under way the time of one is that of all, divided: most are posted at once, and some wait long.
-    let p50 =
-        of(&|seen| if is_flow { seen.seconds * 1e6 / seen.operations as f64 } else { seen.time_us.p50 });
-    let at_least = |time: f64| round(time.max(p50.median), 4);
-    let cpu_us = per_message(&|seen| Some(seen.spent.cpu_ns)).map(|ns| ns / 1e3);
-    let per_byte = |value: Option<f64>| value.filter(|_| bytes > 0).map(|value| value / bytes as f64);
-    let rounded = |value: Option<f64>| value.map(|value| round(value, 5));
-    Point {
-        test,
-        path: path.to_owned(),
-        polling,
-        bytes,
-        operations: rounds.iter().map(|seen| seen.operations * messages(test)).sum(),
-        time_us: Percentiles {
-            p50: round(p50.median, 4),
-            p99: at_least(of(&|seen| seen.time_us.p99).median),
-            p999: at_least(of(&|seen| seen.time_us.p999).median),
-        },
-        p50_spread_us: [p50.least, p50.most].map(|time| round(time, 4)),
-        goodput_gb_s: round(bytes as f64 / 1e3 / p50.median.max(1e-6), 5),
-        costs: Costs {
-            cpu_s_per_million: rounded(cpu_us),
-            cpu_s_per_gb: rounded(per_byte(cpu_us).map(|us| us * 1e3)),
-            system_calls: rounded(per_message(&|seen| Some(seen.spent.system_calls))),
-            context_switches: rounded(per_message(&|seen| Some(seen.spent.context_switches))),
-            interrupts: rounded(per_message(&|seen| Some(seen.spent.interrupts))),
-            copies: rounded(per_byte(per_message(&|seen| Some(seen.copied?.own)))),
-            sent_without_copy: rounded(per_byte(per_message(&|seen| Some(seen.copied?.not)))),
-            copied_after_all: rounded(per_byte(per_message(&|seen| Some(seen.copied?.after_all)))),
-        },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{super::costs::Spent, *};
-
-    fn measured(p50: f64) -> Measured {
-        Measured {
-            operations: 1,
-            seconds: 1.0,
-            time_us: Percentiles { p50, ..Percentiles::default() },
-            spent: Spent::default(),
-            daemons_cpu_ns: 0,
-            copied: None,
-            kernel_copies: None,
-        }
-    }
-
-    #[test]
-    fn of_a_tool_that_tells_a_mean_no_percentiles_are_told() {
-        let of = |test| {
-            let rounds = [2.0, 4.0, 3.0].map(|us| Measured { seconds: us / 1e6, ..measured(us) });
-            told(point(&(test, 1 << 20, Polling::Block, "tool"), &rounds))
-        };
-        let flow = of(Test::Bandwidth);
-        assert_eq!((flow.time_us, flow.mean_us, flow.us()), (None, Some(3.0), 3.0));
-        let latency = of(Test::Latency);
-        assert_eq!(
-            (latency.time_us.map(|time| time.p50), latency.mean_us, latency.us()),
-            (Some(3.0), None, 3.0)
-        );
-        assert_eq!((flow.spread_us, latency.spread_us), ([2.0, 4.0], [2.0, 4.0]));
-    }
-
-    #[test]
-    fn differences_are_those_within_a_round() {
-        // Processors that are far apart in some rounds: the medians are 0.19 and 0.2.
-        let more = [0.06, 0.19, 0.23].map(measured);
-        let less = [0.05, 0.2, 0.2].map(measured);
-        let found = difference_us(&more, &less).expect("a difference");
-        assert!((found - 0.01).abs() < 1e-9, "{found}");
-        // A round that was ended before both were measured.
-        let found = difference_us(&more[..2], &less[..1]).expect("a difference");
-        assert!((found - 0.01).abs() < 1e-9, "{found}");
-        assert_eq!(difference_us(&more, &[]), None);
-    }
 }

@@ -60,6 +60,8 @@ pub(super) struct Ends {
 pub(super) struct Measured {
     pub(super) operations: u64,
     pub(super) seconds: f64,
+    /// How many times the percentiles are of.
+    pub(super) samples: u64,
     pub(super) time_us: Percentiles,
     pub(super) spent: Spent,
     /// By the daemons alone, which is part of `spent`.
@@ -161,6 +163,7 @@ impl Ends {
         Ok(Measured {
             operations: leader.operations,
             seconds: leader.seconds,
+            samples: leader.samples,
             time_us: leader.time_us,
             spent,
             daemons_cpu_ns: daemons.cpu_ns,
@@ -185,6 +188,7 @@ impl Ends {
         Ok(Measured {
             operations: 0,
             seconds: begun.elapsed().as_secs_f64(),
+            samples: 0,
             time_us: Percentiles::default(),
             spent,
             daemons_cpu_ns: spent.cpu_ns,

@@ -4,11 +4,13 @@ use std::{collections::BTreeMap, thread, time::Duration};
 
 use super::{
     interrupt::Interrupt,
-    ladder::{self, operations_in},
+    ladder::operations_in,
     pair::{Measured, Task},
     paths::{self, OpenPath},
     progress::Progress,
     result::{Percentiles, Point, Polling, PollingPoint, Spread, Test},
+    rounds,
+    statistics::median_of_known,
 };
 use crate::perf::round;
 
@@ -54,7 +56,7 @@ pub(super) fn curve(rounds: u32, seconds: f64, interrupt: &Interrupt, progress: 
         let load = LOADS.get(*load).copied().unwrap_or_default();
         curve.points.push(point(*polling, load, call_ns.unwrap_or_default(), rounds));
         if load >= 1.0 {
-            curve.full.push(ladder::point(&(Test::DaemonNoop, 0, *polling, "daemon"), rounds));
+            curve.full.push(rounds::point(&(Test::DaemonNoop, 0, *polling, "daemon"), rounds));
         }
     }
     curve
@@ -115,8 +117,8 @@ fn point(polling: Polling, load: f64, call_ns: f64, rounds: &[Measured]) -> Poll
         achieved_load: (load > 0.0).then(|| round(call_ns / of(&each_ns), 5)),
         time_us: (load > 0.0).then(|| Percentiles {
             p50: of(&|seen| seen.time_us.p50),
-            p99: of(&|seen| seen.time_us.p99),
-            p999: of(&|seen| seen.time_us.p999),
+            p99: median_of_known(rounds.iter().map(|seen| seen.time_us.p99)),
+            p999: median_of_known(rounds.iter().map(|seen| seen.time_us.p999)),
         }),
         daemon_cpus: round(of(&|seen| seen.daemons_cpu_ns as f64 / 1e9 / seen.seconds.max(1e-9)), 5),
     }
@@ -131,6 +133,7 @@ mod tests {
         let measured = |each_us: f64| Measured {
             operations: 1000,
             seconds: each_us / 1e3,
+            samples: 0,
             time_us: Percentiles::default(),
             spent: Spent::default(),
             daemons_cpu_ns: 0,

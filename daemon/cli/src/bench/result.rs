@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The form of this version's files.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
 /// One run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -137,21 +137,44 @@ pub(crate) struct Point {
     pub(crate) bytes: u64,
     /// Operations measured, in all rounds.
     pub(crate) operations: u64,
-    /// Time of one operation: of each round the percentile, of rounds the median.
-    pub(crate) time_us: Percentiles,
-    /// The least and the most of the rounds' medians.
-    pub(crate) p50_spread_us: [f64; 2],
+    /// Times from which each round's percentiles are, of rounds the fewest: 0 where there are none, and up to format 2.
+    #[serde(default)]
+    pub(crate) samples: u64,
+    /// Time of one operation: of each round the percentile, of rounds the median. `None` where many are under way at a time; up to
+    /// format 2 the mean stood in its place there.
+    pub(crate) time_us: Option<Percentiles>,
+    /// There the mean: the time of all, divided; of rounds the median.
+    #[serde(default)]
+    pub(crate) mean_us: Option<f64>,
+    /// The least and the most of the rounds' medians, or means.
+    #[serde(alias = "p50_spread_us")]
+    pub(crate) spread_us: [f64; 2],
     /// Payload bytes per second / 1e9.
     pub(crate) goodput_gb_s: f64,
     pub(crate) costs: Costs,
+    /// What each round found, in their order; nothing up to format 2.
+    #[serde(default)]
+    pub(crate) rounds: Vec<Round>,
+}
+
+/// What one round found at a point.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Round {
+    /// The median, or the mean where many operations are under way at a time.
+    pub(crate) us: f64,
+    pub(crate) p99_us: Option<f64>,
+    /// As in [`Costs`].
+    pub(crate) cpu_s_per_million: Option<f64>,
 }
 
 /// Of times, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Percentiles {
     pub(crate) p50: f64,
-    pub(crate) p99: f64,
-    pub(crate) p999: f64,
+    /// `None` of fewer than 100 times.
+    pub(crate) p99: Option<f64>,
+    /// `None` of fewer than 1000 times.
+    pub(crate) p999: Option<f64>,
 }
 
 /// A median with the least and the most of what it is of.
@@ -268,6 +291,32 @@ impl PollingPoint {
     }
 }
 
+impl Report {
+    /// As this version has it, whatever wrote it.
+    pub(crate) fn upgraded(mut self) -> Self {
+        for point in self.points.iter_mut().filter(|point| self.format < 3 && point.test.is_flow()) {
+            point.mean_us = point.time_us.take().map(|time| time.p50);
+        }
+        self
+    }
+}
+
+impl Point {
+    /// The time to compare with: the median, or the mean where there is none.
+    pub(crate) fn us(&self) -> f64 {
+        self.time_us.map(|time| time.p50).or(self.mean_us).unwrap_or(f64::NAN)
+    }
+
+    /// The same of each round. Of files of format 2 at most three are known: the least, the median and the most.
+    pub(crate) fn times_us(&self) -> Vec<f64> {
+        let [least, most] = self.spread_us;
+        if self.rounds.is_empty() {
+            return vec![least, self.us(), most];
+        }
+        self.rounds.iter().map(|round| round.us).collect()
+    }
+}
+
 impl Told {
     /// The time to compare with: the median, or what there is in its place.
     pub(crate) fn us(&self) -> f64 {
@@ -276,6 +325,11 @@ impl Told {
 }
 
 impl Test {
+    /// Whether many messages are under way at a time.
+    pub(crate) const fn is_flow(self) -> bool {
+        matches!(self, Self::Bandwidth | Self::MessageRate)
+    }
+
     /// Its name in `bench.json`.
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -156,11 +156,15 @@ fn between_threads(
         });
         asking.join().map_err(|_| "the thread that measures a ring failed".to_owned())
     });
+    // What follows is not what was measured.
+    let (seconds, spent) = (begun.elapsed().as_secs_f64(), Spent::by_this_process().since(before));
+    let mut times = times??;
     Ok(Measured {
         operations: task.operations,
-        seconds: begun.elapsed().as_secs_f64(),
-        time_us: Percentiles::of(&mut times??),
-        spent: Spent::by_this_process().since(before),
+        seconds,
+        samples: times.len() as u64,
+        time_us: Percentiles::of(&mut times),
+        spent,
         daemons_cpu_ns: 0,
         copied: None,
         kernel_copies: None,

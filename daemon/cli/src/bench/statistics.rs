@@ -4,11 +4,12 @@ use super::result::{Percentiles, Spread};
 use crate::perf::{percentile, round};
 
 impl Percentiles {
-    /// Of nanoseconds, which are left sorted.
+    /// Of nanoseconds, which are left sorted. What would be the longest time or close to it is left out.
     pub(super) fn of(nanoseconds: &mut [f64]) -> Self {
         nanoseconds.sort_by(f64::total_cmp);
         let at = |of_thousand| round(percentile(nanoseconds, of_thousand) / 1e3, 4);
-        Self { p50: at(500), p99: at(990), p999: at(999) }
+        let of_many = |least, of_thousand| (nanoseconds.len() >= least).then(|| at(of_thousand));
+        Self { p50: at(500), p99: of_many(100, 990), p999: of_many(1000, 999) }
     }
 }
 
@@ -35,9 +36,12 @@ mod tests {
     fn percentiles_are_values_that_so_many_do_not_exceed() {
         let mut values: Vec<f64> = (1..=1000).rev().map(|n| f64::from(n) * 1e3).collect();
         let found = Percentiles::of(&mut values);
-        assert_eq!((found.p50, found.p99, found.p999), (500.0, 990.0, 999.0));
+        assert_eq!((found.p50, found.p99, found.p999), (500.0, Some(990.0), Some(999.0)));
         assert_eq!(Percentiles::of(&mut []), Percentiles::default());
-        assert_eq!(Percentiles::of(&mut [7e3]), Percentiles { p50: 7.0, p99: 7.0, p999: 7.0 });
+        assert_eq!(Percentiles::of(&mut [7e3]), Percentiles { p50: 7.0, p99: None, p999: None });
+        let of_fewer = Percentiles::of(values.split_at_mut(999).0);
+        assert_eq!((of_fewer.p99, of_fewer.p999), (Some(990.0), None));
+        assert_eq!(Percentiles::of(values.split_at_mut(99).0).p99, None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ fn half(points: &[Point], test: Test, path: &str, polling: Polling) -> Option<f6
     let is_it = |point: &&Point| {
         (point.test, point.path.as_str(), point.polling, point.bytes) == (test, path, polling, BYTES)
     };
-    points.iter().find(is_it).map(|point| point.time_us.p50)
+    points.iter().find(is_it).map(|point| point.us())
 }
 
 /// A step, whose time cannot be told where it is a difference that comes to nothing.

@@ -1,6 +1,6 @@
 //! What a terminal shows at the end.
 
-use super::result::{Beside, Costs, Point, Report, Test, Told};
+use super::result::{Beside, Costs, Percentiles, Point, Report, Test, Told};
 use crate::{output, perf::significant};
 
 /// The tests, with what their operation is.
@@ -82,8 +82,7 @@ pub(super) fn print(report: &Report) {
 fn cells(point: &Point) -> [String; 10] {
     let Costs { cpu_s_per_million, system_calls, context_switches, .. } = point.costs;
     let cost = |value: Option<f64>| value.map_or("-".to_owned(), significant);
-    let times = [point.time_us.p50, point.time_us.p99, point.time_us.p999].map(significant);
-    let [p50, p99, p999] = times;
+    let [p50, p99, p999] = times(point.time_us, point.mean_us);
     let goodput = if point.bytes > 0 { significant(point.goodput_gb_s) } else { "-".to_owned() };
     [
         point.bytes.to_string(),
@@ -99,15 +98,20 @@ fn cells(point: &Point) -> [String; 10] {
     ]
 }
 
+/// Percentiles, or the mean in the first one's place.
+fn times(time_us: Option<Percentiles>, mean_us: Option<f64>) -> [String; 3] {
+    let of = |us: Option<f64>| us.map_or("-".to_owned(), significant);
+    match (time_us, mean_us) {
+        (Some(time), _) => [Some(time.p50), time.p99, time.p999].map(of),
+        (None, Some(mean)) => [format!("mean {}", significant(mean)), of(None), of(None)],
+        (None, None) => [None; 3].map(of),
+    }
+}
+
 /// What a tool says: what it costs was not counted.
 fn cells_of_tool(name: &str, told: &Told) -> [String; 10] {
     let dash = || "-".to_owned();
-    let times = match (told.time_us, told.mean_us) {
-        (Some(time), _) => [time.p50, time.p99, time.p999].map(significant),
-        (None, Some(mean)) => [format!("mean {}", significant(mean)), dash(), dash()],
-        (None, None) => [dash(), dash(), dash()],
-    };
-    let [p50, p99, p999] = times;
+    let [p50, p99, p999] = times(told.time_us, told.mean_us);
     let (bytes, waiting) = (told.bytes.to_string(), told.polling.name().to_owned());
     let goodput = significant(told.goodput_gb_s);
     [bytes, name.to_owned(), waiting, p50, p99, p999, goodput, dash(), dash(), dash()]
@@ -121,10 +125,7 @@ fn row([bytes, path, waiting, p50, p99, p999, goodput, cpu, calls, switches]: [S
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::result::{Percentiles, Polling},
-        *,
-    };
+    use super::{super::result::Polling, *};
 
     #[test]
     fn a_mean_is_not_shown_as_percentiles() {
@@ -141,7 +142,7 @@ mod tests {
         let line =
             |told: &Told| row(cells_of_tool("tool", told)).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(line(&of(None, Some(160.0))), "1048576 tool block mean 160.0 - - 6.500 - - -");
-        let time = Percentiles { p50: 160.0, p99: 170.0, p999: 180.0 };
-        assert_eq!(line(&of(Some(time), None)), "1048576 tool block 160.0 170.0 180.0 6.500 - - -");
+        let time = Percentiles { p50: 160.0, p99: Some(170.0), p999: None };
+        assert_eq!(line(&of(Some(time), None)), "1048576 tool block 160.0 170.0 - 6.500 - - -");
     }
 }

@@ -39,6 +39,8 @@ pub(in crate::bench) struct Job {
 pub(in crate::bench) struct Outcome {
     pub(in crate::bench) operations: u64,
     pub(in crate::bench) seconds: f64,
+    /// How many times the percentiles are of.
+    pub(in crate::bench) samples: u64,
     pub(in crate::bench) time_us: Percentiles,
     pub(in crate::bench) spent: Spent,
     pub(in crate::bench) copied: Option<Copied>,
@@ -63,7 +65,8 @@ impl Job {
         }
         messenger.set_polling(self.polling)?;
         messenger.set_place(self.in_one_place);
-        let mut times = Vec::with_capacity(if self.leads { self.operations as usize } else { 0 });
+        let mut times =
+            Vec::with_capacity(if self.leads && !self.test.is_flow() { self.operations as usize } else { 0 });
         self.meet(messenger)?;
         let (calls, copied) = messenger.counts();
         let before = Spent::by_this_process();
@@ -71,7 +74,7 @@ impl Job {
         match (self.test, self.leads) {
             (Test::Latency | Test::ClientLatency, true) => self.ask(messenger, &mut times)?,
             (Test::Latency | Test::ClientLatency, false) => self.answer(messenger)?,
-            (Test::Bandwidth | Test::MessageRate, true) => self.pour(messenger, &mut times)?,
+            (Test::Bandwidth | Test::MessageRate, true) => self.pour(messenger)?,
             (Test::Bandwidth | Test::MessageRate, false) => self.drain(messenger)?,
             _ => self.call(messenger, &mut times)?,
         }
@@ -82,6 +85,7 @@ impl Job {
         Ok(Outcome {
             operations: self.operations,
             seconds,
+            samples: times.len() as u64,
             time_us: Percentiles::of(&mut times),
             spent,
             copied: copied_after.zip(copied).map(|(after, before)| after.since(before)),
@@ -124,18 +128,12 @@ impl Job {
     }
 
     /// Sends all; the other end says when it has them.
-    fn pour(&self, messenger: &mut dyn Messenger, times: &mut Vec<f64>) -> Result<(), String> {
+    fn pour(&self, messenger: &mut dyn Messenger) -> Result<(), String> {
         let each = self.test == Test::Bandwidth;
-        let mut last = Instant::now();
         for operation in 1..=self.operations {
             messenger.send(self.bytes)?;
             if each || operation % BATCH == 0 {
                 messenger.flush()?;
-            }
-            if operation % BATCH == 0 {
-                let now = Instant::now();
-                times.push((now - last).as_nanos() as f64 / BATCH as f64);
-                last = now;
             }
         }
         messenger.flush()?;

@@ -185,13 +185,14 @@ fn read_sockperf(text: &str) -> Option<Outcome> {
     };
     let time_us = Percentiles {
         p50: number("percentile 50.000 =")?,
-        p99: number("percentile 99.000 =")?,
-        p999: number("percentile 99.900 =")?,
+        p99: number("percentile 99.000 ="),
+        p999: number("percentile 99.900 ="),
     };
     let operations = number("Total ")? as u64;
     Some(Outcome {
         operations,
         seconds: time_us.p50 * 2e-6 * operations as f64,
+        samples: operations,
         time_us,
         ..Outcome::default()
     })
@@ -261,7 +262,7 @@ mod tests {
             sockperf: ---> percentile 99.990 =   96.739\nsockperf: ---> percentile 99.900 =   32.553\n\
             sockperf: ---> percentile 99.000 =   15.693\nsockperf: ---> percentile 50.000 =    6.344\n";
         let found = read_sockperf(said).expect("understood");
-        assert_eq!(found.time_us, Percentiles { p50: 6.344, p99: 15.693, p999: 32.553 });
+        assert_eq!(found.time_us, Percentiles { p50: 6.344, p99: Some(15.693), p999: Some(32.553) });
         assert_eq!(found.operations, 41227);
         assert!(read_sockperf("sockperf: ERROR: connection refused").is_none());
         let said = r#"{ "end": { "sum_received": { "seconds": 0.5, "bytes": 104857600 } } }"#;

@@ -32,10 +32,9 @@ fn mark(point: &Point) -> Mark {
         let told = format!("{name}: {}", unit::rate(point.goodput_gb_s));
         return Mark { x, y: point.goodput_gb_s, spread: None, shape: None, told };
     }
-    let told = format!("{name}: {} ({})", unit::time(point.time_us.p50), unit::spread(point.p50_spread_us));
-    let spread =
-        point.p50_spread_us.iter().all(|us| Quantity::Time.can_show(*us)).then_some(point.p50_spread_us);
-    Mark { x, y: point.time_us.p50, spread, shape: None, told }
+    let told = format!("{name}: {} ({})", unit::time(point.us()), unit::spread(point.spread_us));
+    let spread = point.spread_us.iter().all(|us| Quantity::Time.can_show(*us)).then_some(point.spread_us);
+    Mark { x, y: point.us(), spread, shape: None, told }
 }
 
 /// What tells the paths and these ways of waiting apart, as far as the tests have them.

@@ -27,10 +27,12 @@ const TEST: Field = word("test", |_, p| title(p.test).to_owned());
 const PATH: Field = word("path", |_, p| p.path.clone());
 const WAITING: Field = word("waiting", |_, p| p.polling.name().to_owned());
 const SIZE: Field = field("size", |_, p| unit::size(p.bytes));
-const P50: Field = field("p50", |_, p| unit::time(p.time_us.p50));
-const P99: Field = field("p99", |_, p| unit::time(p.time_us.p99));
-const P999: Field = field("p99.9", |_, p| unit::time(p.time_us.p999));
-const SPREAD: Field = field("rounds' p50", |_, p| unit::spread(p.p50_spread_us));
+const P50: Field = field("p50", |_, p| or_dash(p.time_us.map(|time| time.p50), unit::time));
+const P99: Field = field("p99", |_, p| or_dash(p.time_us.and_then(|time| time.p99), unit::time));
+const P999: Field = field("p99.9", |_, p| or_dash(p.time_us.and_then(|time| time.p999), unit::time));
+const SPREAD: Field = field("rounds' p50", |_, p| unit::spread(p.spread_us));
+const MEAN: Field = field("mean", |_, p| or_dash(p.mean_us, unit::time));
+const MEAN_SPREAD: Field = field("rounds' means", SPREAD.cell);
 const GOODPUT: Field = field("goodput", |_, p| unit::rate(p.goodput_gb_s));
 const MESSAGES: Field = field("messages", |_, p| or_dash(millions_a_second(p), unit::message_rate));
 const CPU_GB: Field = field("CPU s/GB", |_, p| or_dash(p.costs.cpu_s_per_gb, unit::number));
@@ -47,8 +49,29 @@ const KERNEL_COPIES: Field = field("kernel's copies", |view, p| {
 });
 const OPERATIONS: Field = field("operations", |_, p| p.operations.to_string());
 
-/// Everything about a point.
-pub(super) const ALL: &[Field] = &[
+/// Everything about a point of a test.
+pub(super) const fn all(test: Test) -> &'static [Field] {
+    if test.is_flow() { ALL_OF_FLOWS } else { ALL }
+}
+
+/// Where many messages are under way at a time, of which the whole was timed.
+const ALL_OF_FLOWS: &[Field] = &[
+    PATH,
+    WAITING,
+    SIZE,
+    MEAN,
+    MEAN_SPREAD,
+    GOODPUT,
+    CPU_GB,
+    CPU_MILLION,
+    CALLS,
+    SWITCHES,
+    INTERRUPTS,
+    COPIES,
+    KERNEL_COPIES,
+    OPERATIONS,
+];
+const ALL: &[Field] = &[
     PATH,
     WAITING,
     SIZE,

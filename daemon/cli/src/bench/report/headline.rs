@@ -29,7 +29,7 @@ fn bandwidths<'a>(view: &View<'a>) -> Vec<&'a Point> {
 }
 
 fn value(point: &Point) -> String {
-    if is_rate(point.test) { unit::rate(point.goodput_gb_s) } else { unit::time(point.time_us.p50) }
+    if is_rate(point.test) { unit::rate(point.goodput_gb_s) } else { unit::time(point.us()) }
 }
 
 fn tile(view: &View<'_>, point: &Point) -> Tile {
@@ -58,7 +58,7 @@ fn ratios(points: &[&Point]) -> Option<String> {
             let ratio = unit::ratio(first.goodput_gb_s, other.goodput_gb_s)?;
             format!("{} times as much as {}", unit::number(ratio), name(other))
         } else {
-            let ratio = unit::ratio(other.time_us.p50, first.time_us.p50)?;
+            let ratio = unit::ratio(other.us(), first.us())?;
             format!("{} {} times as long", name(other), unit::number(ratio))
         };
         Some(told)
@@ -102,7 +102,7 @@ fn hand_over(view: &View<'_>, latencies: &[&Point]) -> Option<String> {
                 " {what} takes {median} times as long as it took just before and after ({least} to {most})."
             ));
         }
-        let ratio = unit::ratio(p.time_us.p50 * 1e3, hand_over.median)?;
+        let ratio = unit::ratio(p.us() * 1e3, hand_over.median)?;
         Some(format!(" {} at {} takes {} times as long.", p.path, unit::size(p.bytes), unit::number(ratio)))
     });
     Some(floor + &ratio.unwrap_or_default())

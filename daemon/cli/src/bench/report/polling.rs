@@ -55,8 +55,8 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
             achieved(p),
             unit::share(p.daemon_cpus),
             time(unit::time, p.time_us.map(|t| t.p50)),
-            time(unit::time, p.time_us.map(|t| t.p99)),
-            time(unit::time, p.time_us.map(|t| t.p999)),
+            time(unit::time, p.time_us.and_then(|t| t.p99)),
+            time(unit::time, p.time_us.and_then(|t| t.p999)),
         ]
     });
     section.table(Table::new("A client that calls its daemon now and then", 1, &head).with(rows));

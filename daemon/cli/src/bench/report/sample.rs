@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use super::{
     super::result::{
         Beside, Costs, FORMAT, Machine, Path, Percentiles, Point, Polling, PollingPoint, Reference, Report,
-        Settings, Spread, Step, Test, Told,
+        Round, Settings, Spread, Step, Test, Told,
     },
     view::{POLLINGS, is_rate},
 };
@@ -49,6 +49,11 @@ const MODELS: [Model; 7] = [
     Model { name: "sockets", description: "Bare TCP sockets.", through_kernel: true, kernel_copies: 2.0, spin_us: 3.7, block_us: 52.0, gb_s: 6.9 },
 ];
 
+/// A round in which an operation took so long.
+pub(in super::super) fn round(test: Test, us: f64) -> Round {
+    Round { us, p99_us: (!test.is_flow()).then_some(us * 1.7), cpu_s_per_million: Some(us * 2.0) }
+}
+
 /// A point of which only the size and the time matter.
 pub(in super::super) fn point(test: Test, path: &str, polling: Polling, bytes: u64, p50_us: f64) -> Point {
     Point {
@@ -57,8 +62,14 @@ pub(in super::super) fn point(test: Test, path: &str, polling: Polling, bytes: u
         polling,
         bytes,
         operations: 10_000,
-        time_us: Percentiles { p50: p50_us, p99: p50_us * 1.7, p999: p50_us * 3.1 },
-        p50_spread_us: [p50_us * 0.96, p50_us * 1.05],
+        samples: 2_000,
+        time_us: (!test.is_flow()).then_some(Percentiles {
+            p50: p50_us,
+            p99: Some(p50_us * 1.7),
+            p999: Some(p50_us * 3.1),
+        }),
+        mean_us: test.is_flow().then_some(p50_us),
+        spread_us: [p50_us * 0.96, p50_us * 1.05],
         goodput_gb_s: bytes as f64 / p50_us / 1e3,
         costs: Costs {
             cpu_s_per_million: Some(p50_us * if polling == Polling::Block { 0.3 } else { 2.0 }),
@@ -70,6 +81,7 @@ pub(in super::super) fn point(test: Test, path: &str, polling: Polling, bytes: u
             sent_without_copy: path.starts_with("tcp").then_some(0.0),
             copied_after_all: (path == "tcp").then_some(0.001),
         },
+        rounds: [0.97, 0.96, 1.0, 1.02, 1.05].map(|of| round(test, p50_us * of)).to_vec(),
     }
 }
 
@@ -110,7 +122,7 @@ fn layers() -> Vec<Point> {
 }
 
 fn polling_points() -> Vec<PollingPoint> {
-    let time = |p50| Percentiles { p50, p99: p50 * 1.4, p999: p50 * 4.0 };
+    let time = |p50| Percentiles { p50, p99: Some(p50 * 1.4), p999: Some(p50 * 4.0) };
     let of = |polling, load, p50: Option<f64>, daemon_cpus| PollingPoint {
         polling,
         load,

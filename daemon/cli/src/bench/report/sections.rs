@@ -62,7 +62,7 @@ fn or_unknown(text: &str) -> &str {
 /// Median times or rates of a test, a row for each size.
 fn numbers(view: &View<'_>, test: Test) -> Table {
     let goodput = |point: &Point| unit::rate(point.goodput_gb_s);
-    let p50 = |point: &Point| unit::time(point.time_us.p50);
+    let p50 = |point: &Point| unit::time(point.us());
     if is_rate(test) {
         fields::by_size(view, test, format!("{}: goodput", title(test)), goodput)
     } else {
@@ -90,8 +90,8 @@ fn references(view: &View<'_>) -> Option<Section> {
         let point = reference.point.as_ref()?;
         let sockets = view.points(point.test).filter(|p| p.path == "sockets" && p.polling == point.polling);
         let nearest = sockets.min_by_key(|p| p.bytes.abs_diff(point.bytes));
-        let ours = nearest
-            .map(|p| format!("{} at {}", value(p.test, p.goodput_gb_s, p.time_us.p50), unit::size(p.bytes)));
+        let ours =
+            nearest.map(|p| format!("{} at {}", value(p.test, p.goodput_gb_s, p.us()), unit::size(p.bytes)));
         let kind = if point.time_us.is_none() { " in the mean" } else { "" };
         let theirs = value(point.test, point.goodput_gb_s, point.us());
         Some(vec![
@@ -266,7 +266,7 @@ fn validation_us(view: &View<'_>) -> Option<f64> {
     if let Some(step) = view.report.steps.iter().find(is_it) {
         return step.us;
     }
-    let p50 = |test| Some(view.points(test).next()?.time_us.p50);
+    let p50 = |test| Some(view.points(test).next()?.us());
     Some(p50(Test::CheckedRing)? - p50(Test::Ring)?)
 }
 
@@ -275,15 +275,15 @@ fn layers(view: &View<'_>) -> Option<Section> {
     let mut section = Section::new("What the layers add");
     let told = view.points(Test::DaemonNoop).filter_map(|noop| {
         let ring = view.points(Test::Ring).find(|ring| ring.polling == noop.polling)?;
-        let ratio = unit::ratio(noop.time_us.p50, 2.0 * ring.time_us.p50)?;
+        let ratio = unit::ratio(noop.us(), 2.0 * ring.us())?;
         Some(format!(
             "A daemon that is asked for nothing answers in {} ({}), which is {} times the round trip through its ring alone.",
-            unit::time(noop.time_us.p50),
+            unit::time(noop.us()),
             noop.polling.name(),
             unit::number(ratio)
         ))
     });
-    let p50 = |test| Some(view.points(test).next()?.time_us.p50);
+    let p50 = |test| Some(view.points(test).next()?.us());
     // Where a part is lost in the noise it is not told.
     let ring = p50(Test::Ring).zip(p50(Test::BareRing)).map(|(ring, bare)| ring - bare);
     let protection =
@@ -307,7 +307,7 @@ fn all_points(view: &View<'_>) -> Option<Section> {
     for test in TESTS {
         let points = fields::in_order(view, test, None);
         let caption = format!("{}: {}", title(test), unit::count(points.len(), "point"));
-        section.table(fields::table(view, caption, fields::ALL, points).folded());
+        section.table(fields::table(view, caption, fields::all(test), points).folded());
     }
     section.if_any()
 }
@@ -373,7 +373,8 @@ fn reading() -> Section {
     section.list(
         [
             "Paths take turns in every round, so that whatever changes on the machine meanwhile meets all of them.",
-            "A time is the median over rounds of each round's percentile. The spread is from the least to the most of the \
+            "A time is the median over rounds of each round's percentile; where many messages are under way at a time it is the mean. \
+             There is no p99 of fewer than 100 times in a round, and no p99.9 of fewer than 1000. The spread is from the least to the most of the \
              rounds' medians; two times whose spreads overlap may as well be the same.",
             "Paths are compared with paths that wait in the same way, unless it says otherwise.",
             "Goodput is payload bytes per second: 1 GB is 1e9 bytes, 1 KiB is 1024.",

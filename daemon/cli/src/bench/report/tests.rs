@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use roxmltree::{Document as Xml, ParsingOptions};
 
 use super::{
-    super::result::{Path as Way, Polling, Step, Test},
+    super::result::{Path as Way, Percentiles, Polling, Step, Test},
     document::{Block, Document},
     sample,
     view::TESTS,
@@ -55,7 +55,7 @@ fn everything_measured_is_shown() {
     let report = sample::full();
     let Rendered { html, markdown, svg } = rendered(&report);
     for point in &report.points {
-        let p50 = unit::time(point.time_us.p50);
+        let p50 = unit::time(point.us());
         assert!(html.contains(&format!(">{p50}<")) && markdown.contains(&p50), "{point:?}");
     }
     for way in &report.paths {
@@ -131,7 +131,7 @@ fn a_number_that_changes_in_the_report_changes_on_the_page() {
     for point in
         changed.points.iter_mut().filter(|p| p.test == Test::Latency && p.path == "shm" && p.bytes == 8)
     {
-        point.time_us.p50 = 0.777;
+        point.time_us = Some(Percentiles { p50: 0.777, p99: None, p999: None });
     }
     let after = numbers(&sections::document(&View::of(&changed)));
     assert!(!before.contains("777 ns") && after.contains("777 ns"));
@@ -322,6 +322,21 @@ fn nothing_is_taken_for_markup() {
 }
 
 #[test]
+fn what_was_sent_without_a_copy_is_no_copy_of_the_kernels() {
+    let copies = |sent_without_copy| {
+        let mut report = sample::full();
+        report.points.retain(|p| p.test == Test::Bandwidth && p.path == "tcp" && p.bytes == 1 << 20);
+        report.points.iter_mut().for_each(|point| point.costs.sent_without_copy = sent_without_copy);
+        let text = rendered(&report).markdown;
+        let head = text.lines().find(|line| line.contains("rounds' means")).expect("a table of all");
+        let row = text.lines().skip_while(|line| *line != head).nth(2).expect("a row");
+        let at = head.split('|').position(|cell| cell.trim() == "kernel's copies").expect("a column");
+        row.split('|').nth(at).map(str::trim).map(str::to_owned).expect("a cell")
+    };
+    assert_eq!([None, Some(0.75), Some(3.0)].map(copies), ["2", "1.25", "0"]);
+}
+
+#[test]
 fn copies_that_are_not_counted_are_explained() {
     const WHY: &str = "Between clients our copies are not counted";
     let mut report = sample::full();
@@ -408,7 +423,7 @@ fn any_point() -> impl Strategy<Value = super::super::result::Point> {
     (tests, names, pollings, sizes, [any_number(), any_number(), any_number(), any_number()]).prop_map(
         |(test, path, polling, bytes, [p50, least, goodput, cpu])| {
             let mut point = sample::point(test, path, polling, bytes, p50);
-            point.p50_spread_us = [least, p50];
+            point.spread_us = [least, p50];
             point.goodput_gb_s = goodput;
             point.costs.cpu_s_per_million = Some(cpu);
             point

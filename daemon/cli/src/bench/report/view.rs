@@ -137,7 +137,7 @@ pub(super) const fn is_rate(test: Test) -> bool {
 
 /// The more the better: operations per microsecond, or in tests of rates bytes per nanosecond.
 pub(super) fn speed(point: &Point) -> f64 {
-    if is_rate(point.test) { point.goodput_gb_s } else { point.time_us.p50.recip() }
+    if is_rate(point.test) { point.goodput_gb_s } else { point.us().recip() }
 }
 
 /// Processor time as it is told of a test: seconds for 1e9 bytes of bandwidth, else for a million operations.

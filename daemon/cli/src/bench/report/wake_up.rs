@@ -35,11 +35,11 @@ impl WakeUp<'_> {
 /// Every path that was measured both ways at this size.
 pub(super) fn wake_ups<'a>(view: &'a View<'_>, test: Test, bytes: u64) -> Vec<WakeUp<'a>> {
     let fastest = view.ranking(test, bytes, Family::Bypass, Some(Polling::Spin));
-    let bypass_us = fastest.first().map(|point| point.time_us.p50);
+    let bypass_us = fastest.first().map(|point| point.us());
     let parted = view.routes.iter().filter_map(|route| {
         let p50 = |polling| {
             let mut own = view.points(test).filter(|p| p.path == route.name && p.bytes == bytes);
-            own.find(|p| p.polling == polling).map(|p| p.time_us.p50)
+            own.find(|p| p.polling == polling).map(|p| p.us())
         };
         let (spin_us, block_us) = (p50(Polling::Spin)?, p50(Polling::Block)?);
         Some(WakeUp { path: route.name, family: route.family, spin_us, block_us, bypass_us })
