@@ -14,6 +14,9 @@ pub(super) struct Spent {
     pub(super) system_calls: u64,
     pub(super) context_switches: u64,
     pub(super) interrupts: u64,
+    /// Time in interrupts and what they leave for later (irq and softirq), which is in no process's account where the kernel tells
+    /// it apart. By the clock's ticks.
+    pub(super) interrupts_ms: u64,
 }
 
 /// Bytes of payload, by what was done with them.
@@ -48,16 +51,23 @@ impl Copied {
 }
 
 impl Spent {
-    /// By this process so far, as getrusage(2) has it, to the nanosecond.
-    pub(super) fn by_this_process() -> Self {
-        let cpu = clock_gettime(ClockId::ProcessCPUTime);
-        let cpu_ns = cpu.tv_sec.unsigned_abs() * 1_000_000_000 + cpu.tv_nsec.unsigned_abs();
-        Self {
-            cpu_ns,
-            system_calls: calls::made(),
-            context_switches: switches_of("self"),
-            interrupts: interrupts(),
-        }
+    /// By this process until something is measured. The processor's clock is read last, so that reading the rest is not in what is
+    /// measured.
+    pub(super) fn before_measuring() -> Self {
+        let rest = Self::without_clock();
+        Self { cpu_ns: own_cpu_ns(), ..rest }
+    }
+
+    /// By this process until something has been measured: the processor's clock is read first.
+    pub(super) fn after_measuring() -> Self {
+        let cpu_ns = own_cpu_ns();
+        Self { cpu_ns, ..Self::without_clock() }
+    }
+
+    fn without_clock() -> Self {
+        let (interrupts, interrupts_ms) = interrupts();
+        let (system_calls, context_switches) = (calls::made(), switches_of("self"));
+        Self { cpu_ns: 0, system_calls, context_switches, interrupts, interrupts_ms }
     }
 
     /// By these processes so far, as far as it can be seen from outside. The time of a thread that is running is up to a tick
@@ -68,7 +78,7 @@ impl Spent {
             cpu_ns: sum.cpu_ns + cpu_ns_of(&pid),
             system_calls: 0,
             context_switches: sum.context_switches + switches_of(&pid),
-            interrupts: 0,
+            ..Self::default()
         })
     }
 
@@ -79,6 +89,7 @@ impl Spent {
             system_calls: self.system_calls.saturating_sub(before.system_calls),
             context_switches: self.context_switches.saturating_sub(before.context_switches),
             interrupts: self.interrupts.saturating_sub(before.interrupts),
+            interrupts_ms: self.interrupts_ms.saturating_sub(before.interrupts_ms),
         }
     }
 }
@@ -102,10 +113,27 @@ fn switches_of(pid: &str) -> u64 {
     of_threads(pid, "status").iter().map(counted).sum()
 }
 
-fn interrupts() -> u64 {
+/// The processor time of this process, as getrusage(2) has it, to the nanosecond.
+fn own_cpu_ns() -> u64 {
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    cpu.tv_sec.unsigned_abs() * 1_000_000_000 + cpu.tv_nsec.unsigned_abs()
+}
+
+/// How many there were on this machine, and the milliseconds that they took.
+fn interrupts() -> (u64, u64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("intr "));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    parse_interrupts(&text, ticks)
+}
+
+fn parse_interrupts(text: &str, ticks_per_second: u64) -> (u64, u64) {
+    let numbers = |name: &str| -> Vec<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        line.split_whitespace().map_while(|word| word.parse().ok()).collect()
+    };
+    // user, nice, system, idle, iowait, irq, softirq: see proc_stat(5).
+    let ticks: u64 = numbers("cpu ").iter().skip(5).take(2).sum();
+    (numbers("intr ").first().copied().unwrap_or(0), ticks * 1000 / ticks_per_second)
 }
 
 #[cfg(test)]
@@ -113,16 +141,39 @@ mod tests {
     use super::*;
 
     #[test]
+    fn interrupts_are_those_of_all_processors() {
+        let text = "cpu  10 20 30 40 50 6 7 80 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\nintr 1234 5 6 0\nctxt 9\n";
+        assert_eq!(parse_interrupts(text, 100), (1234, 130));
+        assert_eq!(parse_interrupts("", 100), (0, 0));
+    }
+
+    /// Other threads of this process work meanwhile: the least is what counts.
+    #[test]
+    fn taking_the_account_is_not_in_it() {
+        let least = |each: fn() -> u64| (0..200).map(|_| each()).min().unwrap_or_default();
+        let nothing = least(|| {
+            let before = Spent::before_measuring();
+            Spent::after_measuring().since(before).cpu_ns
+        });
+        let the_account = least(|| {
+            let before = own_cpu_ns();
+            std::hint::black_box(Spent::without_clock());
+            own_cpu_ns() - before
+        });
+        assert!(nothing * 4 < the_account, "{nothing} ns of {the_account}");
+    }
+
+    #[test]
     fn work_is_seen_from_inside_and_from_outside() {
         let pid = [std::process::id()];
-        let (inside, outside) = (Spent::by_this_process(), Spent::by(&pid));
+        let (inside, outside) = (Spent::before_measuring(), Spent::by(&pid));
         let mut sum = 0_u64;
-        while Spent::by_this_process().since(inside).cpu_ns < 50_000_000 {
+        while Spent::after_measuring().since(inside).cpu_ns < 50_000_000 {
             sum = sum.wrapping_add(std::hint::black_box(1));
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
         // Sleeping was a switch, and brought the account up to date.
-        let (inside, outside) = (Spent::by_this_process().since(inside), Spent::by(&pid).since(outside));
+        let (inside, outside) = (Spent::after_measuring().since(inside), Spent::by(&pid).since(outside));
         assert!(sum > 0 && inside.context_switches > 0 && inside.interrupts > 0);
         let difference = inside.cpu_ns.abs_diff(outside.cpu_ns);
         assert!(difference * 5 < inside.cpu_ns, "{inside:?} {outside:?}");

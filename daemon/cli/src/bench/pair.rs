@@ -159,6 +159,7 @@ impl Ends {
             system_calls: sum(|spent| spent.system_calls),
             context_switches: sum(|spent| spent.context_switches),
             interrupts: leader.spent.interrupts,
+            interrupts_ms: leader.spent.interrupts_ms,
         };
         Ok(Measured {
             operations: leader.operations,

@@ -197,6 +197,10 @@ pub(crate) struct Costs {
     pub(crate) context_switches: Option<f64>,
     /// On the whole machine while it ran.
     pub(crate) interrupts: Option<f64>,
+    /// Processors that the machine with the end that leads kept busy with interrupts (irq and softirq) while it ran, by the clock's
+    /// ticks: of all rounds together, as a tick is as long as a short round.
+    #[serde(default)]
+    pub(crate) interrupt_cpus: Option<f64>,
     /// Bytes that our own code copied for each byte of payload. What the kernel copies is in [`Path::kernel_copies`].
     pub(crate) copies: Option<f64>,
     /// Bytes that the kernel sent from where they lay, for each byte of payload.

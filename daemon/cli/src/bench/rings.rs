@@ -141,7 +141,7 @@ fn between_threads(
     ask: impl FnOnce() -> Result<Vec<f64>, String> + Send,
 ) -> Result<Measured, String> {
     let (stop, processors) = (AtomicBool::new(false), place::processors());
-    let before = Spent::by_this_process();
+    let before = Spent::before_measuring();
     let begun = Instant::now();
     let times = thread::scope(|scope| {
         scope.spawn(|| {
@@ -157,7 +157,7 @@ fn between_threads(
         asking.join().map_err(|_| "the thread that measures a ring failed".to_owned())
     });
     // What follows is not what was measured.
-    let (seconds, spent) = (begun.elapsed().as_secs_f64(), Spent::by_this_process().since(before));
+    let (seconds, spent) = (begun.elapsed().as_secs_f64(), Spent::after_measuring().since(before));
     let mut times = times??;
     Ok(Measured {
         operations: task.operations,

@@ -77,12 +77,19 @@ pub(super) fn point(&(test, bytes, polling, path): &Key, rounds: &[Measured]) ->
             system_calls: rounded(per_message(&|seen| Some(seen.spent.system_calls))),
             context_switches: rounded(per_message(&|seen| Some(seen.spent.context_switches))),
             interrupts: rounded(per_message(&|seen| Some(seen.spent.interrupts))),
+            interrupt_cpus: rounded(interrupt_cpus(rounds)),
             copies: rounded(per_byte(per_message(&|seen| Some(seen.copied?.own)))),
             sent_without_copy: rounded(per_byte(per_message(&|seen| Some(seen.copied?.not)))),
             copied_after_all: rounded(per_byte(per_message(&|seen| Some(seen.copied?.after_all)))),
         },
         rounds: rounds.iter().map(one).collect(),
     }
+}
+
+fn interrupt_cpus(rounds: &[Measured]) -> Option<f64> {
+    let seconds: f64 = rounds.iter().map(|seen| seen.seconds).sum();
+    let busy_ms: u64 = rounds.iter().map(|seen| seen.spent.interrupts_ms).sum();
+    (seconds > 0.0).then(|| busy_ms as f64 / 1e3 / seconds)
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Job {
             Vec::with_capacity(if self.leads && !self.test.is_flow() { self.operations as usize } else { 0 });
         self.meet(messenger)?;
         let (calls, copied) = messenger.counts();
-        let before = Spent::by_this_process();
+        let before = Spent::before_measuring();
         let begun = Instant::now();
         match (self.test, self.leads) {
             (Test::Latency | Test::ClientLatency, true) => self.ask(messenger, &mut times)?,
@@ -79,7 +79,7 @@ impl Job {
             _ => self.call(messenger, &mut times)?,
         }
         let seconds = begun.elapsed().as_secs_f64();
-        let mut spent = Spent::by_this_process().since(before);
+        let mut spent = Spent::after_measuring().since(before);
         let (calls_after, copied_after) = messenger.counts();
         spent.system_calls += calls_after.saturating_sub(calls);
         Ok(Outcome {

@@ -40,6 +40,7 @@ const CPU_MILLION: Field = field("CPU s/million", |_, p| or_dash(p.costs.cpu_s_p
 const CALLS: Field = field("system calls", |_, p| or_dash(p.costs.system_calls, unit::number));
 const SWITCHES: Field = field("context switches", |_, p| or_dash(p.costs.context_switches, unit::number));
 const INTERRUPTS: Field = field("interrupts", |_, p| or_dash(p.costs.interrupts, unit::number));
+const IN_INTERRUPTS: Field = field("in interrupts", |_, p| or_dash(p.costs.interrupt_cpus, unit::share));
 const COPIES: Field = field("our copies", |_, p| or_dash(p.costs.copies, unit::number));
 const KERNEL_COPIES: Field = field("kernel's copies", |view, p| {
     let path = view.report.paths.iter().find(|path| path.name == p.path);
@@ -91,7 +92,7 @@ const ALL: &[Field] = &[
 ];
 /// What it costs.
 pub(super) const COSTS: &[Field] =
-    &[PATH, WAITING, CPU_GB, CPU_MILLION, CALLS, SWITCHES, INTERRUPTS, COPIES, KERNEL_COPIES];
+    &[PATH, WAITING, CPU_GB, CPU_MILLION, CALLS, SWITCHES, INTERRUPTS, IN_INTERRUPTS, COPIES, KERNEL_COPIES];
 pub(super) const RATES: &[Field] = &[PATH, WAITING, SIZE, MESSAGES, GOODPUT, CPU_MILLION, CALLS];
 pub(super) const LAYERS: &[Field] = &[TEST, PATH, WAITING, P50, P99, P999, SPREAD];
 

@@ -77,6 +77,7 @@ pub(in super::super) fn point(test: Test, path: &str, polling: Polling, bytes: u
             system_calls: Some(if path.contains("tcp") { 2.0 } else { 0.001 }),
             context_switches: Some(if polling == Polling::Block { 2.0 } else { 0.02 }),
             interrupts: Some(0.13),
+            interrupt_cpus: Some(if path == "tcp" { 0.21 } else { 0.04 }),
             copies: None,
             sent_without_copy: path.starts_with("tcp").then_some(0.0),
             copied_after_all: (path == "tcp").then_some(0.001),

@@ -183,6 +183,7 @@ fn costs(view: &View<'_>) -> Option<Section> {
             .table(fields::table(view, caption, COSTS, fields::in_order(view, *test, Some(*bytes))).folded());
     }
     section.list(view.large_size(Test::Bandwidth).map_or_else(Vec::new, |bytes| without_copy(view, bytes)));
+    section.list(in_interrupts(view, &told).into_iter().collect());
     let mut section = section.if_any()?;
     section.text(
         "CPU seconds are those of both ends and their daemons together. System calls, context switches and interrupts are \
@@ -202,6 +203,23 @@ fn uncounted_copies(view: &View<'_>) -> Option<&'static str> {
          between buffers and devices, nor ranks what they copy in memory that they share, where copying and reducing are one. \
          The devices' share alone would look like all.",
     )
+}
+
+/// Where interrupts kept the machine busiest.
+fn in_interrupts(view: &View<'_>, told: &[(Test, u64, &str)]) -> Option<String> {
+    let points = told.iter().flat_map(|(test, bytes, _)| fields::in_order(view, *test, Some(*bytes)));
+    let busy =
+        points.filter_map(|point| Some((point, point.costs.interrupt_cpus.filter(|cpus| *cpus > 0.0)?)));
+    let (most, cpus) = busy.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(format!(
+        "Interrupts (irq and softirq) kept {} of a processor of the whole machine busy where most ({}, {}, {}, {}). That is counted \
+         in ticks of the clock, and may be in no process's CPU seconds.",
+        unit::share(cpus),
+        title(most.test),
+        most.path,
+        most.polling.name(),
+        unit::size(most.bytes)
+    ))
 }
 
 /// Where the kernel was asked to send without a copy, and what it made of that.

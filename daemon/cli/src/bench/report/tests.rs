@@ -249,6 +249,7 @@ fn layers_and_polling_are_put_into_words() {
         "keeps this much of a processor busy: spin 100 %, adaptive 0.3 % and block 0.01 %.",
         "p50 with adaptive, compared with spin: 132 times at 1 % load (0.659 % achieved), 32.1 times at 10 % load (3 % achieved) and \
          1.07 times at 100 % load.",
+        "Interrupts (irq and softirq) kept 21 % of a processor of the whole machine busy where most (",
         "A load that was missed by more than 20 % is marked with *",
         "| block | 1 % | 0.443 % * |",
     ];
