@@ -1,10 +1,13 @@
-//! Where the bypass does not pay: every point at which a path through the kernel is at least as fast as a bypass path, or
-//! takes less of the processors.
+//! Where the bypass does not pay: every point at which a path through the kernel is faster than a bypass path, or takes less of the
+//! processors, beyond what rounds differ by themselves; and those at which the two are the same within that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    super::result::{Point, Polling, Test},
+    super::{
+        noise,
+        result::{Point, Polling, Test},
+    },
     document::{Section, Table},
     unit,
     view::{Family, POLLINGS, TESTS, View, cpu_s, speed, title},
@@ -13,7 +16,7 @@ use super::{
 /// Longer tables are folded.
 const ROWS_SHOWN: usize = 12;
 
-/// In what a path through the kernel is no worse.
+/// In what a path through the kernel is better, or the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Aspect {
     Speed,
@@ -24,10 +27,20 @@ const ASPECTS: [Aspect; 2] = [Aspect::Speed, Aspect::Processors];
 
 impl Aspect {
     /// What the kernel's path then is.
-    const fn words(self) -> &'static str {
+    const fn words(self, is_better: bool) -> &'static str {
+        match (self, is_better) {
+            (Self::Speed, true) => "faster",
+            (Self::Speed, false) => "the same in time",
+            (Self::Processors, true) => "cheaper in CPU time",
+            (Self::Processors, false) => "the same in CPU time",
+        }
+    }
+
+    /// What each round found, by which two paths are told apart.
+    fn values(self, point: &Point) -> Vec<f64> {
         match self {
-            Self::Speed => "at least as fast",
-            Self::Processors => "cheaper in CPU time",
+            Self::Speed => point.times_us(),
+            Self::Processors => point.rounds.iter().filter_map(|round| round.cpu_s_per_million).collect(),
         }
     }
 }
@@ -40,6 +53,8 @@ struct Pair<'a> {
     kernel: &'a str,
     bypass: &'a str,
     aspect: Aspect,
+    /// The kernel's is better, rather than the same within the noise.
+    is_better: bool,
 }
 
 /// What was compared, and where the bypass does not pay.
@@ -47,7 +62,7 @@ struct Pair<'a> {
 pub(super) struct Verdict<'a> {
     /// How often each bypass path was compared.
     compared: BTreeMap<(&'a str, Aspect), usize>,
-    /// The sizes at which the kernel's path is no worse, with how many times better it is.
+    /// The sizes at which the kernel's path is better or the same, with how many times better it is.
     found: BTreeMap<Pair<'a>, BTreeMap<u64, f64>>,
 }
 
@@ -73,17 +88,27 @@ impl<'a> Verdict<'a> {
         let faster = unit::ratio(speed(kernel), speed(bypass));
         let cheaper =
             cpu_s(kernel).zip(cpu_s(bypass)).and_then(|(kernel, bypass)| unit::ratio(bypass, kernel));
-        // Whoever is as fast without the bypass need not have it; to cost the same is no gain.
-        let no_worse = [(Aspect::Speed, faster, 1.0), (Aspect::Processors, cheaper, 1.0 + f64::EPSILON)];
-        for (aspect, ratio, least) in no_worse {
+        for (aspect, ratio) in [(Aspect::Speed, faster), (Aspect::Processors, cheaper)] {
             let Some(ratio) = ratio else { continue };
             *self.compared.entry((&bypass.path, aspect)).or_default() += 1;
-            if ratio >= least {
-                let (test, polling) = (kernel.test, kernel.polling);
-                let pair = Pair { test, polling, kernel: &kernel.path, bypass: &bypass.path, aspect };
+            let differs = noise::differ(&aspect.values(kernel), &aspect.values(bypass));
+            if !differs || ratio > 1.0 {
+                let (test, polling, is_better) = (kernel.test, kernel.polling, differs);
+                let pair =
+                    Pair { test, polling, kernel: &kernel.path, bypass: &bypass.path, aspect, is_better };
                 self.found.entry(pair).or_default().insert(kernel.bytes, ratio);
             }
         }
+    }
+
+    /// In how many comparisons the kernel's path is better, and in how many the same.
+    fn counts(&self, aspect: Aspect, is_meant: impl Fn(&str) -> bool) -> [usize; 2] {
+        [true, false].map(|is_better| {
+            let own = self.found.iter().filter(|(pair, _)| {
+                (pair.aspect, pair.is_better) == (aspect, is_better) && is_meant(pair.bypass)
+            });
+            own.map(|(_, at)| at.len()).sum()
+        })
     }
 
     /// All of it in one sentence; `None` where nothing could be compared.
@@ -91,9 +116,8 @@ impl<'a> Verdict<'a> {
         let told = ASPECTS.into_iter().filter_map(|aspect| {
             let compared: usize =
                 self.compared.iter().filter(|(key, _)| key.1 == aspect).map(|(_, n)| n).sum();
-            let found: usize =
-                self.found.iter().filter(|(key, _)| key.aspect == aspect).map(|(_, at)| at.len()).sum();
-            (compared > 0).then(|| format!("{} in {found} of {compared}", aspect.words()))
+            let counts = self.counts(aspect, |_| true);
+            (compared > 0).then(|| counted(aspect, counts, compared))
         });
         let told = unit::list(&told.collect::<Vec<_>>());
         (!told.is_empty()).then(|| {
@@ -108,9 +132,11 @@ impl<'a> Verdict<'a> {
     fn path_sentence(&self, path: &str) -> Option<String> {
         let told = ASPECTS.into_iter().filter_map(|aspect| {
             let compared = self.compared.get(&(path, aspect))?;
-            let own = || self.found.iter().filter(|(pair, _)| pair.bypass == path && pair.aspect == aspect);
-            let places =
-                own().flat_map(|(pair, at)| at.iter().map(move |(bytes, ratio)| (pair, bytes, ratio)));
+            let own = self
+                .found
+                .iter()
+                .filter(|(pair, _)| pair.bypass == path && pair.aspect == aspect && pair.is_better);
+            let places = own.flat_map(|(pair, at)| at.iter().map(move |(bytes, ratio)| (pair, bytes, ratio)));
             let most =
                 places.max_by(|a, b| a.2.total_cmp(b.2)).map_or_else(String::new, |(pair, bytes, ratio)| {
                     format!(
@@ -122,12 +148,18 @@ impl<'a> Verdict<'a> {
                         unit::number(*ratio)
                     )
                 });
-            let found: usize = own().map(|(_, at)| at.len()).sum();
-            Some(format!("{} in {found} of {compared}{most}", aspect.words()))
+            let counts = self.counts(aspect, |bypass| bypass == path);
+            Some(counted(aspect, counts, *compared) + &most)
         });
         let told = told.collect::<Vec<_>>().join("; ");
         (!told.is_empty()).then(|| format!("Against {path} a kernel path is {told}."))
     }
+}
+
+/// In words.
+fn counted(aspect: Aspect, [better, same]: [usize; 2], compared: usize) -> String {
+    let words = aspect.words(true);
+    format!("{words} in {better} of {compared} (the same within the noise in {same})")
 }
 
 /// Runs of sizes that were measured one after the other: `8 B to 1 KiB, 1 MiB`.
@@ -164,37 +196,59 @@ fn ratio_range(ratios: &BTreeMap<u64, f64>) -> String {
 fn best_against_best(view: &View<'_>) -> Vec<String> {
     let mut told = Vec::new();
     for test in TESTS {
-        let sizes = view.sizes(test);
         for polling in POLLINGS {
-            let mut found = BTreeMap::new();
-            let (mut kernels, mut bypasses) = (BTreeSet::new(), BTreeSet::new());
-            for bytes in &sizes {
-                let fastest = |family| view.ranking(test, *bytes, family, Some(polling)).into_iter().next();
-                let Some((kernel, bypass)) = fastest(Family::Kernel).zip(fastest(Family::Bypass)) else {
-                    continue;
-                };
-                let Some(ratio) = unit::ratio(speed(kernel), speed(bypass)).filter(|r| *r >= 1.0) else {
-                    continue;
-                };
-                found.insert(*bytes, ratio);
-                kernels.insert(kernel.path.clone());
-                bypasses.insert(bypass.path.clone());
-            }
-            if !found.is_empty() {
-                let names = |paths: BTreeSet<String>| unit::list(&paths.into_iter().collect::<Vec<_>>());
+            let (faster, same) = no_slower(view, test, polling);
+            let names = |paths: &BTreeSet<String>| unit::list(&paths.iter().cloned().collect::<Vec<_>>());
+            let sizes = |best: &Best| size_runs(&best.ratios, &view.sizes(test));
+            let about = format!("{}, {}", title(test), polling.name());
+            if !faster.ratios.is_empty() {
                 told.push(format!(
-                    "{}, {}: at {} the fastest kernel path ({}) is {} as fast as the fastest bypass path ({}).",
-                    title(test),
-                    polling.name(),
-                    size_runs(&found, &sizes),
-                    names(kernels),
-                    ratio_range(&found),
-                    names(bypasses)
+                    "{about}: at {} the fastest kernel path ({}) is {} as fast as the fastest bypass path ({}).",
+                    sizes(&faster),
+                    names(&faster.kernels),
+                    ratio_range(&faster.ratios),
+                    names(&faster.bypasses)
+                ));
+            }
+            if !same.ratios.is_empty() {
+                told.push(format!(
+                    "{about}: at {} the fastest kernel path ({}) and the fastest bypass path ({}) are the same within the noise.",
+                    sizes(&same),
+                    names(&same.kernels),
+                    names(&same.bypasses)
                 ));
             }
         }
     }
     told
+}
+
+/// The fastest paths of both sides where the kernel's is no slower, and how many times as fast it is, by size.
+#[derive(Debug, Default)]
+struct Best {
+    ratios: BTreeMap<u64, f64>,
+    kernels: BTreeSet<String>,
+    bypasses: BTreeSet<String>,
+}
+
+/// Where it is faster, and where the two are the same.
+fn no_slower(view: &View<'_>, test: Test, polling: Polling) -> (Best, Best) {
+    let (mut faster, mut same) = (Best::default(), Best::default());
+    for bytes in view.sizes(test) {
+        let fastest = |family| view.ranking(test, bytes, family, Some(polling)).into_iter().next();
+        let Some((kernel, bypass)) = fastest(Family::Kernel).zip(fastest(Family::Bypass)) else { continue };
+        let Some(ratio) = unit::ratio(speed(kernel), speed(bypass)) else { continue };
+        let differs = noise::differ(&kernel.times_us(), &bypass.times_us());
+        let best = match (differs, ratio > 1.0) {
+            (true, true) => &mut faster,
+            (true, false) => continue,
+            (false, _) => &mut same,
+        };
+        best.ratios.insert(bytes, ratio);
+        best.kernels.insert(kernel.path.clone());
+        best.bypasses.insert(bypass.path.clone());
+    }
+    (faster, same)
 }
 
 /// All of it.
@@ -215,7 +269,7 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
             pair.polling.name().to_owned(),
             pair.kernel.to_owned(),
             pair.bypass.to_owned(),
-            pair.aspect.words().to_owned(),
+            pair.aspect.words(pair.is_better).to_owned(),
             size_runs(ratios, &view.sizes(pair.test)),
             ratio_range(ratios),
         ]
