@@ -13,6 +13,7 @@ mod html;
 mod markdown;
 pub(crate) mod plot;
 mod polling;
+mod ratios;
 mod sections;
 pub(crate) mod unit;
 mod verdict;

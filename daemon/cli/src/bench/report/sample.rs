@@ -119,7 +119,8 @@ fn layers() -> Vec<Point> {
         (Test::CheckedRing, 0.11, "ring"),
         (Test::DaemonNoop, 0.27, "daemon"),
     ];
-    layers.map(|(test, p50_us, path)| point(test, path, Polling::Spin, 0, p50_us)).to_vec()
+    let bytes = |test| if test == Test::DaemonNoop { 0 } else { 8 };
+    layers.map(|(test, p50_us, path)| point(test, path, Polling::Spin, bytes(test), p50_us)).to_vec()
 }
 
 fn polling_points() -> Vec<PollingPoint> {

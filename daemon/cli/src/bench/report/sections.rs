@@ -9,15 +9,16 @@ use super::{
     charts,
     document::{Document, Section, Table},
     fields::{self, COSTS, RATES},
-    headline, polling, unit, verdict,
+    headline, polling, ratios, unit, verdict,
     view::{TESTS, View, cpu_s, is_rate, title},
     wake_up,
 };
 
 /// In the order of the page. What has no data gives no section.
-const SECTIONS: [fn(&View<'_>) -> Option<Section>; 12] = [
+const SECTIONS: [fn(&View<'_>) -> Option<Section>; 13] = [
     headline::section,
     over_sizes,
+    ratios::section,
     references,
     wake_up::section,
     verdict::section,
@@ -292,13 +293,17 @@ fn layers(view: &View<'_>) -> Option<Section> {
     const LAYERS: [Test; 4] = [Test::BareRing, Test::Ring, Test::CheckedRing, Test::DaemonNoop];
     let mut section = Section::new("What the layers add");
     let told = view.points(Test::DaemonNoop).filter_map(|noop| {
-        let ring = view.points(Test::Ring).find(|ring| ring.polling == noop.polling)?;
-        let ratio = unit::ratio(noop.us(), 2.0 * ring.us())?;
+        let times = |test| {
+            let ring = view.points(test).find(|ring| ring.polling == noop.polling)?;
+            unit::ratio(noop.us(), 2.0 * ring.us()).map(unit::number)
+        };
         Some(format!(
-            "A daemon that is asked for nothing answers in {} ({}), which is {} times the round trip through its ring alone.",
+            "A daemon that is asked for nothing answers in {} ({}): {} times the round trip through a bare ring, {} times that through \
+             a client's ring alone.",
             unit::time(noop.us()),
             noop.polling.name(),
-            unit::number(ratio)
+            times(Test::BareRing)?,
+            times(Test::Ring)?
         ))
     });
     let p50 = |test| Some(view.points(test).next()?.us());

@@ -245,7 +245,7 @@ fn plain(markdown: &str) -> String {
 fn layers_and_polling_are_put_into_words() {
     let markdown = plain(&rendered(&sample::full()).markdown);
     let expected = [
-        "answers in 270 ns (spin), which is 1.69 times the round trip",
+        "answers in 270 ns (spin): 2.7 times the round trip through a bare ring, 1.69 times that through a client's ring alone.",
         "keeps this much of a processor busy: spin 100 %, adaptive 0.3 % and block 0.01 %.",
         "p50 with adaptive, compared with spin: 132 times at 1 % load (0.659 % achieved), 32.1 times at 10 % load (3 % achieved) and \
          1.07 times at 100 % load.",
@@ -256,6 +256,35 @@ fn layers_and_polling_are_put_into_words() {
     for words in expected {
         assert!(markdown.contains(words), "{words}");
     }
+}
+
+#[test]
+fn ratios_are_of_the_same_rounds() {
+    let mut report = sample::full();
+    // In the rounds in which shared memory takes longer the sockets do as well.
+    for point in report.points.iter_mut().filter(|p| p.test == Test::Latency && p.bytes == 8) {
+        let us = point.us();
+        let rounds = if point.path == "sockets" { [4.0, 8.0, 12.0] } else { [1.0, 2.0, 4.0] };
+        point.rounds = rounds.map(|of| sample::round(Test::Latency, us * of)).to_vec();
+    }
+    let sockets =
+        report.points.iter().find(|p| p.path == "sockets" && p.polling == Polling::Spin && p.bytes == 8);
+    let shm = report.points.iter().find(|p| p.path == "shm" && p.polling == Polling::Spin && p.bytes == 8);
+    let ratio = sockets.expect("one").us() / shm.expect("one").us();
+    let [most, least] = [4.0, 3.0].map(|times| unit::number(ratio * times));
+    let markdown = plain(&rendered(&report).markdown);
+    let expected = [
+        format!("| half round trip, 8 B: sockets (spin) by shm (spin) | {most} | {least} to {most} |"),
+        "| half round trip, 8 B: shm (spin) by a cache line's hand-over | 2.25 | 1.9 to 5.5 |".to_owned(),
+        "| daemon's no-op (spin) by a round trip through a bare ring | 2.7 |".to_owned(),
+        "| tcp by iperf3 | 1.02 | 0.91 to 1.2 |".to_owned(),
+    ];
+    for row in expected {
+        assert!(markdown.contains(&row), "{row}");
+    }
+    // Of a file without rounds nothing can be paired.
+    report.points.iter_mut().for_each(|point| point.rounds.clear());
+    assert!(!rendered(&report).markdown.contains("sockets (spin) by shm (spin)"));
 }
 
 #[test]

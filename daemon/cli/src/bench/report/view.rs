@@ -40,7 +40,7 @@ pub(super) struct View<'a> {
 pub(super) const POLLINGS: [Polling; 3] = [Polling::Spin, Polling::Adaptive, Polling::Block];
 
 /// The size at which latencies are told.
-const SMALL_BYTES: u64 = 8;
+pub(super) const SMALL_BYTES: u64 = 8;
 /// The size at which bandwidths are told.
 const LARGE_BYTES: u64 = 1 << 20;
 
