@@ -38,13 +38,18 @@ fn verbs_missing() -> Option<String> {
     choice.err().map(|why| why.to_string())
 }
 
+/// Tests of ends that have a device or a socket of their own.
+const OF_DEVICES: [&str; 3] = ["latency", "bandwidth", "message_rate"];
+
 #[test]
 fn every_path_is_measured_and_every_file_written() {
     let folder = Folder::new();
-    let ended = bench(&folder, &["--paths", "cell,shm,verbs,roce-udp,tcp,tcp-epoll,sockets"]).success();
+    let paths = "cell,shm,verbs,roce-udp,tcp,tcp-epoll,sockets";
+    let ended = bench(&folder, &["--paths", paths, "--tcp-connections", "2"]).success();
     let found = report(&folder);
     let verbs = verbs_missing();
-    assert_eq!((&found["complete"], &found["format"]), (&Value::Bool(true), &Value::from(2)));
+    assert_eq!((&found["complete"], &found["format"]), (&Value::Bool(true), &Value::from(3)));
+    assert_eq!(found["settings"]["tcp_connections"], 2);
     for path in found["paths"].as_array().expect("paths") {
         match path["name"].as_str() {
             Some("verbs") => assert_eq!(path["missing"].as_str(), verbs.as_deref(), "{path}"),
@@ -66,12 +71,28 @@ fn every_path_is_measured_and_every_file_written() {
         for path in paths {
             let measured = points(&found, test, path);
             assert!(!measured.is_empty(), "{test} over {path} is missing\n{}", ended.err);
-            for point in measured {
-                let time = |name: &str| point["time_us"][name].as_f64().expect("a number");
+            let is_between_clients = !["ring", "sockets"].contains(path) && !OF_DEVICES.contains(&test);
+            for polling in ["spin", "adaptive", "block"].iter().filter(|_| is_between_clients) {
                 assert!(
-                    time("p50") > 0.0 && time("p50") <= time("p99") && time("p99") <= time("p999"),
-                    "{point}"
+                    measured.iter().any(|point| point["polling"] == *polling),
+                    "{test}, {path}, {polling}"
                 );
+            }
+            for point in measured {
+                let (time, mean) = (&point["time_us"], &point["mean_us"]);
+                let is_flow = ["bandwidth", "message_rate"].contains(&test);
+                assert_eq!((time.is_object(), mean.is_f64()), (!is_flow, is_flow), "{point}");
+                let us = time["p50"].as_f64().or(mean.as_f64()).expect("a time");
+                assert!(us > 0.0 && point["rounds"][0]["us"].as_f64() == Some(us), "{point}");
+                // Neither of fewer times than it takes.
+                for (name, least) in [("p99", 100), ("p999", 1000)] {
+                    let is_told = !is_flow && point["samples"].as_u64() >= Some(least);
+                    assert_eq!(
+                        time[name].as_f64().is_some_and(|percentile| percentile >= us),
+                        is_told,
+                        "{point}"
+                    );
+                }
                 assert!(point["goodput_gb_s"].as_f64() > Some(0.0), "{point}");
                 assert!(point["costs"]["cpu_s_per_million"].as_f64() > Some(0.0), "{point}");
                 assert!(point["costs"]["system_calls"].is_number(), "{point}");
@@ -93,7 +114,58 @@ fn every_path_is_measured_and_every_file_written() {
         assert_mentions(&text, &["roce-udp", "sockets"]);
     }
     let json = folder.join("report/bench.json").display().to_string();
-    run_ringway(&["bench", "compare", &json, &json]).success();
+    run_ringway(&["bench", "compare", &json, &json, "--fail-on-regression"]).success();
+}
+
+#[test]
+fn what_got_worse_can_fail_a_script() {
+    let folder = Folder::new();
+    bench(&folder, &["--paths", "sockets"]).success();
+    let mut found = report(&folder);
+    let mut write = |name: &str, times: f64| {
+        for point in found["points"].as_array_mut().expect("points") {
+            let us = |round: f64| 5.0 * times + round / 10.0;
+            let rounds =
+                (0..5_u8).map(|at| serde_json::json!({ "us": us(at.into()), "cpu_s_per_million": null }));
+            point["rounds"] = rounds.collect();
+        }
+        let path = folder.join(name);
+        fs::write(&path, found.to_string()).expect("a file");
+        path.display().to_string()
+    };
+    let (before, after) = (write("before.json", 1.0), write("after.json", 2.0));
+    run_ringway(&["bench", "compare", &before, &after]).success();
+    let compare = |a, b| run_ringway(&["bench", "compare", a, b, "--fail-on-regression"]).failure();
+    assert_mentions(&compare(&before, &after).out, &["regressed", "p50 (us)"]);
+}
+
+/// What polling costs is measured where no paths are named: with whatever else there is.
+#[test]
+fn polling_is_measured_at_every_load() {
+    let folder = Folder::new();
+    let ended = bench(&folder, &[]).success();
+    let found = report(&folder);
+    let polling = found["polling"].as_array().expect("points");
+    assert_eq!(polling.len(), 12, "{}", ended.err);
+    for mode in ["spin", "adaptive", "block"] {
+        let own: Vec<&Value> = polling.iter().filter(|point| point["polling"] == mode).collect();
+        let loads: Vec<f64> = own.iter().filter_map(|point| point["load"].as_f64()).collect();
+        assert_eq!(loads, [0.0, 0.01, 0.1, 1.0], "{mode}");
+        for point in own {
+            let is_called = point["load"].as_f64() > Some(0.0);
+            assert_eq!(point["time_us"]["p50"].as_f64().is_some_and(|us| us > 0.0), is_called, "{point}");
+            assert_eq!(point["achieved_load"].as_f64().is_some_and(|load| load > 0.0), is_called, "{point}");
+            let is_idle = mode != "spin" && !is_called;
+            assert!(!is_idle || point["daemon_cpus"].as_f64() <= Some(0.02), "{point}");
+        }
+        let noop = points(&found, "daemon_noop", "daemon");
+        assert_eq!(noop.iter().filter(|point| point["polling"] == mode).count(), 1, "{mode}");
+    }
+    let page = fs::read_to_string(folder.join("report/bench.md")).expect("bench.md");
+    assert_mentions(
+        &page,
+        &["What polling costs", "Ratios", "daemon's no-op (spin) by a round trip through a bare ring"],
+    );
 }
 
 /// A blocking socket takes one call to send a message and one to receive it. Whoever spins makes more.

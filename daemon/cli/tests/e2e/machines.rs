@@ -243,10 +243,10 @@ fn a_server_takes_nothing_but_what_it_can_measure() {
     let tell = |command: Value| json!({ "Tell": { "end": 1, "command": command } });
     let job = |bytes: u64, operations: u64| {
         json!({ "Run": { "test": "latency", "bytes": bytes, "operations": operations, "polling": "block",
-            "leads": true, "load": 1.0, "in_one_place": false } })
+            "leads": true, "period_ns": 0, "in_one_place": false } })
     };
     let id = format!("{}@127.0.0.1:7411", "01".repeat(16));
-    let someone = |id: &str| json!({ "Client": { "id": id, "key": "../../etc/passwd" } });
+    let someone = |id: &str| json!({ "Client": { "id": id, "key": "../../etc/passwd", "tcp_connections": 1, "polling": "block" } });
     let daemon = json!({ "Open": { "Client": { "socket": "/run/x", "id": "0", "rank": 0, "size": 1 } } });
     for (number, (order, why)) in [
         (open("/bin/sh", json!("Device")), "no path"),
