@@ -1,4 +1,5 @@
-//! Sending from connected sockets: to peers that take any IPv4 identification, and to no others.
+//! Sending from connected sockets, to peers that take any IPv4 identification and to no others; and receiving on one what is
+//! sent steadily.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "the parts of a test")]
 
@@ -106,6 +107,46 @@ fn there_are_only_so_many() {
         assert_eq!(way != path, at <= 64);
     }
     assert_eq!(connected(own), 64);
+}
+
+/// Sends so many packets one by one, and takes them.
+fn stream(from: &mut UdpLink, to: &mut UdpLink, path: &Path, packets: u32) {
+    for window in 0..packets.div_ceil(10) {
+        for at in 0..10 {
+            send(from, path, window * 10 + at, 8 + at as usize * 100);
+            assert!(from.flush());
+        }
+        let mut seen = Vec::new();
+        drain(to, 10, &mut |received| {
+            assert_eq!(received.flow, path.flow);
+            seen.push(number(received));
+        });
+        assert!(seen.into_iter().eq(window * 10..window * 10 + 10), "in their order");
+    }
+}
+
+#[test]
+fn who_sends_steadily_is_received_on_a_socket_of_its_own() {
+    let mut links = [(); 3].map(|()| link(UdpConfig::new(address())));
+    let [one, other, to] = &mut links;
+    let own = to.local_address();
+    let (path, from_other) = (one.path(own, 0, 2).unwrap(), other.path(own, 0, 2).unwrap());
+    stream(one, to, &path, 500);
+    stream(other, to, &from_other, 10);
+    stream(one, to, &path, 1000);
+    assert_eq!(connected(own), 0, "another has sent meanwhile");
+    stream(one, to, &path, 100);
+    assert_eq!(connected(own), 1);
+    // Nobody else is shut out, and whoever takes turns with the first does not get its place.
+    for _ in 0..120 {
+        stream(one, to, &path, 10);
+        stream(other, to, &from_other, 10);
+    }
+    assert_eq!(connected(own), 1);
+    stream(other, to, &from_other, 1200);
+    assert_eq!(connected(own), 1, "only one at a time");
+    stream(one, to, &path, 10);
+    assert!(UdpLink::new(UdpConfig::new(own)).is_err(), "the port is nobody else's");
 }
 
 harness!(Pair, common::config(), |_, link| Box::new(link));

@@ -1,42 +1,36 @@
 //! Over ordinary UDP sockets, without privileges.
 //!
-//! One socket bound to the RoCE port receives. Others send, each from a port of its own, so that queue pairs spread over
-//! the paths of the network. A socket that is not connected and forbids fragments gives its packets the identification 0
-//! (and those that the kernel cuts from one message 0, 1, 2, ...), which the invariant CRC covers. From a connected one the
-//! kernel sends faster, as it looks for the way only once, and counts the identification from a random start. So only
-//! peers that do not look at it are sent to from connected sockets: links like this one, which see no identification and
-//! take the CRC that goes with 0, 1, 2, ..., and all over IPv6, which has none. UDP checksums stay on: the kernel joins
-//! (GRO) and cuts (GSO) only packets that have them.
+//! One socket bound to the RoCE port receives, and beside it one that is connected to whoever sends steadily. Others send,
+//! each from a port of its own, so that queue pairs spread over the paths of the network. A socket that is not connected and
+//! forbids fragments gives its packets the identification 0 (and those that the kernel cuts from one message 0, 1, 2, ...),
+//! which the invariant CRC covers. From a connected one the kernel sends faster, as it looks for the way only once, and counts
+//! the identification from a random start. So only peers that do not look at it are sent to from connected sockets: links
+//! like this one, which see no identification and take the CRC that goes with 0, 1, 2, ..., and all over IPv6, which has none.
+//! UDP checksums stay on: the kernel joins (GRO) and cuts (GSO) only packets that have them.
 
 mod errors;
+mod receivers;
 mod runs;
 mod senders;
 mod socket;
 
 use core::net::IpAddr;
-use std::{
-    io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
-};
+use std::{io, os::fd::AsFd};
 
 use ringway_verbs::Time;
 use ringway_wire::{Addresses, Ecn, Flow, PathMtu, ROCE_PORT};
-use rustix::net::{
-    bind, connect,
-    sockopt::{
-        set_ip_recvtos, set_ipv6_recvtclass, set_socket_recv_buffer_size, set_socket_recv_buffer_size_force,
-    },
-};
+use rustix::net::{bind, connect};
 
 use self::{
     errors::Errors,
+    receivers::{Receivers, Which},
     runs::{Run, Runs},
     senders::Senders,
     socket::{Outgoing, ReceiveBatch, SendBatch},
 };
 use super::{
     Counters, Link, LinkError, Path, Received, Refusal, SendError,
-    local::{LocalAddress, is_link_local, open, path_mtu, refused, socket_address},
+    local::{LocalAddress, is_link_local, open, path_mtu, socket_address},
     system::{errno, option, set_option},
 };
 
@@ -50,8 +44,6 @@ const SEND_BYTES: usize = 1 << 20;
 const SENDERS_MAX: usize = 256;
 /// How often one flush tries again after a send failed for news of packets sent earlier.
 const RETRIES_PER_FLUSH: usize = 16;
-/// The option to receive packets without a UDP checksum over IPv6 (`linux/udp.h`).
-const UDP_NO_CHECK6_RX: i32 = 102;
 
 /// What a UDP link shall be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +78,7 @@ pub struct UdpLink {
     /// The interface's index where the address needs it.
     scope: u32,
     mtu: PathMtu,
-    receiver: OwnedFd,
+    receivers: Receivers,
     senders: Senders,
     runs: Runs,
     sending: SendBatch,
@@ -106,29 +98,8 @@ impl UdpLink {
             return Err(LinkError::Limit { limit: "senders", most: SENDERS_MAX });
         }
         let local = LocalAddress::find(config.address, config.interface.as_deref())?;
-        let receiver = open(config.address)?;
-        let mtu = local.mtu(receiver.as_fd())?;
-        // What does not fit the buffer is lost. Beyond the system's limit only the administrator may go.
-        let _ = set_socket_recv_buffer_size_force(&receiver, config.buffer_bytes)
-            .or_else(|_| set_socket_recv_buffer_size(&receiver, config.buffer_bytes));
-        let options = || {
-            match config.address {
-                IpAddr::V4(_) => set_ip_recvtos(&receiver, true)?,
-                IpAddr::V6(_) => {
-                    set_ipv6_recvtclass(&receiver, true)?;
-                    // Hardware and rxe send no UDP checksum, which IPv6 alone does not allow; the invariant CRC does.
-                    set_option(receiver.as_fd(), libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
-                }
-            }
-            // A kernel that cannot join packets delivers them one by one.
-            if config.segmentation {
-                let _ = set_option(receiver.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
-            }
-            io::Result::Ok(())
-        };
-        options().map_err(refused("set up the receiving socket"))?;
-        local.bind_port(&receiver, config.port)?;
-
+        let receivers = Receivers::open(&config, &local)?;
+        let mtu = local.mtu(receivers.socket(Which::Open))?;
         let senders = Senders::open(&config, local.scope)?;
         // Asking for no cutting is refused where cutting is not known.
         let can_cut = senders.first().is_some_and(|sender| {
@@ -137,7 +108,7 @@ impl UdpLink {
         Ok(Self {
             scope: local.scope,
             mtu,
-            receiver,
+            receivers,
             senders,
             runs: Runs::new(SEND_BYTES, SEND_BATCH, config.segmentation && can_cut),
             sending: SendBatch::new(SEND_BATCH),
@@ -210,6 +181,35 @@ impl UdpLink {
             }
         }
         Some(self.sending.send(sender.socket.as_fd(), self.runs.bytes()))
+    }
+
+    /// Takes messages that came to a socket; returns how many packets they are.
+    fn receive_from(&mut self, which: Which, receive: &mut dyn FnMut(&Received<'_>)) -> usize {
+        self.counters.calls += 1;
+        // Errors of a receiving socket are news about packets sent earlier, or nothing to receive.
+        let messages = self.receiving.receive(self.receivers.socket(which)).unwrap_or(0);
+        self.receivers.came(which, messages);
+        let (mut packets, mut steady) = (0, false);
+        for at in 0..messages {
+            let Some(message) = self.receiving.message(at) else { continue };
+            let Some(addresses) = Addresses::new(message.source.ip(), self.config.address) else { continue };
+            steady |= which == Which::Open && self.receivers.note(message.source);
+            let flow =
+                Flow { addresses, source_port: message.source.port(), destination_port: self.config.port };
+            let segment = message.segment.unwrap_or(message.bytes.len()).max(1);
+            for (transport, identification) in message.bytes.chunks(segment).zip(0..) {
+                let Ok(length) = u16::try_from(transport.len()) else { continue };
+                let check = flow.check(identification, length);
+                let ecn = Ecn::of(message.traffic_class);
+                receive(&Received { flow, ecn, identification, check, transport });
+                packets += 1;
+            }
+        }
+        if steady {
+            self.receivers.connect(&self.config, self.scope);
+        }
+        self.counters.received += packets as u64;
+        packets
     }
 
     /// A send failed: finds out whether for what was sent now, or for news about packets that the socket sent earlier. In
@@ -311,26 +311,7 @@ impl Link for UdpLink {
     }
 
     fn poll(&mut self, _now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize {
-        self.counters.calls += 1;
-        // Errors of a receiving socket are news about packets sent earlier, or nothing to receive.
-        let Ok(messages) = self.receiving.receive(self.receiver.as_fd()) else { return 0 };
-        let mut packets = 0;
-        for at in 0..messages {
-            let Some(message) = self.receiving.message(at) else { continue };
-            let Some(addresses) = Addresses::new(message.source.ip(), self.config.address) else { continue };
-            let flow =
-                Flow { addresses, source_port: message.source.port(), destination_port: self.config.port };
-            let segment = message.segment.unwrap_or(message.bytes.len()).max(1);
-            for (transport, identification) in message.bytes.chunks(segment).zip(0..) {
-                let Ok(length) = u16::try_from(transport.len()) else { continue };
-                let check = flow.check(identification, length);
-                let ecn = Ecn::of(message.traffic_class);
-                receive(&Received { flow, ecn, identification, check, transport });
-                packets += 1;
-            }
-        }
-        self.counters.received += packets as u64;
-        packets
+        self.receivers.turn().iter().map(|which| self.receive_from(*which, receive)).sum()
     }
 
     fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>)) {
@@ -345,7 +326,7 @@ impl Link for UdpLink {
     }
 
     fn event_descriptor(&self) -> Option<i32> {
-        Some(self.receiver.as_raw_fd())
+        Some(self.receivers.event_descriptor())
     }
 
     fn counters(&self) -> Counters {
