@@ -115,8 +115,8 @@ pub struct XdpConfig {
     pub mode: Option<XdpMode>,
     /// Whether the hardware uses the frames' memory directly.
     pub zero_copy: ZeroCopy,
-    /// For how long a call may poll the hardware instead of waiting for its interrupts (microseconds), where it can and
-    /// `napi_defer_hard_irqs` and `gro_flush_timeout` of the interface are set; 0 for never.
+    /// For how long a call may poll the hardware instead of waiting for its interrupts (microseconds), where frames are not
+    /// copied and `napi_defer_hard_irqs` and `gro_flush_timeout` of the interface are set; 0 for never.
     pub busy_poll_us: u32,
 }
 
