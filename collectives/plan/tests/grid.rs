@@ -70,7 +70,8 @@ fn plans_for_eight_nodes_are_right() {
 }
 
 /// One rank on each of so many nodes. Vectors are empty, have one element, and have more than nodes but no multiple of
-/// them, of which the last chunk has fewer than nodes; blocks are empty, of some length, and of several.
+/// them, of which the last chunk has fewer than nodes; blocks are empty, of some length, and of several. Pairs, of which there
+/// are many, have the last of these sizes alone, which is never a trivial one.
 fn any_number(nodes: core::ops::RangeInclusive<u32>) {
     use Operation as O;
     for nodes in nodes {
@@ -86,7 +87,7 @@ fn any_number(nodes: core::ops::RangeInclusive<u32>) {
             for (i, size) in sizes.iter().enumerate() {
                 let scenario = scenario(operation, &layout, *size, 1, 0, IN_PLACE[(i + nodes as usize) % 3]);
                 let tuning = small(n.max(8) / 2 * if nodes % 2 == 0 { 1 } else { 8 }, 0);
-                // Pairs take turns: with the sizes, and of each half of an allreduce with the form that carries counts.
+                // Of each half of an allreduce pairs take turns with the form that carries counts.
                 let its_turn = |(j, algorithm): &(usize, Algorithm)| {
                     let turn = j + nodes as usize;
                     let form = match operation {
@@ -94,7 +95,7 @@ fn any_number(nodes: core::ops::RangeInclusive<u32>) {
                         O::ReduceScatterV | O::AllGather => turn.is_multiple_of(2),
                         _ => !turn.is_multiple_of(2),
                     };
-                    !matches!(algorithm, Algorithm::Hierarchical(_)) || form && turn / 2 % sizes.len() == i
+                    !matches!(algorithm, Algorithm::Hierarchical(_)) || form && i + 1 == sizes.len()
                 };
                 let offered = algorithms(&scenario).into_iter().flatten().enumerate().filter(its_turn);
                 for (_, algorithm) in offered {
@@ -130,6 +131,50 @@ fn any_number_of_nodes_to_54_is_right() {
 #[test]
 fn any_number_of_nodes_to_64_is_right() {
     any_number(55..=64);
+}
+
+/// The other operations in the forms that every number of nodes has: an exchange with all at once, and a ring.
+#[test]
+fn every_operation_is_right_directly_and_around_a_ring_to_64_nodes() {
+    use Operation as O;
+    let elsewhere = [O::Allreduce, O::ReduceScatter, O::ReduceScatterV, O::AllGather, O::AllGatherV];
+    for operation in operations().filter(|operation| !elsewhere.contains(operation)) {
+        let mut proved = 0;
+        for nodes in 1..=64 {
+            let layout: Vec<u32> = (0..nodes).collect();
+            let (size, root) = (if operation.has_counts() { 3 } else { 5 }, nodes * 2 / 3);
+            let scenario = scenario(operation, &layout, size, 1, root, IN_PLACE[nodes as usize % 3]);
+            for algorithm in [Algorithm::Local, Algorithm::Direct, Algorithm::Ring] {
+                if scenario.offers(algorithm) {
+                    prove_one(&scenario, algorithm, &small(4, 0));
+                    proved += 1;
+                }
+            }
+        }
+        assert!(proved >= 64, "{operation}: {proved}");
+    }
+}
+
+/// All ranks on one node: where nothing is sent, and where they have a node's part in what is.
+#[test]
+fn any_number_of_ranks_on_one_node_to_64_is_right() {
+    for operation in operations() {
+        for ranks in 1..=64_u32 {
+            let (size, root) = (if operation.has_counts() { 3 } else { 5 }, ranks * 2 / 3);
+            let alone = vec![0; ranks as usize];
+            let in_place = IN_PLACE[ranks as usize % 3];
+            prove_one(&scenario(operation, &alone, size, 1, root, in_place), Algorithm::Local, &small(4, 0));
+            if ranks.is_multiple_of(9) {
+                let beside: Vec<u32> = alone.into_iter().chain([1, 2]).collect();
+                let scenario = scenario(operation, &beside, size, 1, root, in_place);
+                for algorithm in [Algorithm::Direct, Algorithm::Ring] {
+                    if scenario.offers(algorithm) {
+                        prove_one(&scenario, algorithm, &small(16, 0));
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Groups of other sizes than the usual one, of nodes with several ranks. Other operations than allreduce take turns.
