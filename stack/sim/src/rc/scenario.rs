@@ -13,6 +13,9 @@ use crate::Random;
 
 /// Everything must be finished by then, in virtual nanoseconds.
 const LIMIT_NS: u64 = 60_000_000_000;
+/// The same where a rule is broken: such worlds stand still, and others have long ended by then.
+#[cfg(feature = "mutations")]
+const MUTATED_LIMIT_NS: u64 = 1_000_000_000;
 
 /// What a run came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -156,7 +159,7 @@ fn prepare(
 /// # Errors
 /// With what was wrong.
 pub fn run(seed: u64) -> Result<Report, String> {
-    run_with(seed, |_| {})
+    run_with(seed, LIMIT_NS, |_| {})
 }
 
 /// As [`run`], with queue pairs that break a rule.
@@ -165,10 +168,12 @@ pub fn run(seed: u64) -> Result<Report, String> {
 /// With what was wrong.
 #[cfg(feature = "mutations")]
 pub fn run_mutated(seed: u64, mutation: ringway_rc::Mutation) -> Result<Report, String> {
-    run_with(seed, |world| world.ends.iter_mut().for_each(|end| end.queue_pair.mutate(mutation)))
+    run_with(seed, MUTATED_LIMIT_NS, |world| {
+        world.ends.iter_mut().for_each(|end| end.queue_pair.mutate(mutation));
+    })
 }
 
-fn run_with(seed: u64, change: impl FnOnce(&mut World)) -> Result<Report, String> {
+fn run_with(seed: u64, limit_ns: u64, change: impl FnOnce(&mut World)) -> Result<Report, String> {
     let random = &mut Random::new(seed);
     let node_count = random.between(2, 3) as usize;
     let mut nodes: Vec<NodeMemory> = (0..node_count).map(|_| NodeMemory::default()).collect();
@@ -213,7 +218,7 @@ fn run_with(seed: u64, change: impl FnOnce(&mut World)) -> Result<Report, String
         Trouble::None | Trouble::Misdeed(_) => {}
     }
     change(&mut world);
-    world.run(LIMIT_NS)?;
+    world.run(limit_ns)?;
     finish(&world, &windows, &mtus, &counters, trouble)
 }
 
