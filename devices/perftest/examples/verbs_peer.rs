@@ -1,16 +1,18 @@
 //! The other side of `interop/verbs_peer.c`: see there. Everything that perftest cannot be asked for, with all bytes checked.
 //!
-//! `verbs_peer PEER PORT MTU ROUNDS FIRST_PSN here|there udp|xdp ADDRESS`: whose WRITE is refused at the end (`here` is the
-//! peer's), what carries the packets, and where they come from.
+//! `verbs_peer PEER PORT MTU ROUNDS FIRST_PSN here|there udp|xdp ADDRESS QUEUE_PAIRS`: whose WRITE is refused at the end
+//! (`here` is the peer's), what carries the packets, where they come from, and how many queue pairs of one device do it all at
+//! once.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test at the terminal")]
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     env,
     io::{Read as _, Write as _},
     net::{IpAddr, TcpStream},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard},
+    thread,
     time::Instant,
 };
 
@@ -57,16 +59,32 @@ const fn word(round: i64) -> u64 {
     (round as u64).wrapping_mul(0x0101_0101_0101_0101)
 }
 
-struct Side {
+/// What all queue pairs share.
+struct Shared {
     device: RoceDevice,
+    start: Instant,
+    /// What has completed, by queue pair, until the thread that has it looks.
+    completed: BTreeMap<u32, VecDeque<Completion>>,
+}
+
+impl Shared {
+    fn poll(&mut self) {
+        let mut completions = [Completion::EMPTY; 16];
+        let now = Time(self.start.elapsed().as_nanos() as u64);
+        let count = self.device.poll(now, &mut completions);
+        for completion in completions.into_iter().take(count) {
+            self.completed.entry(completion.queue_pair.0).or_default().push_back(completion);
+        }
+    }
+}
+
+struct Side {
+    shared: Arc<Mutex<Shared>>,
     mapping: Arc<Mapping>,
     keys: MemoryKeys,
     number: QueuePairNumber,
     peer: Keys,
     mtu: u64,
-    start: Instant,
-    /// What completed while this side waited for the peer.
-    early: VecDeque<Completion>,
     counter: u64,
     swapped: u64,
 }
@@ -96,30 +114,44 @@ impl Side {
         }
     }
 
-    fn take(&mut self) -> Completion {
-        if let Some(early) = self.early.pop_front() {
-            return early;
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap()
+    }
+
+    /// What has completed for this queue pair; otherwise looks whether something has for any.
+    fn poll(&self) -> Option<Completion> {
+        let mut shared = self.shared();
+        let completed = shared.completed.entry(self.number.0).or_default().pop_front();
+        if completed.is_none() {
+            shared.poll();
         }
-        let mut one = [Completion::EMPTY];
+        completed
+    }
+
+    fn take(&self) -> Completion {
         let start = Instant::now();
-        while self.device.poll(Time(self.start.elapsed().as_nanos() as u64), &mut one) == 0 {
-            assert!(start.elapsed().as_secs() < 60, "nothing completes; {:?}", self.device.counters());
+        loop {
+            if let Some(completion) = self.poll() {
+                return completion;
+            }
+            thread::yield_now();
+            let counters = || self.shared().device.counters();
+            assert!(start.elapsed().as_secs() < 60, "nothing completes; {:?}", counters());
         }
-        one[0]
     }
 
     fn post_receive(&mut self, number: u64) {
         let offset = INCOMING + number % RECEIVES * SLOT;
         self.fill(offset, SLOT, |_| 0xee);
         let local = LocalSlice { key: self.keys.local, offset, length: SLOT };
-        self.device.post_receive(self.number, &ReceiveRequest { id: number, local }).unwrap();
+        self.shared().device.post_receive(self.number, &ReceiveRequest { id: number, local }).unwrap();
     }
 
     fn post(&mut self, round: i64, operation: Operation, at: u64, length: u64, signalled: bool, fence: bool) {
         let local = LocalSlice { key: self.keys.local, offset: at, length };
         let local = [local, LocalSlice::default()];
         let request = WorkRequest { id: round as u64, operation, local, signalled, fence };
-        self.device.post_send(self.number, &request).unwrap();
+        self.shared().device.post_send(self.number, &request).unwrap();
     }
 
     fn remote(&self, offset: u64) -> RemoteSlice {
@@ -260,9 +292,8 @@ impl Side {
                 Ok(1) => break,
                 Ok(_) => panic!("the peer is gone"),
                 Err(_) => {
-                    let (now, mut one) = (Time(self.start.elapsed().as_nanos() as u64), [Completion::EMPTY]);
-                    let count = self.device.poll(now, &mut one);
-                    self.early.extend(one.into_iter().take(count));
+                    self.shared().poll();
+                    thread::yield_now();
                 }
             }
         }
@@ -282,15 +313,17 @@ fn link(name: &str, address: IpAddr) -> Box<dyn Link> {
     }
 }
 
-fn connect(stream: &mut TcpStream, mtu: PathMtu, first_psn: u32, link: Box<dyn Link>) -> Side {
-    let config =
-        RoceConfig { mtu_max: mtu, first_psn: Some(Psn::new(first_psn)), ..RoceConfig::new("roce-udp") };
-    let mut device = RoceDevice::new(link, config).unwrap();
+/// A queue pair of the device, with memory of its own, connected to what the peer at the other end of the stream has.
+fn connect(stream: &mut TcpStream, mtu: PathMtu, shared: Arc<Mutex<Shared>>) -> Side {
     let mapping = Arc::new(Mapping::private(MEMORY as usize).unwrap());
-    let keys = device.register(Arc::clone(&mapping), Access::ALL).unwrap();
     let depths = QueuePairConfig { send_depth: 2 * DEPTH as u32, receive_depth: 2 * RECEIVES as u32 };
-    let number = device.create_queue_pair(depths).unwrap();
-    let own = RoceEndpoint::decode(&device.endpoint(number).unwrap()).unwrap();
+    let (keys, number, own) = {
+        let mut shared = shared.lock().unwrap();
+        let device = &mut shared.device;
+        let keys = device.register(Arc::clone(&mapping), Access::ALL).unwrap();
+        let number = device.create_queue_pair(depths).unwrap();
+        (keys, number, RoceEndpoint::decode(&device.endpoint(number).unwrap()).unwrap())
+    };
     let (reads, psn, host) = (own.rd_atomic, own.psn, own.address);
     let mine = Keys { reads, number: number.0, psn, key: keys.remote.0, address: 0, host };
     stream.write_all(&mine.to_bytes()).unwrap();
@@ -298,29 +331,21 @@ fn connect(stream: &mut TcpStream, mtu: PathMtu, first_psn: u32, link: Box<dyn L
     stream.read_exact(&mut theirs).unwrap();
     let peer = Keys::parse(&theirs).unwrap();
     let endpoint = RoceEndpoint::plain(peer.host, peer.number, peer.psn.value(), mtu, peer.reads).unwrap();
-    device.connect(number, &endpoint.encode(), Role::Active).unwrap();
-    let (start, mtu) = (Instant::now(), mtu.bytes() as u64);
-    Side { device, mapping, keys, number, peer, mtu, start, early: VecDeque::new(), counter: 0, swapped: 0 }
+    shared.lock().unwrap().device.connect(number, &endpoint.encode(), Role::Active).unwrap();
+    Side { shared, mapping, keys, number, peer, mtu: mtu.bytes() as u64, counter: 0, swapped: 0 }
 }
 
-fn main() {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let [peer, port, mtu, rounds, first_psn, refused, link_name, address] = arguments.as_slice() else {
-        panic!("verbs_peer PEER PORT MTU ROUNDS FIRST_PSN here|there udp|xdp ADDRESS");
-    };
-    let link = link(link_name, address.parse().unwrap());
-    let mtu = PathMtu::from_bytes(mtu.parse().unwrap()).unwrap();
-    let rounds = rounds.parse().unwrap();
-    let port: u16 = port.parse().unwrap();
+/// What one queue pair does, with a connection of its own to the peer's process for it.
+fn live(peer: (&str, u16), mtu: PathMtu, rounds: i64, refused_here: bool, shared: Arc<Mutex<Shared>>) {
     let start = Instant::now();
     let mut stream = loop {
-        match TcpStream::connect((peer.as_str(), port)) {
+        match TcpStream::connect(peer) {
             Ok(stream) => break stream,
             Err(error) => assert!(start.elapsed().as_secs() < 10, "{error}"),
         }
     };
     stream.set_nodelay(true).unwrap();
-    let mut side = connect(&mut stream, mtu, first_psn.parse().unwrap(), link);
+    let mut side = connect(&mut stream, mtu, shared);
     side.fill(READABLE, SLOT, |at| pattern(1, -1, at));
     (0..RECEIVES).for_each(|number| side.post_receive(number));
     side.barrier(&mut stream);
@@ -331,12 +356,35 @@ fn main() {
     side.barrier(&mut stream);
     let counter = side.bytes(COUNTER, 8);
     println!("answered {rounds} rounds; the counter is {}", u64::from_ne_bytes(counter.try_into().unwrap()));
-    if refused == "here" {
+    if refused_here {
         side.expect_flushed(RECEIVES)
     } else {
         side.be_refused()
     }
     side.barrier(&mut stream);
-    println!("{:?}", side.device.counters());
-    assert_eq!(side.device.counters().bad_icrc, 0);
+}
+
+fn main() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [peer, port, mtu, rounds, first_psn, refused, link_name, address, queue_pairs] = arguments.as_slice()
+    else {
+        panic!("verbs_peer PEER PORT MTU ROUNDS FIRST_PSN here|there udp|xdp ADDRESS QUEUE_PAIRS");
+    };
+    let link = link(link_name, address.parse().unwrap());
+    let mtu = PathMtu::from_bytes(mtu.parse().unwrap()).unwrap();
+    let (port, rounds) = (port.parse().unwrap(), rounds.parse().unwrap());
+    let queue_pairs: usize = queue_pairs.parse().unwrap();
+    let first_psn = Some(Psn::new(first_psn.parse().unwrap()));
+    let config = RoceConfig { mtu_max: mtu, first_psn, ..RoceConfig::new("roce-udp") };
+    let device = RoceDevice::new(link, config).unwrap();
+    let shared = Shared { device, start: Instant::now(), completed: BTreeMap::new() };
+    let shared = Arc::new(Mutex::new(shared));
+    thread::scope(|scope| {
+        for _ in 0..queue_pairs {
+            scope.spawn(|| live((peer.as_str(), port), mtu, rounds, refused == "here", Arc::clone(&shared)));
+        }
+    });
+    let counters = shared.lock().unwrap().device.counters();
+    println!("{counters:?}");
+    assert_eq!(counters.bad_icrc, 0);
 }

@@ -3,18 +3,21 @@
  * swaps, fences, messages of all lengths, bytes that are all checked, and a WRITE that must be refused. The other side is
  * devices/perftest/examples/verbs_peer.rs, which does the same; both take turns as the one that posts requests.
  *
- * verbs_peer DEVICE GID_INDEX MTU ROUNDS FIRST_PSN PORT here|there      waits for the other side on a TCP port; the last
- *                                                                       says whose WRITE is refused
+ * verbs_peer DEVICE GID_INDEX MTU ROUNDS FIRST_PSN PORT here|there QUEUE_PAIRS
+ *      waits for the other side on a TCP port; `here` and `there` say whose WRITE is refused. Each queue pair has a process and a
+ *      connection of its own.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { KEYS = 108, SLOT = 16384, SLOTS = 64, RECEIVES = 8, DEPTH = 16, OPERATIONS = 8 };
@@ -69,7 +72,7 @@ static void expect_bytes(const char *what, int64_t round, const uint8_t *found, 
 
 static void take(struct ibv_wc *completion) {
     int count;
-    while ((count = ibv_poll_cq(completions, 1, completion)) == 0) {}
+    while ((count = ibv_poll_cq(completions, 1, completion)) == 0) sched_yield();
     if (count < 0) die("polling failed");
 }
 
@@ -223,7 +226,15 @@ static void responder(int64_t rounds) {
     }
 }
 
-static void connect_pair(const char *name, int gid_index, uint32_t first_psn, int port) {
+static int listen_at(int port) {
+    int listener = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(port)};
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (bind(listener, (struct sockaddr *)&any, sizeof any) || listen(listener, 16)) die("port %d: %s", port, strerror(errno));
+    return listener;
+}
+
+static void connect_pair(const char *name, int gid_index, uint32_t first_psn, int listener) {
     int count;
     struct ibv_device **devices = ibv_get_device_list(&count), *device = NULL;
     for (int i = 0; i < count; i++)
@@ -240,10 +251,6 @@ static void connect_pair(const char *name, int gid_index, uint32_t first_psn, in
     union ibv_gid gid;
     if (!region || !pair || ibv_query_gid(context, 1, gid_index, &gid)) die("%s cannot be used", name);
 
-    int listener = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(port)};
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (bind(listener, (struct sockaddr *)&any, sizeof any) || listen(listener, 1)) die("port %d: %s", port, strerror(errno));
     connection = accept(listener, NULL, NULL);
     char theirs[KEYS], mine[KEYS];
     for (int have = 0, more; have < KEYS; have += more)
@@ -297,10 +304,14 @@ static void refuse(void) {
 }
 
 int main(int count, char **arguments) {
-    if (count != 8) die("DEVICE GID_INDEX MTU ROUNDS FIRST_PSN PORT here|there");
+    if (count != 9) die("DEVICE GID_INDEX MTU ROUNDS FIRST_PSN PORT here|there QUEUE_PAIRS");
     mtu_bytes = atoi(arguments[3]);
     int64_t rounds = atol(arguments[4]);
-    connect_pair(arguments[1], atoi(arguments[2]), strtoul(arguments[5], NULL, 0), atoi(arguments[6]));
+    int listener = listen_at(atoi(arguments[6])), queue_pairs = atoi(arguments[8]), index = 0;
+    /* Children have the numbers before the last, which is this process's. */
+    while (++index < queue_pairs)
+        if (fork() == 0) break;
+    connect_pair(arguments[1], atoi(arguments[2]), strtoul(arguments[5], NULL, 0) + index - 1, listener);
     for (uint32_t at = 0; at < SLOT; at++) memory[READABLE + at] = pattern(0, -1, at);
     for (int64_t number = 0; number < RECEIVES; number++) post_receive(number);
     barrier();
@@ -316,5 +327,7 @@ int main(int count, char **arguments) {
     else
         refuse();
     barrier();
-    return 0;
+    int failed = 0;
+    for (int status; index == queue_pairs && wait(&status) > 0;) failed |= status != 0;
+    return failed;
 }
