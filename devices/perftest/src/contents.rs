@@ -91,6 +91,24 @@ impl Session {
         self.contents.check(self.filled, self.layout.length(), came, &window)
     }
 
+    /// Checks what the peer has written, if that is wanted, up to the last byte, which is polled: zeros, with which perftest
+    /// fills its memory in this test, or what other tests have there. As the peer may be at longer messages already, nothing
+    /// is cleared.
+    pub(crate) fn check_polled(&mut self, message: u64, bytes: u64) -> Result<(), Failure> {
+        if !self.options.check || bytes < SAMPLE_LEAST as u64 {
+            return Ok(());
+        }
+        let window = self.mapping.window(self.layout.receiving(0), bytes).ok_or(Failure::Unknown)?;
+        let mut found = vec![0; window.length()];
+        window.read(&mut found);
+        if found.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        let from = self.layout.sending(0);
+        let theirs = self.contents.learn(self.filled, self.layout.length(), from, &found)?;
+        same(Came { index: 0, message, from }, &found, theirs.get(from as usize..).unwrap_or_default())
+    }
+
     /// Checks what an atomic brought: the word as filled, changed so many times.
     pub(crate) fn check_fetched(&mut self, came: Came, at: u64, steps: Steps) -> Result<(), Failure> {
         if !self.options.check {

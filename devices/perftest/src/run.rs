@@ -259,7 +259,8 @@ impl Session {
                 seen += 1;
             }
         }
-        Ok(Row::latency(bytes, &times.posted, 0.5, false))
+        self.check_polled(iterations.saturating_sub(1), last)?;
+        Ok(Row::latency(bytes, &times.posted, 0.5, self.options.check))
     }
 
     /// READs or atomics, the next when the last is done.

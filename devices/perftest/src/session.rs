@@ -130,13 +130,21 @@ pub fn run(options: Options, mut channel: Channel, link: Box<dyn Link>) -> Resul
     Ok(Report { rows, packets })
 }
 
+/// What stands where the peer will WRITE: neither what it sends nor what is polled for.
+const UNWRITTEN: u8 = 0xee;
+
 /// The memory of a test, filled as the peer expects.
 fn memory(layout: &Layout, length: u64, test: Test, filled: u32) -> Result<Mapping, Failure> {
     let mapping = Mapping::private(usize::try_from(length).unwrap_or(usize::MAX))?;
-    // Whoever polls the last byte of a WRITE must not find there what it waits for.
-    let polled = test.latency && test.verb == Verb::Write;
-    if !polled && let Some(window) = mapping.window(0, layout.length()) {
+    if let Some(window) = mapping.window(0, layout.length()) {
         window.write(&CRandom::bytes(filled, window.length()));
+    }
+    // Whoever polls the last byte of a WRITE must not find there what it waits for first, which is 1.
+    if test.latency && test.verb == Verb::Write {
+        let received = layout.receiving(0);
+        if let Some(window) = mapping.window(received, layout.length() - received) {
+            window.write(&vec![UNWRITTEN; window.length()]);
+        }
     }
     Ok(mapping)
 }
