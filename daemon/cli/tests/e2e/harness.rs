@@ -20,12 +20,15 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long anything may take on a slow and loaded machine before its test fails.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
+/// The variable that is set where nothing that a test needs may be missing.
+pub(crate) const ALL_TOOLS: &str = "RINGWAY_TEST_ALL_TOOLS";
+
 pub(crate) const RINGWAY: &str = env!("CARGO_BIN_EXE_ringway");
 pub(crate) const RINGWAYD: &str = env!("CARGO_BIN_EXE_ringwayd");
 
 /// Says that a test is left out for want of a privilege or tool; fails where the environment says that none may be.
 pub(crate) fn not_tried(why: &str) {
-    assert!(std::env::var_os("RINGWAY_TEST_ALL_TOOLS").is_none(), "this test cannot be done: {why}");
+    assert!(std::env::var_os(ALL_TOOLS).is_none(), "this test cannot be done: {why}");
     eprintln!("NOT TRIED: {why}");
 }
 
