@@ -73,6 +73,15 @@ fn groups_are_those_of_the_leaf_switches() {
     assert_ne!(own, other);
 }
 
+/// The sample is read, and is the cluster that it says.
+#[test]
+fn the_sample_network_is_a_network() {
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fat-tree.toml");
+    let json = told(&["--topology", sample, "-b", "1M", "--algorithm", "ring", "--json"]);
+    let row: serde_json::Value = serde_json::from_str(json.trim()).unwrap();
+    assert_eq!((&row["ranks"], &row["simulated"]["nodes"]), (&131_072.into(), &64.into()));
+}
+
 #[test]
 fn a_picture_is_well_formed_and_has_a_line_for_each_algorithm() {
     let path = std::env::temp_dir().join(format!("ringway-simulate-{}.svg", std::process::id()));
