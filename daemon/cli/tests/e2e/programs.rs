@@ -176,16 +176,38 @@ fn perf_measures_what_is_hidden_behind_computation() {
     assert!(row["hidden"].is_number() && row["bytes"] == 64 << 10, "{row}");
 }
 
-#[test]
-fn perf_measures_two_jobs_on_one_daemon() {
+/// What `perf --tenants` finds, with such a daemon.
+fn tenants(daemon: &[&str]) -> Vec<Value> {
     let given = ["perf", "allreduce", "--tenants", "--sizes", "2M", "--seconds", "0.2", "--json"];
-    let out = run_ringway(&given).success().out;
+    let out = run_ringway(&[&given, daemon].concat()).success().out;
     let found: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
     let kinds: Vec<_> = found.iter().map(|f| f["measure"].as_str().expect("a name")).collect();
     assert_eq!(kinds, ["shares", "delay", "shares", "delay"]);
-    for shares in found.iter().filter(|f| f["measure"] == "shares") {
-        let share = |n: usize| shares["share"][n].as_f64().expect("a share");
-        assert!((share(0) + share(1) - 1.0).abs() < 0.001, "{shares}");
+    found
+}
+
+/// Two jobs get about as many bytes of one daemon each: the median of three tries is so if two are. Where ranks that wait do the
+/// work themselves it is the kernel's scheduler that divides it, among other tests too, and nobody may be left without.
+#[test]
+fn perf_measures_two_jobs_on_one_daemon() {
+    let (even, some) = (0.40..=0.60, 0.15..=0.85);
+    // With ranks that wait, and with ranks that sleep.
+    for (daemon, path, bounds) in
+        [(&[][..], "cell", [&some, &even]), (&["--isolation", "strict"], "engine", [&even, &even])]
+    {
+        let mut within = [0, 0];
+        let mut tries = Vec::new();
+        while within.iter().any(|tries| *tries < 2) {
+            assert!(tries.len() < 3, "unequal shares by {path}: {tries:?}");
+            let found = tenants(daemon);
+            assert!(found.iter().all(|f| f["path"] == path), "{found:?}");
+            let shares = found.iter().filter(|f| f["measure"] == "shares");
+            let shares: Vec<_> = shares.map(|f| f["share"][0].as_f64().expect("a share")).collect();
+            for ((within, share), bounds) in within.iter_mut().zip(&shares).zip(bounds) {
+                *within += u32::from(bounds.contains(share));
+            }
+            tries.push(shares);
+        }
     }
 }
 
