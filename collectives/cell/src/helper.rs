@@ -4,6 +4,7 @@ use crate::{
     Clock, Regions, SLOTS,
     cell::Cell,
     job::Job,
+    lane_order::LaneOrder,
     shape::Shape,
     work::{Views, Worker},
 };
@@ -19,6 +20,7 @@ pub struct Helper {
     spent: Box<[(u64, u64)]>,
     job: Job,
     worker: Worker,
+    order: LaneOrder,
 }
 
 /// Where a call stands.
@@ -41,7 +43,8 @@ impl Helper {
         let ranks = cell.ranks();
         let job = Job::new(ranks);
         let spent = vec![(0, 0); SLOTS as usize].into_boxed_slice();
-        Self { cell, through: 0, spent, job, worker: Worker::new(None, ranks) }
+        let order = LaneOrder::new(None, ranks);
+        Self { cell, through: 0, spent, job, worker: Worker::new(None, ranks), order }
     }
 
     /// Lets it learn by this clock how to write outputs: which way costs less depends on the machine.
@@ -49,6 +52,11 @@ impl Helper {
     pub fn learning_by(mut self, clock: Clock) -> Self {
         self.worker.learn_by(clock);
         self
+    }
+
+    /// The daemon works on this NUMA node now, if it is known: it takes blocks of ranks there first.
+    pub fn set_node(&mut self, node: Option<u32>) {
+        self.order.set_daemons_node(node);
     }
 
     /// The cell.
@@ -80,8 +88,8 @@ impl Helper {
                 self.spent.get(slot).filter(|(of, _)| *of == sequence).map_or(0, |(_, blocks)| *blocks);
             let total = self.job.blocks.saturating_mul(self.job.segments);
             let left = total.saturating_sub(spent);
-            // From the other end than the first rank, which comes first as often as not.
-            let lanes = (0..self.cell.ranks()).rev();
+            self.order.look(&self.cell, sequence);
+            let lanes = self.order.lanes();
             let worked = self.worker.work((&self.cell, &self.job), &mut views, lanes, (left, bytes_max));
             if let Some(entry) = self.spent.get_mut(slot) {
                 *entry = (sequence, spent + worked.blocks);
@@ -143,6 +151,63 @@ impl Helper {
             Standing::Claimable
         } else {
             Standing::Nothing
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use ringway_mem::{Mapping, Window};
+    use ringway_types::{DataType, Operation, Reduction};
+
+    use super::*;
+    use crate::{Call, Member, Place};
+
+    const BYTES: u64 = 256 << 10;
+
+    /// Every rank's region, by rank.
+    struct Owned(Vec<Arc<Mapping>>);
+
+    impl Regions for Owned {
+        fn window(&self, _: u32, place: Place, length: u64) -> Option<Window<'_>> {
+            self.0.get(place.region as usize)?.window(place.offset, length)
+        }
+    }
+
+    #[test]
+    fn the_daemon_does_blocks_of_ranks_on_its_node_first() {
+        let map = |bytes: u64| Arc::new(Mapping::private(bytes as usize).expect("map"));
+        for (node, expected) in [(0, [1, 0, 3, 2]), (1, [3, 2, 1, 0])] {
+            let cell = Cell::attach(map(crate::bytes(4).expect("ranks")), 4).expect("attach");
+            let regions = Owned((0..4).map(|_| map(BYTES)).collect());
+            for (rank, of) in (0..).zip([0, 0, 1, 1]) {
+                let mut member = Member::new(cell.clone(), rank);
+                member.set_node(of);
+                let place = Some(Place { region: u64::from(rank), offset: 0 });
+                let (operation, reduction) = (Operation::Allreduce, Some(Reduction::Sum));
+                let call = Call {
+                    operation,
+                    datatype: DataType::U64,
+                    reduction,
+                    count: BYTES / 8,
+                    input: place,
+                    output: place,
+                    ..Call::BARRIER
+                };
+                assert_eq!(member.begin(&call, true, &regions), Some(1));
+            }
+            let mut helper = Helper::new(cell.clone());
+            helper.set_node(Some(node));
+            let claimed = |lane| cell.count(cell.layout.claim(1, lane), 1);
+            let mut order = Vec::new();
+            while helper.work(&regions, 1) > 0 {
+                order.extend(
+                    (0..4).filter(|lane| claimed(*lane) > 0 && !order.contains(lane)).collect::<Vec<_>>(),
+                );
+            }
+            assert_eq!(order, expected, "on node {node}");
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::{
     Poll, Regions,
-    layout::RankWord,
     member::{Member, Seen, see},
     shape::Need,
     staged::Progress,
@@ -13,15 +12,6 @@ use crate::{
 /// Bytes of memory read and written between two looks at the verdict: less than a tenth of a millisecond's worth. Then
 /// the processor goes to whoever else wants it, such as ranks of a small call beside this one.
 const BYTES_PER_ROUND: u64 = 1 << 20;
-
-/// The lanes in the order in which a rank takes blocks: its own first, then those of ranks on its own NUMA node.
-fn lanes(first: u32, nodes: &[u64]) -> impl Iterator<Item = u32> {
-    let ranks = u32::try_from(nodes.len()).unwrap_or(1).max(1);
-    let all = move || (0..ranks).map(move |nth| (first + nth) % ranks);
-    let node = |rank: u32| nodes.get(rank as usize).copied().unwrap_or(0);
-    let near = node(first);
-    all().filter(move |lane| node(*lane) == near).chain(all().filter(move |lane| node(*lane) != near))
-}
 
 /// How far a rank is with a large call.
 #[derive(Debug, Clone, Copy, Default)]
@@ -119,7 +109,7 @@ impl Member {
         if !self.job.is_claimable(&self.cell, self.rank) {
             return Ok((false, false));
         }
-        self.learn_nodes();
+        self.order.look(&self.cell, self.job.sequence);
         let mut views = Views::new(self.worker.rank);
         views.resolve(&self.job, regions)?;
         self.cell.enter(self.rank, self.job.sequence);
@@ -128,7 +118,7 @@ impl Member {
             if self.cell.verdict().is_some() {
                 break true;
             }
-            let lanes = lanes(self.rank, &self.nodes);
+            let lanes = self.order.lanes();
             let blocks_max = if self.is_brief { 1 } else { u64::MAX };
             let limits = (blocks_max, BYTES_PER_ROUND);
             let done = self.worker.work((&self.cell, &self.job), &mut views, lanes, limits);
@@ -141,18 +131,5 @@ impl Member {
         self.cell.leave(self.rank);
         reach(Step::Left);
         Ok((failed, worked))
-    }
-
-    /// Reads on which NUMA nodes the ranks are, as far as it is not known.
-    fn learn_nodes(&mut self) {
-        if self.nodes.last().is_some_and(|node| *node != 0) {
-            return;
-        }
-        for rank in 0..self.cell.ranks() {
-            let node = self.cell.rank_word(rank, RankWord::Node);
-            if let Some(known) = self.nodes.get_mut(rank as usize) {
-                *known = node;
-            }
-        }
     }
 }

@@ -33,6 +33,7 @@ mod extent;
 mod failure_tests;
 mod helper;
 mod job;
+mod lane_order;
 mod large;
 mod layout;
 #[cfg(all(test, loom))]
@@ -60,7 +61,7 @@ pub use exchange::{CallMemory, Exchange};
 pub use helper::Helper;
 pub use member::{Awaited, Member, Poll, Refusal, StandIn};
 pub use prepared::Prepared;
-pub use processors::online_processors;
+pub use processors::{NumaNodes, online_processors};
 
 /// Calls of one rank that may be under way at a time.
 pub const SLOTS: u64 = if cfg!(loom) { 2 } else { 128 };

@@ -12,6 +12,7 @@ use crate::{
     Call, Clock, POOL_SLOTS, Place, Regions, SLOTS,
     cell::{Cell, Verdict},
     job::Job,
+    lane_order::LaneOrder,
     large::Large,
     layout::RankWord,
     record::{Agreement, History, Part},
@@ -116,8 +117,9 @@ pub struct Member {
     dispute: Option<(u32, u64)>,
     pub(crate) job: Job,
     pub(crate) worker: Worker,
-    /// The NUMA nodes of the ranks plus one, where known.
-    pub(crate) nodes: Vec<u64>,
+    pub(crate) order: LaneOrder,
+    /// The NUMA node that it said it runs on.
+    node: Option<u32>,
 }
 
 impl Member {
@@ -156,7 +158,8 @@ impl Member {
             dispute: None,
             job,
             worker: Worker::new(Some(rank), ranks),
-            nodes: vec![0; ranks as usize],
+            order: LaneOrder::new(Some(rank.min(ranks.saturating_sub(1))), ranks),
+            node: None,
             cell,
         }
     }
@@ -174,9 +177,12 @@ impl Member {
         &self.cell
     }
 
-    /// Says on which NUMA node this rank runs: others take over blocks of near ranks first.
+    /// Says on which NUMA node this rank runs: others take over blocks of near ranks first. It may say so again at any time;
+    /// others look now and then.
     pub fn set_node(&mut self, node: u32) {
-        self.cell.words.store(self.cell.layout.rank(self.rank, RankWord::Node), u64::from(node) + 1);
+        if self.node.replace(node) != Some(node) {
+            self.cell.words.store(self.cell.layout.rank(self.rank, RankWord::Node), u64::from(node) + 1);
+        }
     }
 
     /// How many calls this rank has published.

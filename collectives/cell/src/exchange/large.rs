@@ -1,5 +1,6 @@
 //! Large calls on one vector whose lanes are short: allreduces, reduces and broadcasts of some KiB, of which each rank does
-//! its own lane, then what is left of others'. What calls are made of besides their work takes as long as the work there.
+//! its own lane, then what is left of others', of near ones first. What calls are made of besides their work takes as long as
+//! the work there.
 //!
 //! For others such a call is as any large one, with the same records, claims and counts. Whatever is unusual (a rank that
 //! is late, memory that is not mapped yet) is left to [`Member::poll`].
@@ -108,6 +109,7 @@ impl Member {
         regions: &dyn Regions,
     ) -> Option<()> {
         let shape = &call.shape;
+        self.order.look(&self.cell, sequence);
         // The lists are long: whoever returned them would copy them.
         let (sources, outputs) = (List::new_const(), List::new_const());
         let mut block = Block { sources, outputs, own: None, in_place: true };
@@ -119,7 +121,7 @@ impl Member {
         let cell = &self.cell;
         cell.enter(self.rank, sequence);
         let mut bytes = 0;
-        for lane in (self.rank..shape.ranks).chain(0..self.rank) {
+        for lane in self.order.lanes() {
             let mut blocks = 0;
             while cell.verdict().is_none()
                 && let Some(claimed) = cell.claim(cell.layout.claim(sequence, lane), sequence, lanes.blocks)

@@ -10,7 +10,7 @@ mod waiting;
 
 use std::{sync::Arc, time::Duration};
 
-use ringway_cell::{Call, CallMemory, Exchange, Member, Place, Poll, SLOTS, Signature};
+use ringway_cell::{Call, CallMemory, Exchange, Member, NumaNodes, Place, Poll, SLOTS, Signature};
 
 use crate::{Client, arena::Registered, pace::Pace, queue};
 
@@ -27,7 +27,7 @@ pub(crate) use waiting::Stopped;
 const NEVER: u64 = u64::MAX;
 
 /// Ranks that never wait for long would not notice that the daemon is gone, and with it whoever tells them of ranks that
-/// are: so often a call asks the kernel whether it is there.
+/// are: so often a call asks the kernel whether it is there. Nor would others notice where this rank runs now.
 const LOOK_EVERY: u32 = 4096;
 /// How many small calls a large one counts for.
 const LARGE: u32 = 64;
@@ -60,6 +60,8 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(crate) struct Calls {
     member: Member,
+    /// Where processors are.
+    nodes: NumaNodes,
     part: Part,
     ranks: u32,
     peers: Peers,
@@ -86,12 +88,10 @@ pub(crate) struct Calls {
 impl Calls {
     pub(crate) fn new(cell: ringway_cell::Cell, part: Part, group_max: usize) -> Self {
         let ranks = cell.ranks();
-        let mut member = Member::new(cell, part.rank).learning_by(ringway_cell::monotonic_ns);
-        if let Some(node) = numa_node() {
-            member.set_node(node);
-        }
-        Self {
+        let member = Member::new(cell, part.rank).learning_by(ringway_cell::monotonic_ns);
+        let mut calls = Self {
             member,
+            nodes: NumaNodes::read(),
             ranks,
             peers: Peers::new(ranks),
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
@@ -106,6 +106,15 @@ impl Calls {
             known: None,
             staging: None,
             part,
+        };
+        calls.say_where();
+        calls
+    }
+
+    /// Says in the cell where this rank runs.
+    fn say_where(&mut self) {
+        if let Some(node) = self.nodes.here() {
+            self.member.set_node(node);
         }
     }
 
@@ -171,7 +180,7 @@ impl Calls {
     fn begin(&mut self, call: &Call<'_>, help: bool, own: &Own<'_>) -> Option<u64> {
         self.unlooked = self.unlooked.wrapping_add(1);
         if self.unlooked >= LOOK_EVERY {
-            self.look_for_daemon();
+            self.look_around();
         }
         if self.member.cell().verdict().is_some() {
             return Some(NEVER);
@@ -182,6 +191,13 @@ impl Calls {
             self.member.set_epoch(releases);
         }
         self.member.begin(call, help, &Reach { rank: self.part.rank, own, peers: &self.peers })
+    }
+
+    /// What is done once in many calls.
+    #[cold]
+    fn look_around(&mut self) {
+        self.look_for_daemon();
+        self.say_where();
     }
 
     /// Polls a call for as long as there is a processor for it; whether it is over. Reads no clock.
@@ -302,14 +318,6 @@ impl Calls {
         }
         matches!(poll, Poll::Done | Poll::Failed(_))
     }
-}
-
-/// The NUMA node of the processor that runs this thread, as Linux lists it; where it will run later is not known, but
-/// ranks that run on several nodes are bound to them as a rule.
-fn numa_node() -> Option<u32> {
-    let processor = rustix::thread::sched_getcpu();
-    let folder = std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{processor}")).ok()?;
-    folder.flatten().find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
 }
 
 /// A checked call as the cell takes it; `counts` in one list.

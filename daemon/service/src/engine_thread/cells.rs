@@ -7,7 +7,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use ringway_cell::{Cell, Helper, Place, Regions, Verdict};
+use ringway_cell::{Cell, Helper, NumaNodes, Place, Regions, Verdict};
 use ringway_engine::{CommunicatorId, Engine, LocalMemory};
 use ringway_mem::{HandleTable, Mapping, Window};
 use ringway_verbs::{Device, Time};
@@ -264,6 +264,7 @@ impl GroupCell {
 #[derive(Debug)]
 pub(super) struct Cells {
     cells: Vec<GroupCell>,
+    nodes: NumaNodes,
     cpus: u32,
     /// Empty between pieces of work; kept for its allocation.
     used: RefCell<Vec<u64>>,
@@ -271,8 +272,8 @@ pub(super) struct Cells {
 
 impl Cells {
     /// None yet, on a machine that runs so many threads at a time.
-    pub(super) const fn new(cpus: u32) -> Self {
-        Self { cells: Vec::new(), cpus, used: RefCell::new(Vec::new()) }
+    pub(super) fn new(cpus: u32) -> Self {
+        Self { cells: Vec::new(), nodes: NumaNodes::read(), cpus, used: RefCell::new(Vec::new()) }
     }
 
     pub(super) fn add(&mut self, cell: GroupCell) {
@@ -332,11 +333,12 @@ impl Cells {
         regions: &HandleTable<Region>,
         helped: &mut Helped,
     ) -> u64 {
-        let Self { cells, used, .. } = self;
+        let Self { cells, nodes, used, .. } = self;
         let Some(cell) = cells.iter_mut().find(|cell| cell.id == id && cell.ready) else { return 0 };
         let GroupCell { helper: Some(helper), seats, .. } = cell else { return 0 };
         used.get_mut().clear();
         let registered = Registered { seats, regions, used };
+        helper.set_node(nodes.here());
         let bytes = helper.work(&registered, bytes_max);
         helped.thief = helped.thief.or(registered.thief());
         if cell.mapping.faulted() {
