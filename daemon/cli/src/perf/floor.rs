@@ -15,7 +15,7 @@ use ringway_types::{DataType, Reduction};
 
 use super::{
     pace::Pace,
-    place::{pin, processors},
+    place::pin,
     report::Times,
     spec::{Measured, Spec},
 };
@@ -57,13 +57,14 @@ enum Step<'a> {
 }
 
 impl Floor {
-    /// For so many ranks, with buffers of at most so many bytes: of the kind that ranks register.
-    pub(crate) fn new(ranks: usize, buffer_bytes: usize) -> Result<Self, String> {
+    /// For so many ranks on these processors, one after the other, with buffers of at most so many bytes: of the kind that
+    /// ranks register.
+    pub(crate) fn new(ranks: usize, buffer_bytes: usize, processors: Vec<usize>) -> Result<Self, String> {
         // An odd number of pages keeps buffers out of each other's cache sets.
         let room = (buffer_bytes.div_ceil(PAGE) | 1) * PAGE;
         let bytes = room * 2 * ranks;
         let (_, memory) = MemFd::region("ringway-floor", bytes as u64).map_err(|e| e.to_string())?;
-        Ok(Self { ranks, room, memory, processors: processors() })
+        Ok(Self { ranks, room, memory, processors })
     }
 
     /// Whether the operation has a bare kernel here.
@@ -416,7 +417,7 @@ mod tests {
         ];
         for ranks in 1..=5 {
             let block = 1000;
-            let floor = Floor::new(ranks, block * ranks).expect("memory");
+            let floor = Floor::new(ranks, block * ranks, vec![0]).expect("memory");
             for what in all {
                 let kernel = Kernel {
                     what,
@@ -443,7 +444,7 @@ mod tests {
 
     #[test]
     fn sums_arrive_and_times_come_back() {
-        let floor = Floor::new(3, 4000).expect("memory");
+        let floor = Floor::new(3, 4000, crate::perf::place::processors()).expect("memory");
         let kernel = Kernel {
             what: Measured::Allreduce,
             datatype: DataType::F32,

@@ -11,7 +11,7 @@ use ringway_client::{Arena, Buffer, Communicator, Reduction};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    place::{pin_to, processors},
+    place::processors,
     rank::{agree_slowest, barrier, path},
     report::{Times, round, significant},
     spec::Spec,
@@ -90,7 +90,6 @@ pub(crate) fn places() -> Result<(usize, usize), String> {
 
 /// A rank's part.
 pub(crate) fn run_rank(spec: &Spec, world: &Communicator, arena: &Arena) -> Result<(), String> {
-    pin_to(places()?.0);
     for &bytes in &spec.sizes {
         let elements = (bytes / 4) as usize;
         let mut job = Job { world, arena, buffer: Some(arena.buffer(elements).map_err(|e| e.to_string())?) };

@@ -3,7 +3,7 @@
 use std::{hint::black_box, process::ExitCode, time::Instant};
 
 use half::{bf16, f16};
-use ringway_client::{Arena, Buffer, Client, Communicator};
+use ringway_client::{Arena, Buffer, Client, Communicator, Environment};
 use ringway_service::status::{CommunicatorStatus, DaemonStatus};
 use ringway_types::{DataType, Reduction};
 
@@ -38,6 +38,11 @@ const AGREED_AT_ONCE: usize = 4096;
 /// As a sentence; the parent prints it.
 pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
     let spec: Spec = serde_json::from_str(spec).map_err(|e| e.to_string())?;
+    // The floor's threads choose theirs from all there are, wherever this one is kept.
+    let processors = place::processors();
+    // Before it joins: then others learn where it runs, and its memory is near.
+    let environment = Environment::detect().map_err(|e| e.to_string())?;
+    keep_in_place(&spec, (environment.rank as usize, environment.size as usize), &processors)?;
     let client = Client::connect().map_err(|e| e.to_string())?;
     let world = Communicator::from_env(&client).map_err(|e| e.to_string())?;
     let largest = spec.sizes.iter().copied().max().unwrap_or(0);
@@ -47,11 +52,10 @@ pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
     let room = buffers * largest + u64::from(world.size()).pow(2) * 64 + (1 << 16);
     let arena = client.arena(room as usize).map_err(|e| e.to_string())?;
     let floor = if spec.floor && world.rank() == 0 {
-        Some(Floor::new(world.size() as usize, largest as usize)?)
+        Some(Floor::new(world.size() as usize, largest as usize, processors.clone())?)
     } else {
         None
     };
-    // Threads that measure the floor choose their processors themselves, from all there are.
     match spec.mode {
         Mode::Time => {}
         Mode::Overlap => return overlap::run_rank(&spec, &world, &arena).map(|()| ExitCode::SUCCESS),
@@ -59,18 +63,26 @@ pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
             return tenants::run_rank(&spec, &world, &arena).map(|()| ExitCode::SUCCESS);
         }
     }
-    let processors = place::processors();
-    if spec.pin {
-        let (rank, ranks) = (world.rank() as usize, world.size() as usize);
-        let node = node_of(rank, ranks, spec.nodes);
-        let before = (0..rank).filter(|other| node_of(*other, ranks, spec.nodes) == node).count();
-        place::pin(before, place::of_node(&processors, node, spec.nodes));
-    }
     let bench = Bench { spec: &spec, world: &world, arena: &arena, floor, processors };
     for point in bench.points() {
         bench.run(point)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Keeps a rank, of so many, on the processor that is meant for it, if one is.
+fn keep_in_place(spec: &Spec, (rank, ranks): (usize, usize), processors: &[usize]) -> Result<(), String> {
+    match spec.mode {
+        Mode::Overlap => place::pin_to(overlap::places()?.0),
+        _ if !spec.pin => {}
+        Mode::Time => {
+            let node = node_of(rank, ranks, spec.nodes);
+            let before = (0..rank).filter(|other| node_of(*other, ranks, spec.nodes) == node).count();
+            place::pin(before, place::of_node(processors, node, spec.nodes));
+        }
+        Mode::Bulk { .. } | Mode::Small => place::pin(rank, processors),
+    }
+    Ok(())
 }
 
 #[derive(Debug)]

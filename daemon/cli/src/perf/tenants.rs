@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     parent::{Campaign, measure},
-    place::{pin, processors},
     rank::path,
     report::{Times, round, significant},
     spec::{Mode, Spec},
@@ -234,9 +233,6 @@ pub(crate) fn depth(mode: Mode, bytes: u64) -> u64 {
 
 /// A rank's part in either job. Element 0 tells every rank alike when to stop: a rank whose time is over adds one.
 pub(crate) fn run_rank(spec: &Spec, world: &Communicator, arena: &Arena) -> Result<(), String> {
-    if spec.pin {
-        pin(world.rank() as usize, &processors());
-    }
     let tenant = Tenant { world, until: Instant::now() + Duration::from_secs_f64(spec.seconds) };
     let elements = (spec.sizes.first().copied().unwrap_or(SMALL_BYTES) / 4).max(1) as usize;
     let told = match spec.mode {
