@@ -8,6 +8,7 @@ use thiserror::Error;
 use crate::{
     Signature,
     layout::{EXITED, LEFT, Layout, RankWord, VERDICT},
+    processors::ProcessorSet,
     shape::Shape,
     shared::{Words, full_fence},
     step::{Step, reach},
@@ -183,6 +184,26 @@ impl Cell {
     #[must_use]
     pub fn at_work(&self) -> u32 {
         (0..self.ranks).map(|rank| u32::from(self.rank_word(rank, RankWord::Inside) != 0)).sum()
+    }
+
+    /// A rank says on which processors it may run.
+    pub(crate) fn say_processors(&self, rank: u32, processors: &ProcessorSet) {
+        let first = self.layout.rank(rank, RankWord::Processors);
+        for (at, word) in (first..).zip(processors.words) {
+            self.words.store(at, word);
+        }
+    }
+
+    /// On which processors any of the ranks may run, by what they say, and whether all have said it.
+    #[must_use]
+    pub fn processors(&self) -> (ProcessorSet, bool) {
+        let of = |rank| {
+            let first = self.layout.rank(rank, RankWord::Processors);
+            ProcessorSet { words: core::array::from_fn(|at| self.words.load(first + at)) }
+        };
+        (0..self.ranks).map(of).fold((ProcessorSet::default(), true), |(all, said), set| {
+            (all.union(&set), said && !set.is_empty())
+        })
     }
 
     /// What a rank called; `None` when it has not called this far, when a later call has taken the slot, or when it

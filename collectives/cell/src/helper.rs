@@ -1,7 +1,7 @@
 //! The daemon's part in a cell: work on calls for which a rank wants help.
 
 use crate::{
-    Clock, Regions, SLOTS,
+    Clock, Regions, SLOTS, budget,
     cell::Cell,
     job::Job,
     lane_order::LaneOrder,
@@ -21,6 +21,8 @@ pub struct Helper {
     job: Job,
     worker: Worker,
     order: LaneOrder,
+    /// How many threads of the ranks and the daemon can run at a time.
+    quota: Option<u32>,
 }
 
 /// Where a call stands.
@@ -44,13 +46,20 @@ impl Helper {
         let job = Job::new(ranks);
         let spent = vec![(0, 0); SLOTS as usize].into_boxed_slice();
         let order = LaneOrder::new(None, ranks);
-        Self { cell, through: 0, spent, job, worker: Worker::new(None, ranks), order }
+        Self { cell, through: 0, spent, job, worker: Worker::new(None), order, quota: None }
     }
 
     /// Lets it learn by this clock how to write outputs: which way costs less depends on the machine.
     #[must_use]
     pub fn learning_by(mut self, clock: Clock) -> Self {
         self.worker.learn_by(clock);
+        self
+    }
+
+    /// No more than so many threads of the ranks and the daemon can run at a time.
+    #[must_use]
+    pub const fn within(mut self, quota: u32) -> Self {
+        self.quota = Some(quota);
         self
     }
 
@@ -88,7 +97,10 @@ impl Helper {
                 self.spent.get(slot).filter(|(of, _)| *of == sequence).map_or(0, |(_, blocks)| *blocks);
             let total = self.job.blocks.saturating_mul(self.job.segments);
             let left = total.saturating_sub(spent);
-            self.order.look(&self.cell, sequence);
+            if self.order.look(&self.cell, sequence) {
+                let (together, _) = self.cell.processors();
+                self.worker.set_processors(budget(&together, self.quota), self.cell.ranks());
+            }
             let lanes = self.order.lanes();
             let worked = self.worker.work((&self.cell, &self.job), &mut views, lanes, (left, bytes_max));
             if let Some(entry) = self.spent.get_mut(slot) {

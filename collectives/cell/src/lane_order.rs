@@ -46,11 +46,12 @@ impl LaneOrder {
         }
     }
 
-    /// Looks where the ranks run, if it has not for a while. A large call begins, which all of them have published.
+    /// Looks where the ranks run, if it has not for a while; whether it did. A large call begins, which all of them have
+    /// published.
     #[inline]
-    pub(crate) fn look(&mut self, cell: &Cell, sequence: u64) {
+    pub(crate) fn look(&mut self, cell: &Cell, sequence: u64) -> bool {
         if sequence < self.look_at {
-            return;
+            return false;
         }
         self.look_at = sequence.saturating_add(LOOK_EVERY);
         let mut changed = false;
@@ -61,6 +62,7 @@ impl LaneOrder {
         if changed {
             self.sort();
         }
+        true
     }
 
     /// The lanes, first to last.
@@ -139,7 +141,7 @@ mod tests {
         let _members = members(&cell, &[0, 0, 1, 1]);
         let mut order = LaneOrder::new(None, 4);
         assert_eq!(of(&order), [3, 2, 1, 0], "nothing is known");
-        order.look(&cell, 1);
+        assert!(order.look(&cell, 1));
         assert_eq!(of(&order), [3, 2, 1, 0], "its own node is not known");
         for (node, expected) in [(Some(0), [1, 0, 3, 2]), (Some(1), [3, 2, 1, 0]), (Some(2), [3, 2, 1, 0])] {
             order.set_daemons_node(node);
@@ -156,7 +158,7 @@ mod tests {
         assert_eq!(of(&order), [0, 2, 1]);
         members[1].set_node(0);
         members[2].set_node(1);
-        order.look(&cell, 9 + LOOK_EVERY);
+        assert!(!order.look(&cell, 9 + LOOK_EVERY));
         assert_eq!(of(&order), [0, 2, 1]);
         order.look(&cell, 10 + LOOK_EVERY);
         assert_eq!(of(&order), [0, 1, 2]);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! header   verdict | sleepers
-//! ranks    for each rank: consumed, called | wanted | inside | bell, armed | state, node
+//! ranks    for each rank: consumed, called | wanted | inside | bell, armed | state, node | processors
 //! records  for each rank and slot: a line
 //! work     for each slot: a line per lane with its claim and done counts, a published line per rank
 //! payloads for each rank and slot: INLINE_BYTES, and a line that keeps slots out of each other's cache sets
@@ -50,6 +50,8 @@ pub(crate) enum RankWord {
     State = 4 * LINE as isize,
     /// The NUMA node it runs on, plus one; zero while it is not known.
     Node = 4 * LINE as isize + 1,
+    /// The first of [`SET_WORDS`]: the processors on which it may run; none while it has not said so.
+    Processors = 5 * LINE as isize,
 }
 
 /// The rank left in order.
@@ -143,13 +145,16 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processors::SET_WORDS;
 
     #[test]
     fn no_two_words_are_the_same() {
         let layout = Layout::new(3).expect("three ranks");
         let mut used = vec![VERDICT, SLEEPERS];
         for rank in 0..3 {
-            use RankWord::{Armed, Bell, Called, Consumed, Inside, Node, State, Wanted};
+            use RankWord::{Armed, Bell, Called, Consumed, Inside, Node, Processors, State, Wanted};
+            let processors = layout.rank(rank, Processors);
+            used.extend(processors..processors + SET_WORDS);
             used.extend(
                 [Consumed, Called, Node, Wanted, Inside, Bell, Armed, State].map(|w| layout.rank(rank, w)),
             );

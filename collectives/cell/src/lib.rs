@@ -41,6 +41,7 @@ mod loom_tests;
 mod member;
 mod prepared;
 mod processors;
+mod quota;
 mod record;
 mod shape;
 mod shared;
@@ -61,7 +62,8 @@ pub use exchange::{CallMemory, Exchange};
 pub use helper::Helper;
 pub use member::{Awaited, Member, Poll, Refusal, StandIn};
 pub use prepared::Prepared;
-pub use processors::{NumaNodes, online_processors};
+pub use processors::{NumaNodes, ProcessorSet, budget, online_processors};
+pub use quota::processor_quota;
 
 /// Calls of one rank that may be under way at a time.
 pub const SLOTS: u64 = if cfg!(loom) { 2 } else { 128 };

@@ -9,7 +9,7 @@ use core::time::Duration;
 use ringway_mem::Window;
 
 use crate::{
-    Call, Clock, POOL_SLOTS, Place, Regions, SLOTS,
+    Call, Clock, POOL_SLOTS, Place, ProcessorSet, Regions, SLOTS, budget,
     cell::{Cell, Verdict},
     job::Job,
     lane_order::LaneOrder,
@@ -157,7 +157,7 @@ impl Member {
             calls: vec![nothing; SLOTS as usize].into_boxed_slice(),
             dispute: None,
             job,
-            worker: Worker::new(Some(rank), ranks),
+            worker: Worker::new(Some(rank)),
             order: LaneOrder::new(Some(rank.min(ranks.saturating_sub(1))), ranks),
             node: None,
             cell,
@@ -183,6 +183,20 @@ impl Member {
         if self.node.replace(node) != Some(node) {
             self.cell.words.store(self.cell.layout.rank(self.rank, RankWord::Node), u64::from(node) + 1);
         }
+    }
+
+    /// Says on which processors this rank may run. It may say so again at any time.
+    pub fn say_processors(&mut self, processors: &ProcessorSet) {
+        self.cell.say_processors(self.rank, processors);
+    }
+
+    /// How many ranks can run at a time, by where those who have said so may run and this control group's quota (see
+    /// [`crate::budget`]); and whether all have.
+    pub fn learn_processors(&mut self, quota: Option<u32>) -> (u32, bool) {
+        let (together, all_said) = self.cell.processors();
+        let processors = budget(&together, quota);
+        self.worker.set_processors(processors, self.cell.ranks());
+        (processors, all_said)
     }
 
     /// How many calls this rank has published.

@@ -3,7 +3,11 @@
 
 use std::fs;
 
-use rustix::thread::sched_getcpu;
+use ringway_mem::calls;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu};
+
+/// Words of a [`ProcessorSet`].
+pub(crate) const SET_WORDS: usize = 16;
 
 /// Processors that a list may name.
 const PROCESSORS_MOST: u32 = 1 << 16;
@@ -29,6 +33,62 @@ fn count_listed(list: &str) -> Option<u32> {
         let (first, last) = range?;
         sum.checked_add(last - first)?.checked_add(1)
     })
+}
+
+/// Processors, by the numbers that Linux gives them. Those beyond the first 1024 are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProcessorSet {
+    pub(crate) words: [u64; SET_WORDS],
+}
+
+impl ProcessorSet {
+    /// Those on which this thread may run; the machine's when the kernel does not say. A system call.
+    #[must_use]
+    pub fn allowed() -> Self {
+        calls::count();
+        match sched_getaffinity(None) {
+            Ok(set) => (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect(),
+            Err(_) => (0..online_processors().unwrap_or(1) as usize).collect(),
+        }
+    }
+
+    /// How many they are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.words.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    /// Those of either.
+    #[must_use]
+    pub fn union(mut self, other: &Self) -> Self {
+        self.words.iter_mut().zip(other.words).for_each(|(word, other)| *word |= other);
+        self
+    }
+}
+
+impl FromIterator<usize> for ProcessorSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(processors: I) -> Self {
+        let mut set = Self::default();
+        for processor in processors {
+            if let Some(word) = set.words.get_mut(processor / 64) {
+                *word |= 1 << (processor % 64);
+            }
+        }
+        set
+    }
+}
+
+/// How many can run at a time of those who may run on these processors together: as many as there are, as far as their control
+/// group's quota goes. One at least.
+#[must_use]
+pub fn budget(together: &ProcessorSet, quota: Option<u32>) -> u32 {
+    together.count().min(quota.unwrap_or(u32::MAX)).max(1)
 }
 
 /// On which NUMA node each processor is.
@@ -83,6 +143,36 @@ mod tests {
         assert_eq!(count_listed("0-3,8\n"), Some(5));
         assert_eq!(count_listed("0"), Some(1));
         assert_eq!((count_listed(""), count_listed("3-1"), count_listed("0-x")), (None, None, None));
+    }
+
+    /// For ranks that are bound so.
+    fn of(bound: &[&[usize]], quota: Option<u32>) -> u32 {
+        let sets = bound.iter().map(|processors| processors.iter().copied().collect::<ProcessorSet>());
+        budget(&sets.fold(ProcessorSet::default(), |all, set| all.union(&set)), quota)
+    }
+
+    #[test]
+    fn ranks_have_the_processors_on_which_any_of_them_may_run_as_far_as_the_quota_goes() {
+        // All on one, whatever the machine has.
+        assert_eq!(of(&[&[3][..]; 4], None), 1);
+        // Each on its own.
+        assert_eq!(of(&[&[0], &[1], &[2], &[1000]], None), 4);
+        // Each on the two threads of its own core.
+        let pairs = [0, 1, 2, 3, 4, 5, 6, 7].map(|core| [core, core + 64]);
+        assert_eq!(of(&pairs.each_ref().map(<[usize; 2]>::as_slice), None), 16);
+        // All on the same few.
+        assert_eq!(of(&[&[0, 1, 2][..]; 8], None), 3);
+        assert_eq!(of(&[&[0, 1, 2][..]; 8], Some(2)), 2);
+        assert_eq!((of(&[&[0][..]; 2], Some(2)), of(&[], Some(9))), (1, 1));
+        // Beyond what a set holds.
+        assert_eq!(of(&[&[5, 1024, usize::MAX]], None), 1);
+    }
+
+    #[test]
+    fn a_thread_may_run_where_it_runs() {
+        let allowed = ProcessorSet::allowed();
+        let here: ProcessorSet = [sched_getcpu()].into_iter().collect();
+        assert!(!allowed.is_empty() && allowed.union(&here) == allowed, "{allowed:?}");
     }
 
     #[test]

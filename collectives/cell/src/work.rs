@@ -38,10 +38,14 @@ struct Timing {
 }
 
 impl Worker {
-    /// For a cell of so many ranks.
-    pub(crate) fn new(rank: Option<u32>, ranks: u32) -> Self {
-        let roomy = crate::online_processors().is_some_and(|online| online >= ranks);
-        Self { rank, roomy, timing: None }
+    /// For a cell whose ranks have not said yet where they may run.
+    pub(crate) const fn new(rank: Option<u32>) -> Self {
+        Self { rank, roomy: false, timing: None }
+    }
+
+    /// So many of this many ranks can run at a time.
+    pub(crate) const fn set_processors(&mut self, processors: u32, ranks: u32) {
+        self.roomy = processors >= ranks;
     }
 
     /// Lets it learn from what calls take.

@@ -1,11 +1,11 @@
 //! Whether to poll on or to hand the processor over.
 
-use core::num::NonZero;
-use std::{hint, thread};
+use std::hint;
 
-use ringway_cell::{Awaited, Courtesy, TAKEN_NS, monotonic_ns};
+use ringway_cell::{
+    Awaited, Courtesy, ProcessorSet, TAKEN_NS, budget, monotonic_ns, online_processors, processor_quota,
+};
 use ringway_mem::calls;
-use rustix::thread::sched_getaffinity;
 
 /// Polls without giving the processor away: some microseconds.
 const SPIN_POLLS: u32 = 200;
@@ -19,24 +19,27 @@ const CROWDED: u8 = 16;
 /// How one thread polls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// There is a processor for everybody who polls.
+    pollers: u32,
+    /// Processors for them.
+    processors: u32,
+    /// There is one for everybody who polls.
     roomy: bool,
-    processors: usize,
     /// More than zero while other threads want this one's processor.
     crowded: u8,
     courtesy: Courtesy,
 }
 
 impl Pace {
-    /// For a node where so many threads poll at a time.
-    pub(crate) fn among(pollers: u32) -> Self {
-        let processors = processors();
-        Self {
-            roomy: pollers as usize <= processors,
-            processors,
-            crowded: 0,
-            courtesy: Courtesy::new(monotonic_ns),
-        }
+    /// For a node where so many threads poll at a time, of which so many can run.
+    pub(crate) fn among(pollers: u32, processors: u32) -> Self {
+        let courtesy = Courtesy::new(monotonic_ns);
+        Self { pollers, processors, roomy: pollers <= processors, crowded: 0, courtesy }
+    }
+
+    /// So many of them can run at a time, as is known now.
+    pub(crate) const fn set_processors(&mut self, processors: u32) {
+        self.processors = processors;
+        self.roomy = self.pollers <= processors;
     }
 
     /// Polls in a row at the beginning of a wait: one at least.
@@ -58,7 +61,7 @@ impl Pace {
         match awaited {
             _ if self.crowded > 0 => 1,
             Awaited::Payload if self.processors > 1 => POLLS_OF_COPY,
-            Awaited::Ranks(missing) if missing < self.processors => POLLS_BETWEEN,
+            Awaited::Ranks(missing) if missing < self.processors as usize => POLLS_BETWEEN,
             _ if self.roomy => POLLS_BETWEEN,
             _ => 1,
         }
@@ -94,13 +97,14 @@ impl Pace {
     }
 }
 
-/// Processors that this node's ranks have together, as far as this one can tell: those it may run on itself, as far as its
-/// control group's quota goes, unless it is bound to one, as others then are to others. Where they are not,
-/// [`Pace::hand_over`] notices.
-fn processors() -> usize {
-    let bound = sched_getaffinity(None).is_ok_and(|set| set.count() == 1);
-    match ringway_cell::online_processors() {
-        Some(online) if bound => online as usize,
-        _ => thread::available_parallelism().map_or(1, NonZero::get),
+/// Processors that this node's threads have together, where they do not tell each other: those on which this one may run, as
+/// far as its control group's quota goes; the machine's, where it is bound to one, as others then are to others. Where they are
+/// not, [`Pace::hand_over`] notices.
+pub(crate) fn processors() -> u32 {
+    let (own, machine) = (ProcessorSet::allowed(), online_processors());
+    let quota = processor_quota();
+    match machine {
+        Some(machine) if own.count() == 1 => machine.min(quota.unwrap_or(u32::MAX)).max(1),
+        _ => budget(&own, quota),
     }
 }

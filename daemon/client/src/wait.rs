@@ -3,7 +3,10 @@
 use core::{cell::Cell, time::Duration};
 use std::time::Instant;
 
-use crate::{pace::Pace, queue::Queue};
+use crate::{
+    pace::{Pace, processors},
+    queue::Queue,
+};
 
 /// How long to poll without giving the processor away, when there is one for everybody who polls.
 const SPIN: Duration = Duration::from_micros(4);
@@ -58,7 +61,7 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// For a node where `pollers` threads, the daemon's among them, poll at once.
     pub(crate) fn among(pollers: u32) -> Self {
-        Self { pace: Cell::new(Pace::among(pollers)), brief: Cell::new(true) }
+        Self { pace: Cell::new(Pace::among(pollers, processors())), brief: Cell::new(true) }
     }
 
     /// Whether it did, and may do it again. `beside` is since when this thread waits on the daemon's own processor.

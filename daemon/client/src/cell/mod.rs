@@ -10,7 +10,10 @@ mod waiting;
 
 use std::{sync::Arc, time::Duration};
 
-use ringway_cell::{Call, CallMemory, Exchange, Member, NumaNodes, Place, Poll, SLOTS, Signature};
+use ringway_cell::{
+    Call, CallMemory, Exchange, Member, NumaNodes, Place, Poll, ProcessorSet, SLOTS, Signature,
+    processor_quota,
+};
 
 use crate::{Client, arena::Registered, pace::Pace, queue};
 
@@ -73,6 +76,10 @@ pub(crate) struct Calls {
     group: Group,
     handed: Handed,
     pace: Pace,
+    /// Of this rank's control group, in processors.
+    quota: Option<u32>,
+    /// Some rank has not said where it may run.
+    unsaid: bool,
     /// Regions of this client that were released when it was last looked.
     releases: u64,
     /// Goes up with every call, faster with large ones; see [`LOOK_EVERY`].
@@ -99,7 +106,9 @@ impl Calls {
             oldest: 1,
             group: Group::new(group_max),
             handed: Handed::new(),
-            pace: Pace::among(ranks),
+            pace: Pace::among(ranks, 1),
+            quota: processor_quota(),
+            unsaid: true,
             releases: 0,
             unlooked: 0,
             disputed: false,
@@ -111,11 +120,20 @@ impl Calls {
         calls
     }
 
-    /// Says in the cell where this rank runs.
+    /// Says in the cell where this rank runs and may run, and finds out where others may.
     fn say_where(&mut self) {
         if let Some(node) = self.nodes.here() {
             self.member.set_node(node);
         }
+        self.member.say_processors(&ProcessorSet::allowed());
+        self.learn_processors();
+    }
+
+    /// Finds out how many ranks can run at a time.
+    fn learn_processors(&mut self) {
+        let (processors, all_said) = self.member.learn_processors(self.quota);
+        self.unsaid = !all_said;
+        self.pace.set_processors(processors);
     }
 
     /// Publishes a call; `None` when there is no slot for it now. With `blocking` the caller waits for it next: the daemon

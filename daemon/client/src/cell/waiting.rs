@@ -216,6 +216,10 @@ impl Calls {
             }
             Pace::relax();
         }
+        if self.unsaid {
+            // They do when they join, which not all had when this rank did.
+            self.learn_processors();
+        }
         let attention = attention.get_or_insert_with(Attention::new);
         let mut hand_overs_least = HAND_OVERS_LEAST;
         let mut poll_until = Instant::now().checked_add(POLL);

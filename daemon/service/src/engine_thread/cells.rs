@@ -276,7 +276,8 @@ impl Cells {
         Self { cells: Vec::new(), nodes: NumaNodes::read(), cpus, used: RefCell::new(Vec::new()) }
     }
 
-    pub(super) fn add(&mut self, cell: GroupCell) {
+    pub(super) fn add(&mut self, mut cell: GroupCell) {
+        cell.helper = cell.helper.take().map(|helper| helper.within(self.cpus));
         // An input and an output of each rank.
         self.used.get_mut().reserve(2 * cell.seats.len());
         self.cells.push(cell);

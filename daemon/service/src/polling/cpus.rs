@@ -1,7 +1,5 @@
 //! How many threads can run at a time: the affinity mask, bounded by the control group's CPU quota.
 
-use std::path::Path;
-
 /// The CPUs this process may use, ascending; at least CPU 0.
 pub(crate) fn allowed_cpus() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
@@ -31,9 +29,7 @@ fn allowed() -> u32 {
 }
 
 fn within_quota(cpus: u32) -> u32 {
-    let memberships = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let quota = quota_cpus(&memberships, |path| std::fs::read_to_string(path).ok());
-    quota.map_or(cpus, |quota| cpus.min(quota)).max(1)
+    ringway_cell::processor_quota().map_or(cpus, |quota| cpus.min(quota)).max(1)
 }
 
 /// How many threads of this process, its neighbours in the control group and its clients can run at a time. Clients run
@@ -41,45 +37,6 @@ fn within_quota(cpus: u32) -> u32 {
 pub(crate) fn parallelism_with_clients() -> u32 {
     let machine = ringway_cell::online_processors().unwrap_or(0);
     within_quota(machine.max(allowed()))
-}
-
-/// The tightest CPU quota of the control group and those above it, in whole CPUs, both hierarchies considered.
-fn quota_cpus(memberships: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u32> {
-    memberships
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.splitn(3, ':').skip(1);
-            Some((fields.next()?, fields.next()?))
-        })
-        .filter_map(|(controllers, group)| {
-            let (root, v2) = match controllers {
-                "" => ("/sys/fs/cgroup", true),
-                c if c.split(',').any(|c| c == "cpu") => ("/sys/fs/cgroup/cpu", false),
-                _ => return None,
-            };
-            let folder = Path::new(root).join(group.trim_start_matches('/'));
-            let groups = folder.ancestors().take_while(|folder| folder.starts_with(root));
-            groups
-                .filter_map(|folder| if v2 { v2_quota(folder, &read) } else { v1_quota(folder, &read) })
-                .min()
-        })
-        .min()
-}
-
-fn v2_quota(folder: &Path, read: impl Fn(&Path) -> Option<String>) -> Option<u32> {
-    let text = read(&folder.join("cpu.max"))?;
-    let mut fields = text.split_whitespace();
-    whole_cpus(fields.next()?.parse().ok()?, fields.next()?.parse().ok()?)
-}
-
-fn v1_quota(folder: &Path, read: impl Fn(&Path) -> Option<String>) -> Option<u32> {
-    let value = |name| read(&folder.join(name))?.trim().parse::<i64>().ok();
-    let (quota, period) = (value("cpu.cfs_quota_us")?, value("cpu.cfs_period_us")?);
-    whole_cpus(u64::try_from(quota).ok()?, u64::try_from(period).ok()?)
-}
-
-fn whole_cpus(quota: u64, period: u64) -> Option<u32> {
-    Some(u32::try_from(quota.checked_div(period)?).unwrap_or(u32::MAX).max(1))
 }
 
 #[cfg(test)]
@@ -100,24 +57,5 @@ mod tests {
         let one = processors_of(Some(0));
         assert_eq!(one.1, 1);
         assert_ne!(one.0, processors_of(Some(1)).0);
-    }
-
-    #[test]
-    fn the_tightest_quota_counts() {
-        let files = |path: &Path| {
-            let text = match path.to_str()? {
-                "/sys/fs/cgroup/a/b/cpu.max" => "max 100000\n",
-                "/sys/fs/cgroup/a/cpu.max" => "350000 100000\n",
-                "/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us" => "200000\n",
-                "/sys/fs/cgroup/cpu/x/cpu.cfs_period_us" => "100000\n",
-                "/sys/fs/cgroup/cpu/cpu.cfs_quota_us" => "-1\n",
-                "/sys/fs/cgroup/cpu/cpu.cfs_period_us" => "100000\n",
-                _ => return None,
-            };
-            Some(text.to_owned())
-        };
-        assert_eq!(quota_cpus("0::/a/b\n", files), Some(3));
-        assert_eq!(quota_cpus("4:memory:/x\n1:cpu,cpuacct:/x\n0::/a/b\n", files), Some(2));
-        assert_eq!(quota_cpus("0::/\n", files), None);
     }
 }
