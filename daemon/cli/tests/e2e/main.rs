@@ -15,6 +15,7 @@ mod autostart;
 mod bench;
 mod calls;
 mod counts;
+mod crowded;
 mod daemon;
 mod devices;
 mod doctor;

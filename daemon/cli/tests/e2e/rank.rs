@@ -8,6 +8,7 @@
 //! | `post ...` | the same without waiting |
 //! | `wait` | waits for the oldest posted one |
 //! | `loop COUNT` | allreduces until one fails; answers after the first and at the end |
+//! | `series N COUNT` | N allreduces, one after the other; answers with the microseconds that they took |
 //! | `many N COUNT` | submits N allreduces before it waits for any, and checks every result |
 //! | `abort`, `leave`, `status` | as in the library |
 //!
@@ -16,7 +17,7 @@
 use std::{
     collections::VecDeque,
     io::{self, BufRead as _, Write as _},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use ringway_client::{Arena, Buffer, Client, Communicator, Element, Pending, Reduction};
@@ -82,6 +83,9 @@ impl State {
             }
             ["wait"] => self.posted.pop_front().ok_or("nothing is posted")?(),
             ["loop", count] => self.repeat(count.parse().map_err(text)?),
+            ["series", number, count] => {
+                self.series(number.parse().map_err(text)?, count.parse().map_err(text)?)
+            }
             ["many", number, count] => self.many(number.parse().map_err(text)?, count.parse().map_err(text)?),
             ["abort"] => self.world()?.abort().map(|()| "aborted".to_owned()).map_err(text),
             ["status"] => self.client.status().map_err(text),
@@ -157,6 +161,16 @@ impl State {
             }
         }
         Ok(String::new())
+    }
+
+    fn series(&mut self, number: u32, count: usize) -> Result<String, String> {
+        let (world, arena) = (self.world()?, self.arena()?);
+        let mut buffer = arena.buffer::<f32>(count).map_err(text)?;
+        let begun = Instant::now();
+        for _ in 0..number {
+            buffer = world.run(|w| w.allreduce_in_place(buffer, Reduction::Max)).map_err(text)?;
+        }
+        Ok(begun.elapsed().as_micros().to_string())
     }
 
     fn many(&mut self, number: u16, count: usize) -> Result<String, String> {
