@@ -33,6 +33,9 @@ pub(super) struct Amount {
     pub(super) rounds: u32,
     pub(super) seconds: f64,
     sizes: fn(Test) -> &'static [u64],
+    /// Collectives are measured with adaptive daemons alone, and clients of daemons that spin one path after the other: starting those
+    /// again and again takes long.
+    pub(super) is_brief: bool,
 }
 
 const KIB: u64 = 1 << 10;
@@ -40,9 +43,15 @@ const MIB: u64 = 1 << 20;
 
 impl Amount {
     /// A picture in less than a minute.
-    pub(super) const QUICK: Self = Self { rounds: 3, seconds: 0.02, sizes: quick_sizes };
+    pub(super) const QUICK: Self = Self { rounds: 3, seconds: 0.02, sizes: quick_sizes, is_brief: true };
     /// Everything in less than 15 minutes.
-    pub(super) const FULL: Self = Self { rounds: 5, seconds: 0.15, sizes: full_sizes };
+    pub(super) const FULL: Self = Self { rounds: 5, seconds: 0.15, sizes: full_sizes, is_brief: false };
+
+    /// Whether this is measured where ends wait in this manner.
+    const fn has(&self, test: Test, polling: Polling) -> bool {
+        let is_collective = matches!(test, Test::Allreduce | Test::AllGather | Test::AllToAll);
+        !(self.is_brief && is_collective) || matches!(polling, Polling::Adaptive)
+    }
 }
 
 fn quick_sizes(test: Test) -> &'static [u64] {
@@ -164,6 +173,9 @@ impl Ladder {
     fn rung(&mut self, test: Test, round: u32, interrupt: &Interrupt, progress: &Progress) {
         for &bytes in (self.amount.sizes)(test) {
             for polling in [Polling::Spin, Polling::Adaptive, Polling::Block] {
+                if !self.amount.has(test, polling) {
+                    continue;
+                }
                 let task = Task::new(test, bytes, FIRST_OPERATIONS, polling);
                 if rings::TESTS.contains(&test) {
                     if polling == Polling::Spin && place::processors().len() > 1 {

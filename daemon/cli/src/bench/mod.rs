@@ -384,7 +384,7 @@ fn open_clients(
 }
 
 /// Measures clients of daemons that spin. Each path's are started for their turn and ended after it: others would have no processor
-/// meanwhile.
+/// meanwhile. A brief run has one turn for each.
 fn climb_spinning(
     ladder: &mut Ladder,
     mut spinning: Vec<&'static Definition>,
@@ -393,10 +393,16 @@ fn climb_spinning(
     interrupt: &Interrupt,
     progress: &mut Progress,
 ) {
-    for round in 0..ladder.amount.rounds {
+    let turns: Vec<Vec<u32>> = match ladder.amount.is_brief {
+        true => vec![(0..ladder.amount.rounds).collect()],
+        false => (0..ladder.amount.rounds).map(|round| vec![round]).collect(),
+    };
+    for rounds in turns {
         spinning.retain(|path| {
             ladder.paths = open_clients(vec![*path], args, between, Polling::Spin, interrupt, progress);
-            ladder.climb_once(Group::Clients, round, interrupt, progress);
+            for round in &rounds {
+                ladder.climb_once(Group::Clients, *round, interrupt, progress);
+            }
             let is_there = ladder.paths.iter().any(|path| path.can(Polling::Spin));
             ladder.paths.clear();
             is_there

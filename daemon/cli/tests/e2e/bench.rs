@@ -38,8 +38,22 @@ fn verbs_missing() -> Option<String> {
     choice.err().map(|why| why.to_string())
 }
 
-/// Tests of ends that have a device or a socket of their own.
-const OF_DEVICES: [&str; 3] = ["latency", "bandwidth", "message_rate"];
+/// What every point of a test tells.
+fn check_point(test: &str, point: &Value) {
+    let (time, mean) = (&point["time_us"], &point["mean_us"]);
+    let is_flow = ["bandwidth", "message_rate"].contains(&test);
+    assert_eq!((time.is_object(), mean.is_f64()), (!is_flow, is_flow), "{point}");
+    let us = time["p50"].as_f64().or(mean.as_f64()).expect("a time");
+    assert!(us > 0.0 && point["rounds"][0]["us"].as_f64() == Some(us), "{point}");
+    // Neither of fewer times than it takes.
+    for (name, least) in [("p99", 100), ("p999", 1000)] {
+        let is_told = !is_flow && point["samples"].as_u64() >= Some(least);
+        assert_eq!(time[name].as_f64().is_some_and(|percentile| percentile >= us), is_told, "{point}");
+    }
+    assert!(point["goodput_gb_s"].as_f64() > Some(0.0), "{point}");
+    assert!(point["costs"]["cpu_s_per_million"].as_f64() > Some(0.0), "{point}");
+    assert!(point["costs"]["system_calls"].is_number(), "{point}");
+}
 
 #[test]
 fn every_path_is_measured_and_every_file_written() {
@@ -71,31 +85,21 @@ fn every_path_is_measured_and_every_file_written() {
         for path in paths {
             let measured = points(&found, test, path);
             assert!(!measured.is_empty(), "{test} over {path} is missing\n{}", ended.err);
-            let is_between_clients = !["ring", "sockets"].contains(path) && !OF_DEVICES.contains(&test);
-            for polling in ["spin", "adaptive", "block"].iter().filter(|_| is_between_clients) {
+            // A quick run has collectives with adaptive daemons alone.
+            let pollings = match test {
+                "client_latency" => &["spin", "adaptive", "block"][..],
+                "latency" | "bandwidth" | "message_rate" => &["spin", "block"],
+                "allreduce" | "all_gather" | "all_to_all" => &["adaptive"],
+                _ => &["spin"],
+            };
+            for polling in pollings {
                 assert!(
                     measured.iter().any(|point| point["polling"] == *polling),
                     "{test}, {path}, {polling}"
                 );
             }
             for point in measured {
-                let (time, mean) = (&point["time_us"], &point["mean_us"]);
-                let is_flow = ["bandwidth", "message_rate"].contains(&test);
-                assert_eq!((time.is_object(), mean.is_f64()), (!is_flow, is_flow), "{point}");
-                let us = time["p50"].as_f64().or(mean.as_f64()).expect("a time");
-                assert!(us > 0.0 && point["rounds"][0]["us"].as_f64() == Some(us), "{point}");
-                // Neither of fewer times than it takes.
-                for (name, least) in [("p99", 100), ("p999", 1000)] {
-                    let is_told = !is_flow && point["samples"].as_u64() >= Some(least);
-                    assert_eq!(
-                        time[name].as_f64().is_some_and(|percentile| percentile >= us),
-                        is_told,
-                        "{point}"
-                    );
-                }
-                assert!(point["goodput_gb_s"].as_f64() > Some(0.0), "{point}");
-                assert!(point["costs"]["cpu_s_per_million"].as_f64() > Some(0.0), "{point}");
-                assert!(point["costs"]["system_calls"].is_number(), "{point}");
+                check_point(test, point);
             }
         }
     }

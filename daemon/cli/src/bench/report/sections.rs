@@ -154,6 +154,12 @@ fn clients(view: &View<'_>) -> Option<Section> {
         "The way of waiting is the daemons': clients look for a moment and then sleep. Where daemons that spin and clients are more than \
          there are processors they take them from each other.",
     );
+    if view.report.settings.quick {
+        section.text(
+            "In a quick run collectives are measured with adaptive daemons alone, and clients of daemons that spin in all rounds of a \
+             path before the next path's.",
+        );
+    }
     Some(section)
 }
 
