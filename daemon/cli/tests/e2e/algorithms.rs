@@ -34,7 +34,7 @@ fn run(nodes: u32, ranks: u32) {
     let run = ["run", "-n", &ranks_text, "--nodes", &nodes_text, "--device", "tcp"];
     let mut command = ringway(&[&run[..], &network(), &["--"]].concat());
     command.arg(exe).args(["--exact", RANK, "--nocapture", "--test-threads=1"]).env(VARIABLE, "1");
-    let out = Program::start(&mut command).end_within(4 * LONG).success().out;
+    let out = Program::start(&mut command).end_within(8 * LONG).success().out;
     let layout: Vec<u32> = (0..ranks).map(|rank| rank * nodes / ranks).collect();
     for &algorithm in Algorithm::ALL {
         let offered = offered(algorithm, &Layout::new(&layout).expect("ranks"));
