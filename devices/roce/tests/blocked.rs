@@ -3,99 +3,21 @@
 
 mod common;
 
-use std::{
-    net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::sync::{Arc, atomic::Ordering};
 
-use common::{address, link};
+use common::{Cuttable, address, link};
 use ringway_mem::Mapping;
-use ringway_roce::{
-    Counters, Link, LinkError, Path, Received, Refusal, RoceDevice, RoceEndpoint, SendError, UdpConfig,
-    UdpLink,
-};
+use ringway_roce::{Link, RoceDevice, RoceEndpoint, UdpConfig};
 use ringway_sim::conformance::request;
 use ringway_verbs::{
     Access, Device, LocalSlice, Operation, QueuePairConfig, RemoteKey, RemoteSlice, Role, Time,
 };
 use ringway_wire::PathMtu;
 
-/// A link that can be down: the network takes nothing, and the link only what it has room for.
-#[derive(Debug)]
-struct Switched {
-    link: UdpLink,
-    down: Arc<AtomicBool>,
-}
-
-impl Link for Switched {
-    fn local_address(&self) -> IpAddr {
-        self.link.local_address()
-    }
-
-    fn mtu(&self) -> PathMtu {
-        self.link.mtu()
-    }
-
-    fn path(&mut self, peer: IpAddr, entropy: u32, traffic_class: u8) -> Result<Path, LinkError> {
-        self.link.path(peer, entropy, traffic_class)
-    }
-
-    fn takes_any_identification(&self) -> bool {
-        self.link.takes_any_identification()
-    }
-
-    fn connect(&mut self, path: &mut Path) {
-        self.link.connect(path);
-    }
-
-    fn disconnect(&mut self, path: &Path) {
-        self.link.disconnect(path);
-    }
-
-    fn send(
-        &mut self,
-        path: &Path,
-        length: usize,
-        write: &mut dyn FnMut(u16, &mut [u8]),
-    ) -> Result<(), SendError> {
-        if self.down.load(Ordering::Relaxed) {
-            return Err(SendError::Full);
-        }
-        self.link.send(path, length, write)
-    }
-
-    fn flush(&mut self) -> bool {
-        !self.down.load(Ordering::Relaxed) && self.link.flush()
-    }
-
-    fn poll(&mut self, now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize {
-        self.link.poll(now, receive)
-    }
-
-    fn refusals(&mut self, report: &mut dyn FnMut(&Refusal<'_>)) {
-        self.link.refusals(report);
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.link.deadline()
-    }
-
-    fn event_descriptor(&self) -> Option<i32> {
-        self.link.event_descriptor()
-    }
-
-    fn counters(&self) -> Counters {
-        self.link.counters()
-    }
-}
-
 #[test]
 fn a_link_that_is_down_is_tried_again_every_millisecond() {
-    let down = Arc::new(AtomicBool::new(true));
-    let switched = Switched { link: link(UdpConfig::new(address())), down: Arc::clone(&down) };
+    let (switched, down) = Cuttable::full(Box::new(link(UdpConfig::new(address()))));
+    down.store(true, Ordering::Relaxed);
     let mut device = RoceDevice::new(switched, common::config()).unwrap();
     let number = device.create_queue_pair(QueuePairConfig { send_depth: 4, receive_depth: 4 }).unwrap();
     let nobody = RoceEndpoint::plain(address(), 5, 0, PathMtu::Mtu1024, 4).unwrap();

@@ -47,12 +47,20 @@ pub(crate) fn drain(link: &mut dyn Link, count: usize, each: &mut dyn FnMut(&Rec
 pub(crate) struct Cuttable {
     link: Box<dyn Link>,
     cut: Arc<AtomicBool>,
+    /// While it is cut it takes nothing, as one has no room whose interface is down, where another loses what it is given.
+    is_full: bool,
 }
 
 impl Cuttable {
     pub(crate) fn new(link: Box<dyn Link>) -> (Self, Arc<AtomicBool>) {
         let cut = Arc::new(AtomicBool::new(false));
-        (Self { link, cut: Arc::clone(&cut) }, cut)
+        (Self { link, cut: Arc::clone(&cut), is_full: false }, cut)
+    }
+
+    /// One that takes nothing while it is cut.
+    pub(crate) fn full(link: Box<dyn Link>) -> (Self, Arc<AtomicBool>) {
+        let (cuttable, cut) = Self::new(link);
+        (Self { is_full: true, ..cuttable }, cut)
     }
 }
 
@@ -88,13 +96,14 @@ impl Link for Cuttable {
         write: &mut dyn FnMut(u16, &mut [u8]),
     ) -> Result<(), SendError> {
         if self.cut.load(Ordering::Relaxed) {
-            return Ok(());
+            return if self.is_full { Err(SendError::Full) } else { Ok(()) };
         }
         self.link.send(path, length, write)
     }
 
     fn flush(&mut self) -> bool {
-        self.link.flush()
+        let takes_none = self.is_full && self.cut.load(Ordering::Relaxed);
+        !takes_none && self.link.flush()
     }
 
     fn poll(&mut self, now: Time, receive: &mut dyn FnMut(&Received<'_>)) -> usize {
