@@ -1,7 +1,6 @@
 //! Work between nodes over an RDMA port of this host. In a guest that is rxe's on the interface `near0` with 10.77.0.1, which
 //! is joined to `far0` with 10.77.0.2 in the network namespace `far`, and a second one on `near1` with 10.78.0.1; see
-//! devices/ibverbs/guest. Elsewhere each test says so and
-//! checks nothing, unless `RINGWAY_TEST_RDMA` is set.
+//! devices/ibverbs/guest. Elsewhere each test says so and checks nothing, unless `RINGWAY_TEST_RDMA` is set.
 
 use std::{fs, process::Command, thread, time::Duration};
 
