@@ -4,7 +4,7 @@
 mod common;
 
 use common::{algorithms, layouts, operations, scenario, small};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use ringway_plan::verify::{At, Program, Scenario, check, enumerate};
@@ -159,15 +159,21 @@ fn mutants(scenario: &Scenario, node: u32, step: &Step) -> Vec<(&'static str, St
 }
 
 /// Whether a wait may be there for nothing: a receive waits for its stage, which the slot before may not have used;
-/// among three nodes everyone hears of everyone directly. A pairwise exchange waits for the rounds before so that few
-/// messages are under way, which is no matter of right or wrong (`tests/all_to_all.rs` proves that it does).
-fn may_wait_for_nothing(scenario: &Scenario, algorithm: Option<Algorithm>, step: &Step) -> bool {
+/// where nodes are no power of two, everyone may hear of everyone without one message of a barrier's last rounds. A
+/// pairwise exchange waits for the rounds before so that few messages are under way, which is no matter of right or
+/// wrong (`tests/all_to_all.rs` proves that it does).
+fn may_wait_for_nothing(
+    scenario: &Scenario,
+    algorithm: Option<Algorithm>,
+    programs: &[Program],
+    step: &Step,
+) -> bool {
     match scenario.call.operation {
         _ if algorithm == Some(Algorithm::Pairwise) => {
             matches!(step.action, Action::Receive { .. } | Action::Send { .. })
         }
         Operation::AllToAll => matches!(step.action, Action::Receive { .. }),
-        Operation::Barrier => scenario.layout.nodes() == 3,
+        Operation::Barrier => is_barrier(programs),
         _ => false,
     }
 }
@@ -208,6 +214,23 @@ fn successors(programs: &[Program]) -> BTreeMap<Moment, Vec<Moment>> {
         }
     }
     next
+}
+
+/// Whether no node ends before every other has started.
+fn is_barrier(programs: &[Program]) -> bool {
+    let next = successors(programs);
+    let nodes = || 0..u32::try_from(programs.len()).unwrap();
+    nodes().all(|first| {
+        let mut seen = BTreeSet::new();
+        let mut open: Vec<_> =
+            next.keys().filter(|(at, ended)| at.node == first && !ended).copied().collect();
+        while let Some(moment) = open.pop() {
+            if seen.insert(moment) {
+                open.extend(next.get(&moment).into_iter().flatten());
+            }
+        }
+        nodes().all(|last| seen.iter().any(|(at, ended)| at.node == last && *ended))
+    })
 }
 
 /// Bytes of a node's memory, and whether they are written.
@@ -301,7 +324,7 @@ fn waits_anyway(programs: &[Program], at: At, original: &Step) -> bool {
     }
     let next = successors(programs);
     original.after.iter().flat_map(Clone::clone).all(|before| {
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         let mut open = vec![(At { step: before, ..at }, true)];
         while let Some(moment) = open.pop() {
             if moment == (at, false) {
@@ -344,7 +367,7 @@ impl Attack {
                             chunk: chunk as u64,
                             step: u32::try_from(index).unwrap(),
                         };
-                        let may = may_wait_for_nothing(scenario, algorithm, &original);
+                        let may = may_wait_for_nothing(scenario, algorithm, programs, &original);
                         assert!(
                             noticed || is_harmless(what, may, scenario, programs, at, &original),
                             "{algorithm:?} {what} at node {node} chunk {chunk} step {index}: {original:?} became {mutant:?}\n{scenario:?}"
@@ -411,6 +434,24 @@ fn any_change_to_a_plan_of_rounds_is_noticed() {
     }
 }
 
+/// With five nodes the last round's messages need not wait for what came before; with six, of which each hears of two by its last
+/// message, they must.
+#[test]
+fn waits_of_a_barrier_are_noticed_where_they_matter() {
+    for (nodes, last_matters) in
+        [(2, false), (3, false), (4, true), (5, false), (6, true), (7, true), (8, true)]
+    {
+        let scenario = scenario(Operation::Barrier, &layouts(nodes)[0], 1, 1, 0, |_| false);
+        let mut programs = enumerate(&scenario, algorithms(&scenario)[0], &small(16, 0)).unwrap();
+        assert!(is_barrier(&programs), "{nodes} nodes");
+        let steps = &mut programs[0].chunks[0];
+        let send = steps.iter_mut().rfind(|it| matches!(it.action, Action::Send { .. })).unwrap();
+        *send = Step::free(send.action);
+        assert_eq!(check(&scenario, &programs).is_err(), last_matters, "{nodes} nodes");
+        assert_eq!(is_barrier(&programs), !last_matters, "{nodes} nodes");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -445,7 +486,7 @@ proptest! {
             step: u32::try_from(*index).unwrap(),
         };
         let original = std::mem::replace(&mut programs[node].chunks[chunk][*index], mutant.clone());
-        let may = may_wait_for_nothing(&scenario, algorithm, &original);
+        let may = may_wait_for_nothing(&scenario, algorithm, &programs, &original);
         prop_assert!(
             check(&scenario, &programs).is_err() || is_harmless(what, may, &scenario, &programs, at, &original),
             "{algorithm:?} {what} at {at:?}: {original:?} became {mutant:?}\n{scenario:?}"
