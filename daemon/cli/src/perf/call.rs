@@ -84,6 +84,11 @@ impl<'a> Call<'a> {
         !matches!(what, M::Barrier | M::SendRecv | M::AllToAllV)
     }
 
+    /// Whether it has a form with an input and an output; a broadcast of ordinary slices has one slice only.
+    pub(crate) const fn has_out_of_place(what: Measured, blocking: bool) -> bool {
+        !(blocking && matches!(what, Measured::Broadcast))
+    }
+
     fn is_root(&self) -> bool {
         self.world.rank() == self.case.root
     }
@@ -267,12 +272,6 @@ impl<'a> Call<'a> {
         let (world, root) = (self.world.blocking(), self.case.root);
         match (self.what, input, output) {
             (M::Barrier, ..) => world.barrier(),
-            (M::Broadcast, input, Some(output)) => {
-                if let Some(input) = input {
-                    output.copy_from_slice(input);
-                }
-                world.broadcast(output, root)
-            }
             (M::Scatter, input, Some(output)) => world.scatter(input, output, root),
             (M::ScatterV, input, Some(output)) => world.scatter_v(input, output, &self.counts, root),
             (M::Reduce, Some(input), output) => world.reduce(input, output, root, self.reduce()),

@@ -203,7 +203,7 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
         round_trip: args.round_trip,
         mode: Mode::Time,
         algorithm: args.algorithm.as_ref().map(Preference::to_string),
-        offsets,
+        offsets: offsets.repeat(usize::from(args.passes)),
     })
 }
 

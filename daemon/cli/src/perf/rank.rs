@@ -135,10 +135,14 @@ impl Bench<'_> {
                         .in_place
                         .iter()
                         .copied()
-                        .filter(|i| !i || Call::has_in_place(what, self.spec.blocking))
+                        .filter(|in_place| {
+                            let has = if *in_place { Call::has_in_place } else { Call::has_out_of_place };
+                            has(what, self.spec.blocking)
+                        })
                         .collect();
-                    // An operation without an in-place form is measured as it is.
-                    let forms = if forms.is_empty() { vec![false] } else { forms };
+                    // An operation without the form that was asked for is measured as it is.
+                    let as_it_is = !Call::has_out_of_place(what, self.spec.blocking);
+                    let forms = if forms.is_empty() { vec![as_it_is] } else { forms };
                     for in_place in forms {
                         let point = Point { what, datatype, reduction, in_place, offset: None, size: 0 };
                         points.extend(sizes.iter().flat_map(|&size| self.places(Point { size, ..point })));

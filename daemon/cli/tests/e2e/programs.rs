@@ -137,8 +137,11 @@ fn perf_can_keep_ranks_apart() {
 #[test]
 fn perf_places_buffers_where_it_is_told() {
     let given = ["allreduce", "--sizes", "8K", "-n", "3", "--in-place", "both", "--offsets", "0,12,4088"];
-    for memory in [&[][..], &["--unregistered", "--input-offsets", "4,64"]] {
-        let given = [&given, memory].concat();
+    let ordinary = ["--unregistered", "--input-offsets", "4,64", "--isolation"];
+    for (memory, isolation) in
+        [(&[][..], None), (&ordinary[..], Some("cell")), (&ordinary[..], Some("strict"))]
+    {
+        let given = [&given[..], memory, isolation.as_slice()].concat();
         let inputs = if memory.is_empty() { &[0][..] } else { &[4, 64] };
         let (summaries, rows): (Vec<_>, Vec<_>) =
             rows(&given).into_iter().partition(|row| row["summary"] == "offsets");
@@ -158,6 +161,22 @@ fn perf_places_buffers_where_it_is_told() {
         let table = run_ringway(&[&["perf"], &given[..]].concat()).success().out;
         assert_mentions(&table, &["offset", "slowest", "out of place", "times the median"]);
     }
+}
+
+#[test]
+fn perf_counts_an_offset_with_its_fastest_pass() {
+    let given =
+        ["broadcast", "--unregistered", "--sizes", "1000", "-n", "20", "--offsets", "0,8", "--passes", "3"];
+    let rows = rows(&given);
+    let [times @ .., summary] = rows.as_slice() else { panic!("no summary: {rows:?}") };
+    assert_eq!((times.len(), &summary["offsets"]), (6, &2.into()));
+    // A broadcast of ordinary slices has one slice.
+    assert!(times.iter().all(|row| row["in_place"] == true && row["errors"] == 0), "{times:?}");
+    let slowest = &summary["slowest"];
+    let passes = times.iter().filter(|row| row["offset"] == *slowest);
+    let fastest =
+        passes.map(|row| row["time_us"]["p50"].as_f64().expect("a time")).fold(f64::INFINITY, f64::min);
+    assert_eq!(summary["slowest_us"].as_f64(), Some(fastest));
 }
 
 #[test]
