@@ -81,6 +81,11 @@ vector_lane! {
     SixtyFour, __m512i, _mm512_loadu_si512, _mm512_storeu_si512;
 }
 
+/// From so many lanes on the first destination's begin at multiples of their size: a store that crosses from one cache
+/// line to the next takes twice as long as one within a line, while loads hardly differ. The lane before the first of
+/// these is stored where it lies, and overlaps it.
+const ALIGN_FROM_LANES: usize = 32;
+
 /// Copies `N` lanes, `offset` bytes in, to every destination.
 ///
 /// # Safety
@@ -117,6 +122,12 @@ unsafe fn copy_block<L: Lane, const N: usize>(
 unsafe fn copy_all<L: Lane>(source: Window<'_>, destinations: &[Window<'_>]) {
     let length = source.length();
     let mut offset = 0;
+    let before = destinations.first().map_or(0, |to| to.as_ptr().align_offset(L::BYTES));
+    if (1..L::BYTES).contains(&before) && length >= ALIGN_FROM_LANES * L::BYTES {
+        // SAFETY: a lane is there from the first byte on.
+        unsafe { copy_block::<L, 1>(source, destinations, 0) };
+        offset = before;
+    }
     while length - offset >= 8 * L::BYTES {
         // SAFETY: eight lanes are left from `offset` on.
         unsafe { copy_block::<L, 8>(source, destinations, offset) };
