@@ -2,7 +2,9 @@
 
 use ringway_types::Operation;
 
-use crate::{Buffer, CallError, Communicator, Element, Error, Received, Reduce, Source, slices::Uniform};
+use crate::{
+    Buffer, CallError, Communicator, Element, Error, Received, Reduce, Source, slices::Uniform, staging::copy,
+};
 
 /// The blocking operations of a communicator, on ordinary slices; made by [`Communicator::blocking`].
 ///
@@ -34,15 +36,15 @@ impl Communicator {
 /// The root's result to the root's slice.
 fn give<T: Element>(result: Option<Buffer<T>>, output: Option<&mut [T]>) {
     if let (Some(result), Some(output)) = (result, output) {
-        output.copy_from_slice(&result);
+        copy(&result, output);
     }
 }
 
 /// A message to the slice it was received for: the sender, and the elements.
 fn take<T: Element>(received: &Received<T>, into: &mut [T]) -> (u32, usize) {
-    for (to, from) in into.iter_mut().zip(received.message()) {
-        *to = *from;
-    }
+    let message = received.message();
+    let elements = message.len().min(into.len());
+    copy(&message[..elements], &mut into[..elements]);
     (received.source(), received.elements())
 }
 
@@ -183,7 +185,7 @@ impl Blocking<'_> {
         let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
         let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
         let (_, to) = self.0.run(|c| c.all_gather_v(from, to, counts))?;
-        output.copy_from_slice(&to);
+        copy(&to, output);
         Ok(())
     }
 
@@ -215,7 +217,7 @@ impl Blocking<'_> {
         let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
         let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
         let (_, to) = self.0.run(|c| c.reduce_scatter_v(from, to, counts, reduce))?;
-        output.copy_from_slice(&to);
+        copy(&to, output);
         Ok(())
     }
 
@@ -275,7 +277,7 @@ impl Blocking<'_> {
         let from = input.map(|slice| stage.copy(slice)).transpose()?;
         let to = stage.room(output.len())?;
         let (_, to) = self.0.run(|c| c.scatter_v(from, to, counts, root))?;
-        output.copy_from_slice(&to);
+        copy(&to, output);
         Ok(())
     }
 
@@ -303,7 +305,7 @@ impl Blocking<'_> {
         let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
         let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
         let (_, to) = self.0.run(|c| c.all_to_all_v(from, to, send_counts, receive_counts))?;
-        output.copy_from_slice(&to);
+        copy(&to, output);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::{
     Buffer, Communicator, Element, Error, Reduce,
     cell::{self, Own},
     operation::{Place, Wish, view, view_of_slice},
+    staging::copy,
 };
 
 /// A collective whose blocks are all of one length.
@@ -97,7 +98,7 @@ impl Communicator {
             })
         })?;
         if let (Some(to), Some(output)) = (to, output) {
-            output.copy_from_slice(&to);
+            copy(&to, output);
         }
         Ok(())
     }
@@ -109,7 +110,7 @@ impl Communicator {
             self.run(|c| c.start(buffer, |buffer: &Buffer<T>| Ok(call.wish(Place::Within(view(buffer))))))?;
         // Other ranks' memory is only read then.
         if call.operation != Operation::Reduce || self.rank == call.root {
-            values.copy_from_slice(&buffer);
+            copy(&buffer, values);
         }
         Ok(())
     }
