@@ -184,7 +184,11 @@ impl Shape {
     pub(crate) fn shares_staging(&self) -> bool {
         matches!(
             self.operation,
-            Operation::Allreduce | Operation::Reduce | Operation::Scan | Operation::Exscan
+            Operation::Allreduce
+                | Operation::Reduce
+                | Operation::Broadcast
+                | Operation::Scan
+                | Operation::Exscan
         )
     }
 }
