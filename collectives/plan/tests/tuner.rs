@@ -48,6 +48,24 @@ fn shared_processors_ask_for_few_messages_in_all() {
     assert_eq!((found.latency_ns, found.message_ns, found.sharing), (10_000.0, 2_000.0, 2.0));
 }
 
+/// A long way takes as long for eight nodes on two processors, and few messages one behind the other are what is chosen.
+#[test]
+fn a_long_way_takes_nobodys_processor() {
+    let measured = Constants {
+        latency_ns: 160_000.0,
+        message_ns: 8_000.0,
+        byte_ns: 1.2,
+        reduce_ns: 0.1,
+        copy_ns: 0.1,
+        sharing: 1.0,
+    };
+    let unshared = measured.unshared(4.0);
+    assert_eq!((unshared.latency_ns, unshared.message_ns), (96_000.0 + 16_000.0, 2_000.0));
+    let found = fastest(8, Operation::Allreduce, 64 << 10, &unshared);
+    let terms = ringway_plan::Terms { nodes: 8, most_local: 1, bytes: 65536.0, group_nodes: 0 };
+    assert!(found.cost(Operation::Allreduce, &terms).unwrap().rounds <= 6.0, "{found}");
+}
+
 #[test]
 fn strict_leaves_what_combines_in_order() {
     let all = |order, operation| {

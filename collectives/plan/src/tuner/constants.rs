@@ -48,6 +48,9 @@ impl Default for Constants {
     }
 }
 
+/// How many times as long as a message that comes with others one takes at most that comes alone, for which two processors wake up.
+const WORK_MESSAGES: f64 = 8.0;
+
 /// The most that anything can take: a second for a message.
 const MOST_NS: f64 = 1e9;
 
@@ -79,13 +82,15 @@ impl Constants {
         Ok(self)
     }
 
-    /// What was measured while so many nodes for each processor did the same, as it would be if each had one of its own: all
-    /// that a message takes between them is processor time.
+    /// What was measured while so many nodes for each processor did the same, as it would be if each had one of its own. Bytes
+    /// and messages are processor time then. So is the latency, as far as it is no longer than what a processor may take for a
+    /// message and to wake up for it; what is beyond passes while nobody needs a processor, as on a long way.
     #[must_use]
     pub fn unshared(self, sharing: f64) -> Self {
         let sharing = sharing.max(1.0);
+        let processor_ns = self.latency_ns.min(WORK_MESSAGES * self.message_ns);
         Self {
-            latency_ns: self.latency_ns / sharing,
+            latency_ns: self.latency_ns - processor_ns + processor_ns / sharing,
             message_ns: self.message_ns / sharing,
             byte_ns: self.byte_ns / sharing,
             sharing,

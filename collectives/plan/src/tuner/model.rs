@@ -59,19 +59,30 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
         + cost.path_reduced * constants.reduce_ns
         + local;
     // A node's thread sends, receives and combines; what is sent it copies to the kernel, what comes from it.
-    let busy_ns = cost.messages * constants.message_ns
+    let busy_ns = handled(cost.messages, cost.sent) * constants.message_ns
         + by_port(cost.sent)
         + cost.reduced * constants.reduce_ns
         + local;
     // Processors that several nodes share do the work of all of them.
-    let nodes_ns =
-        total.messages * constants.message_ns + by_port(total.sent) + total.reduced * constants.reduce_ns;
+    let nodes_ns = handled(total.messages, total.sent) * constants.message_ns
+        + by_port(total.sent)
+        + total.reduced * constants.reduce_ns;
     let shared_ns = constants.sharing * (nodes_ns / terms.n() + local);
     let busy_ns = busy_ns.max(shared_ns);
     let first_ns = first_ns.max(busy_ns);
     let next_ns = busy_ns.max(first_ns / f64::from(problem.depth.max(1)));
     Some(Prediction { time_ns: (chunks - 1) as f64 * next_ns + first_ns, chunks, first_ns })
 }
+
+/// Messages that are sent and received in order to send and receive so many, of so many bytes together: for each one that does
+/// not travel with its header the receiver says first where it goes.
+fn handled(messages: f64, sent: f64) -> f64 {
+    let is_long = sent > EAGER_BYTES * messages / 2.0;
+    if is_long { 2.0 * messages } else { messages }
+}
+
+/// Up to so many bytes travel with their header.
+const EAGER_BYTES: f64 = 8192.0;
 
 /// What a node does with the buffers of several ranks of its own, whatever the algorithm. Of one rank nothing: its input is the
 /// operand that what comes is combined with.

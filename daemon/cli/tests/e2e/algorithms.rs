@@ -5,7 +5,7 @@
 //! Whatever is added to [`Algorithm::ALL`] is tried as well.
 
 use ringway_client::{Client, Communicator, Reduction, UniqueId};
-use ringway_plan::{Algorithm, Blocks, Call, Layout, Plan, Tuning, View};
+use ringway_plan::{Algorithm, Blocks, Call, Layout, Plan, Terms, Tuning, View};
 use ringway_service::status::DaemonStatus;
 use ringway_types::Operation;
 
@@ -100,6 +100,20 @@ fn a_delay_is_the_least_that_a_collective_takes() {
     let least = rows[0]["time_us"]["min"].as_f64().expect("a time");
     assert!((3000.0..100_000.0).contains(&least), "{least} us with a delay of 3000");
     assert_eq!(rows[0]["errors"], 0);
+}
+
+/// What takes few messages one behind the other is chosen where each of them takes long: of eight nodes a ring has fourteen.
+#[test]
+fn over_slow_links_few_messages_are_chosen() {
+    let eight = ["perf", "allreduce", "--ranks", "8", "--nodes", "8", "--device", "tcp", "--sizes", "64K"];
+    let slow = ["--delay-us", "500", "-n", "5", "-w", "1", "--json"];
+    let out = run_ringway(&[&eight[..], &slow, &network()].concat()).success().out;
+    let row: serde_json::Value = serde_json::from_str(out.trim()).expect("JSON");
+    assert_eq!(row["errors"], 0);
+    let chosen = row["algorithm"].as_str().and_then(Algorithm::from_name).expect("an algorithm");
+    let terms = Terms { nodes: 8, most_local: 1, bytes: 65536.0, group_nodes: 0 };
+    let rounds = chosen.cost(Operation::Allreduce, &terms).expect("its cost").rounds;
+    assert!(rounds <= 6.0, "{chosen} has {rounds} messages one behind the other");
 }
 
 /// What an algorithm does on these nodes.
