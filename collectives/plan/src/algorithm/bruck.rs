@@ -17,6 +17,10 @@ impl Rule for Bruck {
         (block % nodes + nodes - me) % nodes
     }
 
+    fn block(&self, nodes: u32, me: u32, slot: u32) -> u32 {
+        (me + slot) % nodes
+    }
+
     fn exchange(&self, nodes: u32, me: u32, round: u32) -> Exchange {
         let distance = 1 << round;
         let count = distance.min(nodes.saturating_sub(distance));

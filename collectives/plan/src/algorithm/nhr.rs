@@ -55,6 +55,23 @@ impl Rule for Nhr {
         slot
     }
 
+    fn block(&self, nodes: u32, me: u32, slot: u32) -> u32 {
+        let (mut slot, mut back) = (slot, 0);
+        // The other way round than it was put together: what came last is at either end.
+        for j in 0..self.rounds(nodes) {
+            let level = Level::new(nodes, j);
+            let shift = level.shift();
+            let came = if shift > 0 { slot < shift } else { slot >= level.held };
+            back |= if came { level.distance } else { 0 };
+            slot -= match (came, shift) {
+                (true, 0) => level.held,
+                (true, _) => 0,
+                (false, shift) => shift,
+            };
+        }
+        (me + nodes - back) % nodes
+    }
+
     fn exchange(&self, nodes: u32, me: u32, round: u32) -> Exchange {
         let j = self.rounds(nodes) - 1 - round;
         let level = Level::new(nodes, j);

@@ -31,10 +31,6 @@ impl Slots {
     pub(super) const fn new(first: u32, count: u32) -> Self {
         Self { first, count }
     }
-
-    pub(super) const fn contains(self, slot: u32) -> bool {
-        slot >= self.first && slot - self.first < self.count
-    }
 }
 
 /// What a node sends and receives in a round of an all-gather.
@@ -69,6 +65,11 @@ pub(super) trait Rule: Sync {
     /// Where a node keeps a block.
     fn slot(&self, _nodes: u32, _me: u32, block: u32) -> u32 {
         block
+    }
+
+    /// The block that a node keeps in a slot.
+    fn block(&self, _nodes: u32, _me: u32, slot: u32) -> u32 {
+        slot
     }
 
     /// Slots of room that `extra` rounds need.
@@ -219,6 +220,13 @@ impl Schedule {
         inner.saturating_mul(each).saturating_add(self.outer.slot(self.groups, self.home, block % each))
     }
 
+    /// The block that is kept in a slot.
+    pub(super) fn block(&self, slot: u32) -> u32 {
+        let each = self.outer_blocks().max(1);
+        let inner = self.inner.block(self.group, self.place, slot / each);
+        inner.saturating_mul(each).saturating_add(self.outer.block(self.groups, self.home, slot % each))
+    }
+
     /// Which round of which stage a round is.
     fn part(&self, round: u32) -> Part {
         if self.overlaps {
@@ -321,9 +329,17 @@ impl Schedule {
         (needed < self.rounds()).then_some(needed)
     }
 
-    /// The round of an all-gather in which a slot is received.
-    pub(super) fn arrival(&self, slot: u32) -> Option<u32> {
-        (0..self.rounds()).find(|round| self.exchange(*round).receive.contains(slot))
+    /// The `number`-th slot that is received in an all-gather, as rounds go, and its round.
+    pub(super) fn received(&self, number: u32) -> Option<(u32, u32)> {
+        let mut before = number;
+        for round in 0..self.rounds() {
+            let Exchange { from: Some(_), receive, .. } = self.exchange(round) else { continue };
+            if before < receive.count {
+                return Some((round, receive.first + before));
+            }
+            before -= receive.count;
+        }
+        None
     }
 }
 

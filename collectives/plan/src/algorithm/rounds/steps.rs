@@ -1,9 +1,10 @@
 //! Rounds as steps. A reduce-scatter: combine local inputs, block by block; then for every round a send, a receive into
 //! room of its own, and a combination with what is there; then the combinations that finish. An all-gather: for every
-//! round a send, a receive, and a step that is done when that round and those before it are; then copies out.
+//! round a send, a receive, and a step that is done when that round and those before it are; then copies out, in the order of the
+//! rounds.
 //!
 //! The blocks of an allreduce that are a piece of the vector where they lie are gathered in the first output, from which
-//! they are copied to the others; else in scratch memory, from which they are copied to all.
+//! they are copied to the others, a round's together; else in scratch memory, from which they are copied to all.
 
 use core::ops::Range;
 
@@ -58,7 +59,8 @@ impl<'a> Parts<'a> {
         let finished = scattered.saturating_add(when(scatters, times(lanes, pieces)));
         let gathered = finished.saturating_add(when(gathers, times(rounds, 3)));
         let copies = gathers && !(natural && frame.locals() == 1);
-        let end = gathered.saturating_add(when(copies, times(all, pieces)));
+        let copied = if natural { rounds } else { times(all, pieces) };
+        let end = gathered.saturating_add(when(copies, copied));
         Self { frame, blocks, rounds, lanes, natural, local, prepared, scattered, finished, gathered, end }
     }
 
@@ -248,17 +250,22 @@ fn gather(parts: &Parts<'_>, round: u32, phase: u32) -> Step {
     Step { action: Action::Receive { peer, tag, into: span }, after: [sent, 0..0] }
 }
 
-/// Copies a block that was received to the outputs that do not have it.
-fn copy_out(parts: &Parts<'_>, block: u32, local: u32) -> Step {
+/// Copies what was received to the outputs that do not have it, in the order in which it comes: a round's blocks together where
+/// they are a piece of the vector, else each block's piece of a rank on its own.
+fn copy_out(parts: &Parts<'_>, number: u32, local: u32) -> Step {
     let (blocks, schedule) = (&parts.blocks, &parts.blocks.schedule);
-    let Some(piece) = blocks.piece(block, local) else { return nothing() };
-    let slot = schedule.slot(block);
-    let Some(round) = schedule.arrival(slot) else { return nothing() };
-    let (from, set) = if parts.natural {
-        let span = Span { place: Place::Output(0), offset: piece.all, length: piece.length };
-        (span, OutputSet::AllBut(0))
-    } else {
-        (scratch(blocks.start(slot).saturating_add(piece.within), piece.length), OutputSet::All)
-    };
-    super::super::after(Action::Copy { from, into: outputs(set, piece.all) }, parts.gather(round, 1))
+    if parts.natural {
+        let exchange = schedule.exchange(number);
+        let from = parts.gathering(exchange.receive);
+        if exchange.from.is_none() || from.length == 0 {
+            return nothing();
+        }
+        let action = Action::Copy { from, into: outputs(OutputSet::AllBut(0), from.offset) };
+        return super::super::after(action, parts.gather(number, 1));
+    }
+    let Some((round, slot)) = schedule.received(number) else { return nothing() };
+    let Some(piece) = blocks.piece(schedule.block(slot), local) else { return nothing() };
+    let from = scratch(blocks.start(slot).saturating_add(piece.within), piece.length);
+    let action = Action::Copy { from, into: outputs(OutputSet::All, piece.all) };
+    super::super::after(action, parts.gather(round, 1))
 }
