@@ -377,6 +377,11 @@ impl Plan {
         &self.source
     }
 
+    /// Nodes of a group, where the algorithm has groups.
+    pub(crate) fn group_nodes(&self, view: &View<'_>) -> Option<u32> {
+        method(self.algorithm()?, view)?.in_groups.then_some(self.group)
+    }
+
     /// Bytes that a chunk has of each stream.
     pub(crate) const fn unit(&self) -> u64 {
         self.unit

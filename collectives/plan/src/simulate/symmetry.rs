@@ -86,15 +86,25 @@ pub(super) fn find<'v>(
     if period >= nodes {
         return Err("all nodes are different to the network".to_owned());
     }
-    let groups = [Group::rotation(nodes, period), Group::exclusive(nodes, period)];
+    // What the network has, and of that what leaves the groups of a plan that has some where they are.
+    let several = plan.group_nodes(&view(0)).and_then(|group| least_multiple(period, group));
+    let classes = [Some(period), several.filter(|several| *several > period && *several < nodes)];
+    let both = |classes| [Group::rotation(nodes, classes), Group::exclusive(nodes, classes)];
     let mut why = String::new();
-    for group in groups.into_iter().flatten() {
+    for group in classes.into_iter().flatten().flat_map(both).flatten() {
         match check(&group, plan, view) {
             Ok(()) => return Ok(group),
             Err(difference) => why = format!("{why}{}{difference}", if why.is_empty() { "" } else { "; " }),
         }
     }
     Err(why)
+}
+
+/// The least number that both divide, unless it is too large.
+fn least_multiple(a: u32, b: u32) -> Option<u32> {
+    (1..=b)
+        .find(|times| (u64::from(a) * u64::from(*times)).is_multiple_of(u64::from(b)))
+        .and_then(|times| a.checked_mul(times))
 }
 
 fn check<'v>(group: &Group, plan: &Plan, view: &dyn Fn(u32) -> View<'v>) -> Result<(), String> {
