@@ -32,25 +32,34 @@ struct Shared {
     open: u32,
 }
 
+/// What a connection asks of its links and is given: what an allotment looks at, close together.
+#[derive(Debug, Clone, Copy)]
+struct Ask {
+    /// Its wires among all.
+    first: u32,
+    count: u32,
+    /// Its rate while nobody hinders it.
+    most: f64,
+    /// Of the present allotment.
+    granted: f64,
+    seen: u64,
+    fixed: bool,
+}
+
 /// A pair of nodes that have sent something.
 #[derive(Debug)]
 struct Connection {
-    wires: Vec<(u32, f64)>,
     latency: Picoseconds,
     gap: Picoseconds,
-    /// Its rate while nobody hinders it.
-    most: f64,
     /// Messages and their bytes, the first of them under way.
     queue: VecDeque<(u32, f64)>,
     remaining: f64,
     rate: f64,
     since: Picoseconds,
-    /// Counts what was foretold of it: all but the last is void.
-    version: u32,
-    /// Of the present allotment.
-    seen: u64,
-    fixed: bool,
-    granted: f64,
+    /// When the message under way will have left, as things are; and the first time for which that was foretold and has not
+    /// come. What is put off is foretold anew when that comes, which is far less often than it is put off.
+    end: Picoseconds,
+    told: Picoseconds,
 }
 
 /// All links and connections.
@@ -58,6 +67,9 @@ struct Connection {
 pub(super) struct Flows {
     links: Vec<Shared>,
     connections: Vec<Connection>,
+    asks: Vec<Ask>,
+    /// Of all connections, one's behind the other: links, and the share of the bytes that each carries.
+    wires: Vec<(u32, f64)>,
     /// Links whose allotment must be looked at again, and connections that have none yet.
     dirty: Vec<u32>,
     fresh: Vec<u32>,
@@ -73,12 +85,22 @@ pub(super) struct Flows {
     pub(super) work: u64,
 }
 
-/// When the message under way on a connection will have left, unless this is void by then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// When the message under way on a connection will have left, unless that has changed by then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Foretold {
     pub(super) at: Picoseconds,
     pub(super) connection: u32,
-    pub(super) version: u32,
+}
+
+/// What comes of what was foretold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Nothing any more.
+    Void,
+    /// It takes longer.
+    Later(Foretold),
+    /// A message has left, and this is foretold of the next one.
+    Message(u32, Option<Foretold>),
 }
 
 impl Shared {
@@ -111,22 +133,22 @@ impl Flows {
 
     /// One more connection, over links in the order of the route's wires; its number.
     pub(super) fn connect(&mut self, route: &Route, links: impl Iterator<Item = u32>) -> u32 {
-        let wires: Vec<(u32, f64)> = links.zip(route.wires.iter().map(|(_, share)| *share)).collect();
+        let first = self.wires.len();
+        self.wires.extend(links.zip(route.wires.iter().map(|(_, share)| *share)));
+        let wires = &self.wires[first..];
         let alone = |(link, share): &(u32, f64)| self.links[*link as usize].capacity / share;
         let most = wires.iter().map(alone).fold(f64::INFINITY, f64::min);
+        let (first, count) = (index(first), index(wires.len()));
+        self.asks.push(Ask { first, count, most, granted: 0.0, seen: 0, fixed: false });
         self.connections.push(Connection {
-            wires,
             latency: route.latency,
             gap: route.gap,
-            most,
             queue: VecDeque::new(),
             remaining: 0.0,
             rate: 0.0,
             since: 0,
-            version: 0,
-            seen: 0,
-            fixed: false,
-            granted: 0.0,
+            end: Picoseconds::MAX,
+            told: Picoseconds::MAX,
         });
         index(self.connections.len() - 1)
     }
@@ -143,59 +165,65 @@ impl Flows {
 
     /// A message stands in its connection's line.
     pub(super) fn send(&mut self, connection: u32, message: u32, bytes: f64, now: Picoseconds) {
-        let it = &mut self.connections[connection as usize];
-        let bytes = bytes + it.gap as f64 * it.most;
+        let (it, ask) = (&mut self.connections[connection as usize], self.asks[connection as usize]);
+        let bytes = bytes + it.gap as f64 * ask.most;
         it.queue.push_back((message, bytes));
-        for (link, share) in &it.wires {
+        let wires = wires(&self.wires, ask);
+        for (link, share) in wires {
             self.links[*link as usize].carried += bytes * share;
         }
         if it.queue.len() > 1 {
             return;
         }
         (it.remaining, it.rate) = (bytes, 0.0);
-        for (link, share) in &it.wires {
+        for (link, share) in wires {
             let shared = &mut self.links[*link as usize];
             shared.users.push((connection, *share));
-            shared.demand += share * it.most;
+            shared.demand += share * ask.most;
         }
         self.fresh.push(connection);
         self.changed(connection, bytes, now);
     }
 
-    /// What was foretold has come: the message that has left, and what the connection's next one is foretold. `None` if it
-    /// was void.
-    pub(super) fn leave(&mut self, told: Foretold) -> Option<(u32, Option<Foretold>)> {
-        let it = &mut self.connections[told.connection as usize];
-        if it.version != told.version {
-            return None;
+    /// What was foretold of a connection has come.
+    pub(super) fn leave(&mut self, connection: u32, now: Picoseconds) -> Left {
+        let it = &mut self.connections[connection as usize];
+        if it.told != now {
+            return Left::Void;
         }
-        let (message, bytes) = it.queue.pop_front()?;
+        it.told = Picoseconds::MAX;
+        if it.end > now {
+            return foretell(it, connection).map_or(Left::Void, Left::Later);
+        }
+        let Some((message, bytes)) = it.queue.pop_front() else { return Left::Void };
         if let Some(&(_, bytes)) = it.queue.front() {
-            (it.remaining, it.since) = (bytes, told.at);
-            return Some((message, Some(foretell(it, told.connection))));
+            (it.remaining, it.since) = (bytes, now);
+            it.end = now.saturating_add(time_of(it.remaining, it.rate));
+            return Left::Message(message, foretell(it, connection));
         }
+        it.end = Picoseconds::MAX;
         it.rate = 0.0;
-        self.changed(told.connection, bytes, told.at);
-        let it = &self.connections[told.connection as usize];
-        for (link, share) in &it.wires {
+        self.changed(connection, bytes, now);
+        let ask = self.asks[connection as usize];
+        for (link, share) in wires(&self.wires, ask) {
             let shared = &mut self.links[*link as usize];
-            shared.demand -= share * it.most;
-            if let Some(at) = shared.users.iter().position(|(user, _)| *user == told.connection) {
+            shared.demand -= share * ask.most;
+            if let Some(at) = shared.users.iter().position(|(user, _)| *user == connection) {
                 shared.users.swap_remove(at);
             }
             if shared.users.is_empty() {
                 shared.demand = 0.0;
             }
         }
-        Some((message, None))
+        Left::Message(message, None)
     }
 
     /// Those links of a connection whose users hinder each other are to be divided anew. How soon depends on what a message of
     /// so many bytes takes there.
     fn changed(&mut self, connection: u32, bytes: f64, now: Picoseconds) {
-        let it = &self.connections[connection as usize];
+        let ask = self.asks[connection as usize];
         let mut hindrance = 0.0_f64;
-        for (link, _) in &it.wires {
+        for (link, _) in wires(&self.wires, ask) {
             let shared = &self.links[*link as usize];
             if shared.is_tight() {
                 self.dirty.push(*link);
@@ -203,7 +231,7 @@ impl Flows {
             }
         }
         if hindrance > 0.0 {
-            let apart = time_of(bytes * rounded(hindrance) / DIVISIONS, it.most);
+            let apart = time_of(bytes * rounded(hindrance) / DIVISIONS, ask.most);
             self.due = self.due.min(self.last.saturating_add(apart).max(now));
         }
     }
@@ -217,20 +245,21 @@ impl Flows {
             self.fill();
             for &connection in &self.members {
                 let it = &mut self.connections[connection as usize];
-                if let Some(told) = set_rate(it, connection, it.granted, now) {
+                let granted = self.asks[connection as usize].granted;
+                if let Some(told) = set_rate(it, connection, granted, now) {
                     tell(told);
                 }
             }
         }
         let (links, connections) = (&self.links, &mut self.connections);
         self.fresh.retain(|&connection| {
-            let it = &mut connections[connection as usize];
+            let (it, ask) = (&mut connections[connection as usize], self.asks[connection as usize]);
             // One that shares a link has its rate already, or waits for it.
             let waits = it.rate == 0.0;
-            if waits && it.wires.iter().any(|(link, _)| links[*link as usize].is_tight()) {
+            if waits && wires(&self.wires, ask).iter().any(|(link, _)| links[*link as usize].is_tight()) {
                 return true;
             }
-            if waits && let Some(told) = set_rate(it, connection, it.most, now) {
+            if waits && let Some(told) = set_rate(it, connection, ask.most, now) {
                 tell(told);
             }
             false
@@ -252,21 +281,21 @@ impl Flows {
                 continue;
             }
             shared.seen = seen;
-            (shared.left, shared.weight, shared.open) = (shared.capacity, 0.0, 0);
             self.reached.push(link);
             self.work += shared.users.len() as u64;
+            let before = self.members.len();
+            let mut weight = 0.0;
             for &(user, share) in &shared.users {
-                shared.weight += share;
-                shared.open += 1;
-                let it = &mut self.connections[user as usize];
+                weight += share;
+                let it = &mut self.asks[user as usize];
                 if it.seen != seen {
                     (it.seen, it.fixed) = (seen, false);
                     self.members.push(user);
                 }
             }
-            let shared = &self.links[link as usize];
-            for &(user, _) in &shared.users {
-                let others = self.connections[user as usize].wires.iter().map(|(other, _)| *other);
+            (shared.left, shared.weight, shared.open) = (shared.capacity, weight, index(shared.users.len()));
+            for user in &self.members[before..] {
+                let others = wires(&self.wires, self.asks[*user as usize]).iter().map(|(other, _)| *other);
                 next.extend(others.filter(|other| {
                     let other = &self.links[*other as usize];
                     other.seen != seen && other.is_tight()
@@ -279,7 +308,7 @@ impl Flows {
     /// Water-filling: again and again whoever can have least is given that, and what is left is divided among the others.
     fn fill(&mut self) {
         self.order.clone_from(&self.members);
-        let alone = |connection: &u32| self.connections[*connection as usize].most;
+        let alone = |connection: &u32| self.asks[*connection as usize].most;
         self.order.sort_unstable_by(|a, b| alone(a).total_cmp(&alone(b)));
         let mut next = 0;
         self.heap.clear();
@@ -289,7 +318,7 @@ impl Flows {
             let share = f64::from_bits(bits);
             // Those that their own ways hold back more than any shared link does.
             while let Some(&connection) = self.order.get(next) {
-                let most = self.connections[connection as usize].most;
+                let most = self.asks[connection as usize].most;
                 if most > share {
                     break;
                 }
@@ -313,18 +342,23 @@ impl Flows {
     }
 
     fn grant(&mut self, connection: u32, rate: f64) {
-        let it = &mut self.connections[connection as usize];
+        let it = &mut self.asks[connection as usize];
         if it.fixed {
             return;
         }
         (it.fixed, it.granted) = (true, rate);
-        for (link, share) in &it.wires {
+        for (link, share) in wires(&self.wires, *it) {
             let shared = &mut self.links[*link as usize];
             shared.left = (shared.left - share * rate).max(0.0);
             shared.weight -= share;
             shared.open = shared.open.saturating_sub(1);
         }
     }
+}
+
+/// A connection's wires, of those of all.
+fn wires(all: &[(u32, f64)], ask: Ask) -> &[(u32, f64)] {
+    &all[ask.first as usize..][..ask.count as usize]
 }
 
 /// A number without its last bits, which are left to the order in which others were added up: so that connections that are alike
@@ -341,14 +375,17 @@ fn set_rate(it: &mut Connection, number: u32, rate: f64, now: Picoseconds) -> Op
     }
     it.remaining = (it.remaining - it.rate * now.saturating_sub(it.since) as f64).max(0.0);
     (it.rate, it.since) = (rate, now);
-    Some(foretell(it, number))
+    it.end = now.saturating_add(time_of(it.remaining, rate));
+    foretell(it, number)
 }
 
-/// When what remains will have left.
-fn foretell(it: &mut Connection, connection: u32) -> Foretold {
-    let time = time_of(it.remaining, it.rate);
-    it.version += 1;
-    Foretold { at: it.since.saturating_add(time), connection, version: it.version }
+/// When what is under way will have left, unless as much or less was foretold.
+fn foretell(it: &mut Connection, connection: u32) -> Option<Foretold> {
+    if it.end >= it.told {
+        return None;
+    }
+    it.told = it.end;
+    Some(Foretold { at: it.end, connection })
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time, rounded")]

@@ -2,26 +2,23 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::hash::{BuildHasherDefault, Hasher};
 
-use super::flows::{Flows, Foretold};
+use super::course::Course;
+use super::flows::{Flows, Left};
 use super::network::{Network, Picoseconds, Wire};
 use super::node::Node;
+use super::program::{Programs, What};
 use super::symmetry::Group;
 use super::{Failure, Progress};
-use crate::{Action, Plan, Shape, View};
+use crate::Shape;
 
 /// What is simulated.
-pub(super) struct Scene<'a, 'v> {
+pub(super) struct Scene<'a> {
     pub(super) network: &'a Network,
-    pub(super) plan: &'a Plan,
-    /// The call as a node sees it.
-    pub(super) view: &'a dyn Fn(u32) -> View<'v>,
     pub(super) group: Group,
     /// The plan's size on every node that is simulated.
     pub(super) shapes: &'a [Shape],
-    /// Chunks that may be under way, and chunks that are run: the first ones.
-    pub(super) depth: u32,
-    pub(super) chunks: u64,
     /// Work after which it is given up.
     pub(super) most_work: u64,
 }
@@ -29,7 +26,34 @@ pub(super) struct Scene<'a, 'v> {
 /// A message's receiving class, sender as that sees it, chunk and tag.
 type Name = (u32, u32, u64, u32);
 
-/// A step under way: node, slot, step.
+/// Numbers of what has a name.
+#[expect(clippy::disallowed_types, reason = "nobody goes through it, and it has the same order in every run")]
+type Numbered<Name> = std::collections::HashMap<Name, u32, BuildHasherDefault<Mixer>>;
+
+/// Hashes a few numbers: nobody chooses them to collide.
+#[derive(Debug, Default)]
+struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+        self.0 = (self.0.rotate_left(23) ^ number).wrapping_mul(ODD);
+    }
+}
+
+/// An op under way: node, slot, op.
 type At = (u32, u32, u32);
 
 #[derive(Debug)]
@@ -44,9 +68,16 @@ struct Message {
     has_arrived: bool,
 }
 
-/// What comes first of that which happens at one time: what was foretold first, and of that by kind, chunk and step. These are the
+/// What comes first of that which happens at one time: what was foretold first, and of that by kind, chunk and op. These are the
 /// same on all nodes that behave alike. So these behave alike to the last bit, and as the one that stands for them.
-type Rank = (Picoseconds, u8, u64, u32);
+type Rank = u64;
+
+/// The rank of what is foretold at the `turn`-th time at which something is. Of a chunk's number the last bits tell it from the
+/// others under way.
+fn rank(turn: u32, kind: u8, chunk: u64, op: u32) -> Rank {
+    const OPS: u32 = (1 << 20) - 1;
+    u64::from(turn) << 32 | u64::from(kind & 7) << 29 | (chunk & 511) << 20 | u64::from(op.min(OPS))
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -54,8 +85,8 @@ enum Event {
     Posted(u32),
     /// The sender knows where a long message goes.
     Granted(u32),
-    /// The last byte of the message under way has left, unless something has changed since this was foretold.
-    Left(Foretold),
+    /// The last byte of the message under way on a connection has left, unless something has changed since this was foretold.
+    Left(u32),
     /// It has come.
     Arrived(u32),
     /// The receiving node has handled it.
@@ -70,78 +101,87 @@ enum Event {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Found {
     pub(super) time: Picoseconds,
+    /// Chunks that were run, and by which share what more of them take went up and down.
+    pub(super) chunks: u64,
+    pub(super) spread: f64,
     pub(super) events: u64,
     pub(super) messages: u64,
     /// The link that was used most, and which share of the time.
     pub(super) busiest: Option<(Wire, f64)>,
 }
 
-pub(super) struct Machine<'a, 'v> {
-    scene: &'a Scene<'a, 'v>,
+pub(super) struct Machine<'a, 'p> {
+    scene: &'a Scene<'a>,
+    programs: &'a mut Programs<'p>,
     now: Picoseconds,
+    /// How many times there were.
+    turn: u32,
     nodes: Vec<Node>,
     flows: Flows,
     wires: BTreeMap<Wire, u32>,
-    connections: BTreeMap<(u32, u32), u32>,
+    connections: Numbered<(u32, u32)>,
     /// The chunk and step of each connection's first message.
     firsts: Vec<(u64, u32)>,
     messages: Vec<Message>,
     free: Vec<u32>,
-    open: BTreeMap<Name, u32>,
-    events: BinaryHeap<Reverse<(Picoseconds, Rank, u64, Event)>>,
+    open: Numbered<Name>,
+    events: BinaryHeap<Reverse<(Picoseconds, Rank, Event)>>,
+    /// How many of them there were.
     serial: u64,
     /// When links are to be divided anew, as far as there is an event for it.
     shared_at: Picoseconds,
     /// Slots in which something has changed.
     ready: Vec<(u32, u32)>,
-    startable: Vec<(u32, Action)>,
+    startable: Vec<u32>,
     sent: u64,
+    course: Course,
 }
 
 /// The kind of [`Event::Left`], by its place among all.
 const LEFT: u8 = 2;
 
 /// The rank of [`Event::Left`].
-fn left(now: Picoseconds, firsts: &[(u64, u32)], told: Foretold) -> Rank {
-    let (chunk, step) = firsts.get(told.connection as usize).copied().unwrap_or_default();
-    (now, LEFT, chunk, step)
+fn left(turn: u32, firsts: &[(u64, u32)], connection: u32) -> Rank {
+    let (chunk, op) = firsts.get(connection as usize).copied().unwrap_or_default();
+    rank(turn, LEFT, chunk, op)
 }
 
 /// Events between two words about progress.
 const PROGRESS_EVERY: u64 = 1 << 16;
 
-impl<'a, 'v> Machine<'a, 'v> {
-    pub(super) fn new(scene: &'a Scene<'a, 'v>) -> Self {
+impl<'a, 'p> Machine<'a, 'p> {
+    pub(super) fn new(scene: &'a Scene<'a>, programs: &'a mut Programs<'p>, course: Course) -> Self {
         let nodes = (0..).zip(scene.shapes).map(|(node, shape)| {
-            let locals = (scene.view)(node).layout.local(node).len();
-            let locals = u32::try_from(locals).unwrap_or(u32::MAX);
-            let chunks = scene.chunks.min(shape.chunks);
-            Node::new(shape.steps, chunks, scene.depth, (locals, scene.network.slowdown(node)))
+            let chunks = course.limit.min(shape.chunks);
+            Node::new(shape.steps, chunks, course.depth, scene.network.slowdown(node))
         });
         Self {
             scene,
+            programs,
             now: 0,
+            turn: 0,
             nodes: nodes.collect(),
             flows: Flows::default(),
             wires: BTreeMap::new(),
-            connections: BTreeMap::new(),
+            connections: Numbered::default(),
             firsts: Vec::new(),
             messages: Vec::new(),
             free: Vec::new(),
-            open: BTreeMap::new(),
+            open: Numbered::default(),
             events: BinaryHeap::new(),
             serial: 0,
             shared_at: Picoseconds::MAX,
             ready: Vec::new(),
             startable: Vec::new(),
             sent: 0,
+            course,
         }
     }
 
     /// Runs until nothing is left to do.
     pub(super) fn run(mut self, progress: &mut dyn FnMut(Progress)) -> Result<Found, Failure> {
         for node in 0..self.nodes.len() {
-            for slot in 0..self.scene.depth {
+            for slot in 0..self.course.depth {
                 self.ready.push((u32::try_from(node).unwrap_or(0), slot));
             }
         }
@@ -150,7 +190,7 @@ impl<'a, 'v> Machine<'a, 'v> {
         self.settle();
         let mut last = 0;
         while let Some(&Reverse((time, ..))) = self.events.peek() {
-            self.now = time;
+            (self.now, self.turn) = (time, self.turn.wrapping_add(1));
             while let Some(Reverse((.., event))) = self.next_at(time) {
                 self.happen(event);
                 self.advance()?;
@@ -163,13 +203,13 @@ impl<'a, 'v> Machine<'a, 'v> {
                 if work > self.scene.most_work {
                     return Err(Failure::TooBusy { work, nodes: self.nodes.len() });
                 }
-                progress(Progress { chunk: self.nodes[0].finished, chunks: self.scene.chunks, work });
+                progress(Progress { chunk: self.nodes[0].finished, chunks: self.course.limit, work });
             }
         }
         self.finish()
     }
 
-    fn next_at(&mut self, time: Picoseconds) -> Option<Reverse<(Picoseconds, Rank, u64, Event)>> {
+    fn next_at(&mut self, time: Picoseconds) -> Option<Reverse<(Picoseconds, Rank, Event)>> {
         let due = self.events.peek().is_some_and(|Reverse((at, ..))| *at == time);
         if due { self.events.pop() } else { None }
     }
@@ -190,37 +230,46 @@ impl<'a, 'v> Machine<'a, 'v> {
             Some((other, most)) if most > share * (1.0 + 1e-9) || (most >= share && other < wire) => best,
             _ => Some((wire, share)),
         });
-        Ok(Found { time: self.now, events: self.serial, messages: self.sent, busiest })
+        let Course { limit: chunks, spread, .. } = self.course;
+        Ok(Found {
+            time: self.course.whole(self.now),
+            chunks,
+            spread,
+            events: self.serial,
+            messages: self.sent,
+            busiest,
+        })
     }
 
     fn push(&mut self, at: Picoseconds, event: Event) {
         self.serial += 1;
-        self.events.push(Reverse((at, self.rank(&event), self.serial, event)));
+        self.events.push(Reverse((at, self.rank(&event), event)));
     }
 
     fn rank(&self, event: &Event) -> Rank {
         let of = |kind: u8, message: u32| {
             let it = &self.messages[message as usize];
-            (self.now, kind, it.name.2, it.sender.map_or(0, |(.., step)| step))
+            rank(self.turn, kind, it.name.2, it.sender.map_or(0, |(.., op)| op))
         };
         match *event {
             Event::Posted(message) => of(0, message),
             Event::Granted(message) => of(1, message),
-            Event::Left(told) => left(self.now, &self.firsts, told),
+            Event::Left(connection) => left(self.turn, &self.firsts, connection),
             Event::Arrived(message) => of(LEFT + 1, message),
             Event::Received(message) => of(LEFT + 2, message),
-            Event::Worked((node, slot, step)) => {
-                (self.now, LEFT + 3, self.nodes[node as usize].slots[slot as usize].chunk, step)
+            Event::Worked((node, slot, op)) => {
+                rank(self.turn, LEFT + 3, self.nodes[node as usize].slots[slot as usize].chunk, op)
             }
-            Event::Shared => (self.now, LEFT + 4, 0, 0),
+            Event::Shared => rank(self.turn, LEFT + 4, 0, 0),
         }
     }
 
     fn settle(&mut self) {
-        let (now, serial, events, firsts) = (self.now, &mut self.serial, &mut self.events, &self.firsts);
+        let (turn, serial, events, firsts) = (self.turn, &mut self.serial, &mut self.events, &self.firsts);
         let due = self.flows.settle(self.now, |told| {
             *serial += 1;
-            events.push(Reverse((told.at, left(now, firsts, told), *serial, Event::Left(told))));
+            let rank = left(turn, firsts, told.connection);
+            events.push(Reverse((told.at, rank, Event::Left(told.connection))));
         });
         if let Some(due) = due.filter(|due| *due < self.shared_at) {
             self.shared_at = due;
@@ -232,18 +281,7 @@ impl<'a, 'v> Machine<'a, 'v> {
         match event {
             Event::Posted(message) => self.posted(message),
             Event::Granted(message) => self.start(message),
-            Event::Left(told) => {
-                let Some((message, next)) = self.flows.leave(told) else { return };
-                if let Some(next) = next {
-                    self.push(next.at, Event::Left(next));
-                }
-                let it = &self.messages[message as usize];
-                let (sender, latency) = (it.sender, self.flows.latency(it.connection));
-                self.push(self.now.saturating_add(latency), Event::Arrived(message));
-                if let Some(at) = sender {
-                    self.done(at);
-                }
-            }
+            Event::Left(connection) => self.left(connection),
             Event::Arrived(message) => {
                 self.messages[message as usize].has_arrived = true;
                 self.take_in(message);
@@ -254,12 +292,34 @@ impl<'a, 'v> Machine<'a, 'v> {
         }
     }
 
-    fn done(&mut self, (node, slot, step): At) {
-        self.nodes[node as usize].slots[slot as usize].complete(step);
+    /// It is time for a message to have left.
+    fn left(&mut self, connection: u32) {
+        let told = match self.flows.leave(connection, self.now) {
+            Left::Void => return,
+            Left::Later(told) => Some(told),
+            Left::Message(message, next) => {
+                let it = &self.messages[message as usize];
+                let (sender, latency) = (it.sender, self.flows.latency(it.connection));
+                self.push(self.now.saturating_add(latency), Event::Arrived(message));
+                if let Some(at) = sender {
+                    self.done(at);
+                }
+                next
+            }
+        };
+        if let Some(told) = told {
+            self.push(told.at, Event::Left(told.connection));
+        }
+    }
+
+    fn done(&mut self, (node, slot, op): At) {
+        let it = &mut self.nodes[node as usize].slots[slot as usize];
+        let op = &self.programs.ops(node, it.chunk)[op as usize];
+        it.complete(op.first, op.count);
         self.ready.push((node, slot));
     }
 
-    /// Begins every step that can begin.
+    /// Begins every op that can begin.
     fn advance(&mut self) -> Result<(), Failure> {
         while let Some((node, slot)) = self.ready.pop() {
             let it = &mut self.nodes[node as usize];
@@ -268,33 +328,36 @@ impl<'a, 'v> Machine<'a, 'v> {
             if !held.live {
                 continue;
             }
-            let (view, chunk) = ((self.scene.view)(node), held.chunk);
+            let chunk = held.chunk;
             let mut startable = core::mem::take(&mut self.startable);
-            held.startable(steps, |index| self.scene.plan.step(&view, chunk, index), &mut startable);
+            held.startable(self.programs.ops(node, chunk), &mut startable);
             if held.is_finished(steps) {
-                it.turn_over(slot, self.scene.chunks.min(self.scene.shapes[node as usize].chunks));
+                self.course.finish(chunk, self.now)?;
+                it.turn_over(slot, self.course.limit.min(self.scene.shapes[node as usize].chunks));
                 self.ready.push((node, slot));
             }
-            for (step, action) in startable.drain(..) {
-                self.begin((node, slot, step), chunk, action)?;
+            for op in startable.drain(..) {
+                self.begin((node, slot, op), chunk)?;
             }
             self.startable = startable;
         }
         Ok(())
     }
 
-    fn begin(&mut self, at: At, chunk: u64, action: Action) -> Result<(), Failure> {
+    fn begin(&mut self, at: At, chunk: u64) -> Result<(), Failure> {
         let (now, costs) = (self.now, self.scene.network.costs);
         let group = self.scene.group;
         let node = &mut self.nodes[at.0 as usize];
-        match action {
-            Action::Send { peer, tag, from } => {
+        let op = &self.programs.ops(at.0, chunk)[at.2 as usize];
+        match op.what {
+            What::Nothing => self.done(at),
+            What::Send { peer, tag, bytes } => {
                 let posted = node.handle(now, &costs);
                 let connection = self.connection((at.0, peer), (chunk, at.2))?;
                 let name = (group.class(peer), group.seen_from(peer, at.0), chunk, tag);
                 let message = self.message(name);
                 let it = &mut self.messages[message as usize];
-                (it.bytes, it.connection, it.sender) = (from.length, connection, Some(at));
+                (it.bytes, it.connection, it.sender) = (bytes, connection, Some(at));
                 self.sent += 1;
                 if posted > now {
                     self.push(posted, Event::Posted(message));
@@ -302,7 +365,7 @@ impl<'a, 'v> Machine<'a, 'v> {
                     self.posted(message);
                 }
             }
-            Action::Receive { peer, tag, .. } => {
+            What::Receive { peer, tag } => {
                 let message = self.message((at.0, peer, chunk, tag));
                 let it = &mut self.messages[message as usize];
                 it.receiver = Some((at, now));
@@ -313,8 +376,8 @@ impl<'a, 'v> Machine<'a, 'v> {
                     self.push(now.saturating_add(latency), Event::Granted(message));
                 }
             }
-            local => {
-                let end = node.work(now, &local, &costs);
+            What::Work(combined, copied) => {
+                let end = node.work(now, (combined, copied), &costs);
                 if end > now {
                     self.push(end, Event::Worked(at));
                 } else {

@@ -16,24 +16,30 @@
 //! same, on every machine.
 //!
 //! Nodes that behave alike are simulated once (`symmetry`), so that rings and exchanges between tens of thousands of nodes
-//! take no longer than those of the nodes on one leaf switch. Where an operation has many chunks the first ones are simulated
-//! and the others follow from how much each more of them takes, once that no longer changes ([`Outcome::chunks_run`]).
+//! take no longer than those of the nodes on one leaf switch. In trees no two nodes do the same, but each does so little that all
+//! of them are simulated. What a node does for a chunk is computed once (`program`). Where an operation has many chunks the first
+//! ones are simulated and the others follow from how much each more of them takes, once that no longer changes (`course`,
+//! [`Outcome::chunks_run`], [`Outcome::spread`]).
 #![expect(
     clippy::cast_precision_loss,
     reason = "bytes and picoseconds become floating point where rates are divided"
 )]
 
+mod course;
 mod describe;
 mod flows;
 mod machine;
 mod network;
 mod node;
+mod program;
 mod symmetry;
 
 use thiserror::Error;
 
 use crate::{Algorithm, Blocks, Call, Ineligible, Layout, Plan, Shape, Tuning, View};
+use course::Course;
 use machine::{Found, Machine, Scene};
+use program::Programs;
 use symmetry::Group;
 
 pub use describe::{Description, Invalid};
@@ -91,7 +97,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { nodes: 512, whole_steps: 2_000_000, most_steps: 20_000_000, most_work: 60_000_000 }
+        Self { nodes: 512, whole_steps: 2_000_000, most_steps: 20_000_000, most_work: 120_000_000 }
     }
 }
 
@@ -119,6 +125,8 @@ pub struct Outcome {
     pub chunks_run: u64,
     /// Chunks of the call.
     pub chunks: u64,
+    /// Where some follow from the first ones: by which share what each more takes went up and down.
+    pub spread: f64,
     /// Events of the nodes that were simulated.
     pub events: u64,
     /// Messages that they sent.
@@ -213,24 +221,19 @@ pub fn simulate(request: &Request<'_>, progress: &mut dyn FnMut(Progress)) -> Re
     let depth = depth(&shapes, network.costs.scratch)?;
     let chunks = shapes.iter().map(|shape| shape.chunks).max().unwrap_or(0);
     let steps = shapes.iter().map(|shape| u64::from(shape.steps)).fold(0, u64::saturating_add);
-    let mut scene = Scene {
-        network,
-        plan: &plan,
-        view: &view,
-        group,
-        shapes: &shapes,
-        depth,
-        chunks,
-        most_work: request.limits.most_work,
-    };
-    let (found, chunks_run) =
-        Chunks { steps, depth, chunks, limits: request.limits, why }.run(&mut |chunks| {
-            scene.chunks = chunks;
-            Machine::new(&scene).run(progress)
-        })?;
+    let limits = request.limits;
+    if steps > limits.most_steps {
+        return Err(Failure::TooMuch { steps, most: limits.most_steps, why });
+    }
+    let mut programs = Programs::new(&plan, &view, &shapes);
+    let busy = shapes.iter().filter(|shape| shape.steps > 0).count();
+    let course = Course::new((depth, chunks), (busy, programs.count()), limits, &why)?;
+    let scene = Scene { network, group, shapes: &shapes, most_work: limits.most_work };
+    let found = Machine::new(&scene, &mut programs, course).run(progress)?;
     let symmetry = (group.classes < network.nodes).then(|| group.name());
-    let Found { time, events, messages, busiest } = found;
-    Ok(Outcome { time, nodes_run: group.classes, symmetry, chunks_run, chunks, events, messages, busiest })
+    let Found { time, chunks: chunks_run, spread, events, messages, busiest } = found;
+    let nodes_run = group.classes;
+    Ok(Outcome { time, nodes_run, symmetry, chunks_run, chunks, spread, events, messages, busiest })
 }
 
 /// Whose steps are simulated, and why not those of fewer nodes.
@@ -267,54 +270,3 @@ fn depth(shapes: &[Shape], scratch: u64) -> Result<u32, Failure> {
     }
     Ok(depth)
 }
-
-/// How many chunks are simulated, and what follows of the others.
-struct Chunks {
-    /// Steps of one chunk on all nodes that are simulated.
-    steps: u64,
-    depth: u32,
-    chunks: u64,
-    limits: Limits,
-    /// Why it is not fewer nodes.
-    why: String,
-}
-
-impl Chunks {
-    fn run(&self, run: &mut dyn FnMut(u64) -> Result<Found, Failure>) -> Result<(Found, u64), Failure> {
-        let all = self.steps.saturating_mul(self.chunks);
-        let mut few = u64::from(self.depth) * 4;
-        // The last chunk may be a short one: of so many it does not matter.
-        while all > self.limits.whole_steps && few.saturating_mul(24) <= self.chunks {
-            self.bound(few.saturating_mul(6))?;
-            let found = [run(few)?, run(few * 2)?, run(few * 3)?];
-            let [first, second, third] = [0, 1, 2].map(|i: usize| found[i].time as f64);
-            let (before, after) = (second - first, third - second);
-            if (after - before).abs() <= after * STEADY {
-                let [_, _, mut found] = found;
-                let more = (self.chunks - few * 3) as f64 / few as f64;
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a time, rounded"
-                )]
-                let time = (third + more * after).round() as Picoseconds;
-                found.time = time;
-                return Ok((found, few * 3));
-            }
-            few *= 2;
-        }
-        self.bound(self.chunks)?;
-        Ok((run(self.chunks)?, self.chunks))
-    }
-
-    fn bound(&self, chunks: u64) -> Result<(), Failure> {
-        let (steps, most) = (self.steps.saturating_mul(chunks), self.limits.most_steps);
-        if steps > most {
-            return Err(Failure::TooMuch { steps, most, why: self.why.clone() });
-        }
-        Ok(())
-    }
-}
-
-/// What so many more chunks take must differ by no more than this share from what as many took before.
-const STEADY: f64 = 0.002;

@@ -1,18 +1,17 @@
 //! One node: the chunks it has under way, the window of steps of each, and what its own work costs.
 
-use core::ops::Range;
-
 use super::network::{Costs, Picoseconds};
-use crate::{Action, LOOKAHEAD, OutputSet, Step};
+use super::program::{Op, What};
+use crate::{Action, LOOKAHEAD, OutputSet};
 
 /// Steps of a chunk that may be under way: the first unfinished one and those it may look ahead to.
 const WINDOW: u32 = LOOKAHEAD + 1;
 
-/// A step that has not begun.
+/// An op that has not begun, and a step without which it cannot.
 #[derive(Debug)]
 struct Waiting {
-    index: u32,
-    step: Step,
+    op: u32,
+    blocker: u32,
 }
 
 /// A chunk under way. Bit `i` of `done` stands for step `base + i`.
@@ -22,7 +21,7 @@ pub(super) struct Slot {
     pub(super) live: bool,
     base: u32,
     done: u128,
-    /// The next step to come into the window.
+    /// The next op to come into the window.
     next: u32,
     waiting: Vec<Waiting>,
 }
@@ -38,13 +37,11 @@ pub(super) struct Node {
     messages_until: Picoseconds,
     work_until: Picoseconds,
     slowdown: f64,
-    locals: u32,
 }
 
 impl Slot {
     pub(super) fn new(chunk: u64, live: bool) -> Self {
-        let waiting = Vec::with_capacity(WINDOW as usize);
-        Self { chunk, live, base: 0, done: 0, next: 0, waiting }
+        Self { chunk, live, base: 0, done: 0, next: 0, waiting: Vec::new() }
     }
 
     fn begin(&mut self, chunk: u64) {
@@ -52,68 +49,66 @@ impl Slot {
         self.waiting.clear();
     }
 
-    /// Whether all steps of a range are done.
-    fn has_done(&self, range: &Range<u32>) -> bool {
-        let start = range.start.max(self.base);
-        if range.end <= start {
-            return true;
-        }
-        let (from, many) = (start - self.base, range.end - start);
-        if from + many > WINDOW {
-            return false;
-        }
-        let mask = ((1_u128 << many) - 1) << from;
-        self.done & mask == mask
+    const fn has_done(&self, step: u32) -> bool {
+        step < self.base || (step - self.base < u128::BITS && self.done >> (step - self.base) & 1 == 1)
     }
 
-    pub(super) fn complete(&mut self, index: u32) {
-        self.done |= 1_u128 << (index - self.base);
+    /// A step that an op waits for and that is not done, if there is one.
+    fn blocker(&self, op: &Op) -> Option<u32> {
+        op.after.iter().find_map(|range| {
+            let start = range.start.max(self.base);
+            let left = range.end.checked_sub(start).filter(|left| *left > 0)?;
+            let missing = !self.done >> (start - self.base).min(u128::BITS - 1);
+            let first = missing.trailing_zeros();
+            (first < left).then(|| start + first)
+        })
+    }
+
+    pub(super) fn complete(&mut self, first: u32, count: u32) {
+        self.done |= ((1_u128 << count) - 1) << (first - self.base);
         let shift = self.done.trailing_ones();
         self.base += shift;
-        self.done >>= shift;
+        self.done = self.done.checked_shr(shift).unwrap_or(0);
     }
 
     pub(super) const fn is_finished(&self, steps: u32) -> bool {
         self.base >= steps
     }
 
-    /// The steps that may begin now, in their order; whatever does nothing is done on the way. `step` computes one.
-    pub(super) fn startable(
-        &mut self,
-        steps: u32,
-        mut step: impl FnMut(u32) -> Step,
-        into: &mut Vec<(u32, Action)>,
-    ) {
+    /// The ops that may begin now, in their order; whatever does nothing is done on the way.
+    pub(super) fn startable(&mut self, ops: &[Op], into: &mut Vec<u32>) {
         loop {
-            let end = self.base.saturating_add(WINDOW).min(steps);
+            let end = self.base.saturating_add(WINDOW);
             let before = self.base;
-            while self.next < end {
-                let index = self.next;
+            let mut waiting = core::mem::take(&mut self.waiting);
+            waiting.retain_mut(|it| !self.has_done(it.blocker) || self.waits(it, ops, into));
+            while let Some(op) = ops.get(self.next as usize).filter(|op| op.first < end) {
+                let mut it = Waiting { op: self.next, blocker: op.first };
                 self.next += 1;
-                let step = step(index);
-                if step.action == Action::Nothing && step.after.iter().all(|range| self.has_done(range)) {
-                    self.complete(index);
-                } else {
-                    self.waiting.push(Waiting { index, step });
+                if self.waits(&mut it, ops, into) {
+                    waiting.push(it);
                 }
             }
-            let mut waiting = core::mem::take(&mut self.waiting);
-            waiting.retain(|it| {
-                if !it.step.after.iter().all(|range| self.has_done(range)) {
-                    return true;
-                }
-                if it.step.action == Action::Nothing {
-                    self.complete(it.index);
-                } else {
-                    into.push((it.index, it.step.action));
-                }
-                false
-            });
             self.waiting = waiting;
             if self.base == before {
                 return;
             }
         }
+    }
+
+    /// Whether an op cannot begin yet, and what blocks it; else it begins.
+    fn waits(&mut self, it: &mut Waiting, ops: &[Op], into: &mut Vec<u32>) -> bool {
+        let op = &ops[it.op as usize];
+        if let Some(blocker) = self.blocker(op) {
+            it.blocker = blocker;
+            return true;
+        }
+        if op.what == What::Nothing {
+            self.complete(op.first, op.count);
+        } else {
+            into.push(it.op);
+        }
+        false
     }
 
     /// The first step that is not done.
@@ -123,10 +118,10 @@ impl Slot {
 }
 
 impl Node {
-    pub(super) fn new(steps: u32, chunks: u64, depth: u32, (locals, slowdown): (u32, f64)) -> Self {
+    pub(super) fn new(steps: u32, chunks: u64, depth: u32, slowdown: f64) -> Self {
         let chunks = if steps == 0 { 0 } else { chunks };
         let slots = (0..u64::from(depth)).map(|chunk| Slot::new(chunk, chunk < chunks)).collect();
-        Self { steps, slots, finished: 0, messages_until: 0, work_until: 0, slowdown, locals }
+        Self { steps, slots, finished: 0, messages_until: 0, work_until: 0, slowdown }
     }
 
     /// A chunk is finished and the next one may begin in its place.
@@ -152,9 +147,13 @@ impl Node {
         self.messages_until
     }
 
-    /// When the node has done a local step that it can begin from now on.
-    pub(super) fn work(&mut self, now: Picoseconds, action: &Action, costs: &Costs) -> Picoseconds {
-        let (combined, copied) = touched(action, self.locals);
+    /// When the node has done local work, of so many bytes combined and copied, that it can begin from now on.
+    pub(super) fn work(
+        &mut self,
+        now: Picoseconds,
+        (combined, copied): (u64, u64),
+        costs: &Costs,
+    ) -> Picoseconds {
         let time = combined as f64 * costs.reduce + copied as f64 * costs.copy;
         if time == 0.0 {
             return now;
