@@ -76,7 +76,7 @@ fn simulated(found: &Outcome) -> String {
         None => "all nodes".to_owned(),
     };
     let chunks = if found.chunks_run < found.chunks {
-        format!(", {} of {} chunks", found.chunks_run, found.chunks)
+        format!(", {} of {} chunks to {:.1} %", found.chunks_run, found.chunks, found.spread * 100.0)
     } else {
         String::new()
     };
@@ -117,6 +117,9 @@ struct Simulated {
     symmetry: Option<&'static str>,
     chunks: u64,
     of_chunks: u64,
+    /// By which share what each more chunk takes went up and down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spread: Option<f64>,
     events: u64,
     messages: u64,
 }
@@ -139,6 +142,7 @@ pub(super) fn json(row: &Row, operation: Measured) -> String {
             symmetry: found.symmetry,
             chunks: found.chunks_run,
             of_chunks: found.chunks,
+            spread: (found.chunks_run < found.chunks).then(|| round(found.spread, 6)),
             events: found.events,
             messages: found.messages,
         }),
