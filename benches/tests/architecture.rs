@@ -88,7 +88,7 @@ const CRATES: &[Crate] = &[
             "group", "abi", "cell", "ibverbs",
         ],
     ),
-    safe("daemon/client", &["types", "abi", "ring", "mem", "cell"]),
+    safe("daemon/client", &["types", "abi", "ring", "mem", "reduce", "cell"]),
     safe(
         "daemon/cli",
         &[
