@@ -7,6 +7,7 @@ mod common;
 mod packets;
 
 use std::{
+    collections::BTreeSet,
     fs,
     net::{IpAddr, Ipv4Addr},
 };
@@ -17,17 +18,30 @@ use ringway_roce::{Link, Path, PeerKind, RoceEndpoint, UdpConfig, UdpLink};
 use ringway_sim::conformance::{Fixture, Side};
 use ringway_verbs::{Device, QueuePairNumber, Role};
 
-/// How many sockets of this address are connected.
+/// How many sockets of this address are connected. A table that changes while it is read, as other tests open and close sockets,
+/// shows one twice or not at all.
 fn connected(address: IpAddr) -> usize {
-    let IpAddr::V4(address) = address else { return 0 };
+    let mut before = ends(address);
+    loop {
+        let now = ends(address);
+        if now == before {
+            return now.len();
+        }
+        before = now;
+    }
+}
+
+/// Both ends of the connected sockets of this address, as the system's table has them.
+fn ends(address: IpAddr) -> BTreeSet<(String, String)> {
+    let IpAddr::V4(address) = address else { return BTreeSet::new() };
     // As /proc writes the address: the digits of a number of this machine's byte order.
     let own = format!("{:08X}:", u32::from_ne_bytes(address.octets()));
     let table = fs::read_to_string("/proc/self/net/udp").unwrap();
     let ends = table.lines().filter_map(|line| {
         let mut words = line.split_whitespace().skip(1);
-        Some((words.next()?, words.next()?))
+        Some((words.next()?.to_owned(), words.next()?.to_owned()))
     });
-    ends.filter(|(local, peer)| local.starts_with(&own) && !peer.starts_with("00000000:")).count()
+    ends.filter(|(local, peer)| local.starts_with(&own) && !peer.starts_with("00000000:")).collect()
 }
 
 /// Packets that are cut from one message and such that are not arrive this way, with the CRC that the receiver expects.
