@@ -8,7 +8,6 @@
 
 use ringway_mem::Window;
 use ringway_reduce::Stores;
-use ringway_types::Operation;
 
 use crate::{
     OWN_INPUT, OWN_OUTPUT, Place, Regions,
@@ -99,17 +98,13 @@ fn move_blocks(
     Some(())
 }
 
-/// Whether a rank's output stays as it is: it gets nothing, or what it has.
-fn keeps_output(job: &Job, rank: u32, regions: &impl Regions) -> bool {
+/// Whether a rank's output changes: it takes something, or keeps what lies elsewhere.
+fn writes_output(job: &Job, rank: u32, regions: &impl Regions) -> bool {
     let at = |region| {
         let window = regions.window(rank, Place { region, offset: 0 }, job.shape.block);
         window.map(|window| window.as_ptr())
     };
-    match job.shape.operation {
-        Operation::Exscan => rank == 0,
-        Operation::Broadcast => rank == job.shape.root && at(OWN_INPUT) == at(OWN_OUTPUT),
-        _ => false,
-    }
+    job.shape.takes(rank) || job.shape.keeps(rank) && at(OWN_INPUT) != at(OWN_OUTPUT)
 }
 
 /// How results go to where they belong: past the caches when all ranks' results do not fit them.
@@ -161,7 +156,7 @@ impl Progress {
         let before = self.finished;
         while self.finished < self.published && job.is_done(cell, self.finished) {
             reach(Step::Ready);
-            if !keeps_output(job, rank.0, regions) {
+            if writes_output(job, rank.0, regions) {
                 let copied = move_blocks(job, rank, self.finished, true, regions);
                 debug_assert!(copied.is_some(), "the caller's own memory is not there");
             }

@@ -101,7 +101,7 @@ impl EngineConfig {
         Self {
             workspace,
             plans: Vec::new(),
-            eager_max_bytes: 8 << 10,
+            eager_max_bytes: ringway_plan::EAGER_BYTES,
             operations_per_rank: 256,
             message_pool: 128,
             buffered_per_rank: 32,

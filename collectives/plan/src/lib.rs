@@ -38,3 +38,7 @@ pub use settings::{Choice, Origin, PlanSettings, Rule, SettingsError};
 pub use step::{
     Action, LOOKAHEAD, LocalRange, OutputSet, Partials, Place, Shape, Sources, Span, Step, Targets,
 };
+
+/// Up to so many bytes a message travels with its header, where nobody says otherwise; of a longer one the receiver says first
+/// where it goes.
+pub const EAGER_BYTES: u32 = 8 << 10;

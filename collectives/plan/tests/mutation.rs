@@ -216,20 +216,25 @@ fn successors(programs: &[Program]) -> BTreeMap<Moment, Vec<Moment>> {
     next
 }
 
+/// These moments and all that come after any of them.
+fn coming_after(next: &BTreeMap<Moment, Vec<Moment>>, mut open: Vec<Moment>) -> BTreeSet<Moment> {
+    let mut seen = BTreeSet::new();
+    while let Some(moment) = open.pop() {
+        if seen.insert(moment) {
+            open.extend(next.get(&moment).into_iter().flatten());
+        }
+    }
+    seen
+}
+
 /// Whether no node ends before every other has started.
 fn is_barrier(programs: &[Program]) -> bool {
     let next = successors(programs);
     let nodes = || 0..u32::try_from(programs.len()).unwrap();
     nodes().all(|first| {
-        let mut seen = BTreeSet::new();
-        let mut open: Vec<_> =
-            next.keys().filter(|(at, ended)| at.node == first && !ended).copied().collect();
-        while let Some(moment) = open.pop() {
-            if seen.insert(moment) {
-                open.extend(next.get(&moment).into_iter().flatten());
-            }
-        }
-        nodes().all(|last| seen.iter().any(|(at, ended)| at.node == last && *ended))
+        let started = next.keys().filter(|(at, ended)| at.node == first && !ended).copied();
+        let after = coming_after(&next, started.collect());
+        nodes().all(|last| after.iter().any(|(at, ended)| at.node == last && *ended))
     })
 }
 
@@ -323,19 +328,11 @@ fn waits_anyway(programs: &[Program], at: At, original: &Step) -> bool {
         return false;
     }
     let next = successors(programs);
-    original.after.iter().flat_map(Clone::clone).all(|before| {
-        let mut seen = BTreeSet::new();
-        let mut open = vec![(At { step: before, ..at }, true)];
-        while let Some(moment) = open.pop() {
-            if moment == (at, false) {
-                return true;
-            }
-            if seen.insert(moment) {
-                open.extend(next.get(&moment).into_iter().flatten());
-            }
-        }
-        false
-    })
+    original
+        .after
+        .iter()
+        .flat_map(Clone::clone)
+        .all(|before| coming_after(&next, vec![(At { step: before, ..at }, true)]).contains(&(at, false)))
 }
 
 /// What became of the mutants.

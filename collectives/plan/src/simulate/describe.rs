@@ -170,7 +170,7 @@ impl Default for NodeDescription {
             reduce_ns_per_byte: 0.02,
             copy_ns_per_byte: 0.01,
             scratch: Bytes(4 << 30),
-            eager: Bytes(8 << 10),
+            eager: Bytes(crate::EAGER_BYTES as u64),
         }
     }
 }

@@ -4,7 +4,7 @@
 use ringway_types::Operation;
 
 use super::Constants;
-use crate::{Algorithm, Layout, Terms};
+use crate::{Algorithm, EAGER_BYTES, Layout, Terms};
 
 /// What is to be predicted.
 #[derive(Debug, Clone, Copy)]
@@ -77,12 +77,9 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
 /// Messages that are sent and received in order to send and receive so many, of so many bytes together: for each one that does
 /// not travel with its header the receiver says first where it goes.
 fn handled(messages: f64, sent: f64) -> f64 {
-    let is_long = sent > EAGER_BYTES * messages / 2.0;
+    let is_long = sent > f64::from(EAGER_BYTES) * messages / 2.0;
     if is_long { 2.0 * messages } else { messages }
 }
-
-/// Up to so many bytes travel with their header.
-const EAGER_BYTES: f64 = 8192.0;
 
 /// What a node does with the buffers of several ranks of its own, whatever the algorithm. Of one rank nothing: its input is the
 /// operand that what comes is combined with.

@@ -336,7 +336,7 @@ fn all_points(view: &View<'_>) -> Option<Section> {
     for test in TESTS {
         let points = fields::in_order(view, test, None);
         let caption = format!("{}: {}", title(test), unit::count(points.len(), "point"));
-        section.table(fields::table(view, caption, fields::all(test), points).folded());
+        section.table(fields::table(view, caption, &fields::all(test), points).folded());
     }
     section.if_any()
 }
