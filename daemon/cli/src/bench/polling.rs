@@ -144,7 +144,7 @@ mod tests {
         assert_eq!([1.0, 0.1, 0.01].map(|load| period_ns(load, Some(call_ns))), [0, 5_000, 50_000]);
         let point = |load, each_us| point(Polling::Block, load, call_ns, &[measured(each_us)]);
         let kept = point(0.01, 51.0);
-        assert!(!kept.is_off() && kept.achieved_load == Some(0.0098), "{kept:?}");
+        assert!(!kept.is_off() && kept.achieved_load == Some(0.009_804), "{kept:?}");
         let missed = point(0.1, 50.0);
         assert!(missed.is_off() && missed.achieved_load == Some(0.01), "{missed:?}");
         // Of a daemon that nobody calls nothing is missed.

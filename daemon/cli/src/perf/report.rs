@@ -70,11 +70,19 @@ pub(crate) fn percentile(sorted: &[f64], of_thousand: usize) -> f64 {
     sorted.get(index).copied().unwrap_or_default()
 }
 
-/// Rounds to `digits` decimals, so that JSON stays readable.
+/// Rounds to `digits` decimals, so that JSON stays readable, or to four significant digits where that is more of them: no quantity is
+/// so small that nothing is left of it.
 pub(crate) fn round(value: f64, digits: i32) -> f64 {
-    let scale = 10_f64.powi(digits);
+    let significant = match value.abs() {
+        size if size > 0.0 && size.is_finite() => 3 - size.log10().floor() as i32,
+        _ => 0,
+    };
+    let scale = 10_f64.powi(digits.max(significant).min(MOST_DECIMALS));
     (value * scale).round() / scale
 }
+
+/// Beyond, the scale itself would be no number any more.
+const MOST_DECIMALS: i32 = 300;
 
 /// What a table shows besides the columns of nccl-tests and the percentiles.
 #[derive(Debug, Clone, Copy, Default)]
@@ -184,5 +192,19 @@ mod tests {
         assert_eq!((times.min, times.p50, times.p99, times.max), (1.0, 50.0, 99.0, 100.0));
         let none = Times::of(Vec::new());
         assert_eq!((none.min, none.max), (0.0, 0.0));
+    }
+
+    #[test]
+    fn rounding_leaves_something_of_every_quantity() {
+        for (value, digits, rounded) in [
+            (3.246_128e-6, 5, 3.246e-6),
+            (0.012_345_67, 5, 0.012_35),
+            (1_234.567_89, 3, 1_234.568),
+            (-0.000_123_456, 2, -0.000_123_5),
+            (0.0, 4, 0.0),
+        ] {
+            assert_eq!(round(value, digits), rounded, "{value} to {digits}");
+        }
+        assert!(round(f64::MIN_POSITIVE, 3).is_finite() && round(f64::NAN, 3).is_nan());
     }
 }
