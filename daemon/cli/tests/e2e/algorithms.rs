@@ -145,7 +145,7 @@ fn as_a_rank() {
         let own = client.communicator(&id, world.rank(), world.size()).algorithm(algorithm.name());
         let own = own.join().expect("a communicator that asks for an algorithm");
         for &operation in &offered {
-            for bytes in SIZES.into_iter().filter(|bytes| *bytes < 1 << 20 || own.nodes() <= 4) {
+            for bytes in SIZES.into_iter().filter(|bytes| *bytes < 1 << 20 || own.nodes() <= 3) {
                 let root = own.size() - 1;
                 let job = Job { world: &own, bytes, root };
                 let (got, expected) = job.run(operation);
