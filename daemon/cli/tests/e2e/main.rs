@@ -23,6 +23,8 @@ mod formation;
 mod helping;
 mod lateness;
 mod limits;
+#[cfg(feature = "verbs")]
+mod link;
 mod loss;
 mod machines;
 mod order;

@@ -7,12 +7,12 @@
 //! | `call OPERATION TYPE REDUCTION COUNT ROOT` | runs a collective in place, answers with the value all elements have |
 //! | `post ...` | the same without waiting |
 //! | `wait` | waits for the oldest posted one |
-//! | `loop COUNT` | allreduces until one fails; answers after the first and at the end |
+//! | `loop COUNT [SECONDS]` | allreduces, each result checked, until one fails or all ranks' time is over; answers after the first and at the end |
 //! | `series N COUNT` | N allreduces, one after the other; answers with the microseconds that they took |
 //! | `many N COUNT` | submits N allreduces before it waits for any, and checks every result |
 //! | `abort`, `leave`, `status` | as in the library |
 //!
-//! Every rank's elements are its number plus one.
+//! Every rank's elements are its number plus one; in a `loop` its number plus that of the round.
 
 use std::{
     collections::VecDeque,
@@ -82,7 +82,11 @@ impl State {
                 Ok("posted".to_owned())
             }
             ["wait"] => self.posted.pop_front().ok_or("nothing is posted")?(),
-            ["loop", count] => self.repeat(count.parse().map_err(text)?),
+            ["loop", count] => self.repeat(count.parse().map_err(text)?, None),
+            ["loop", count, seconds] => {
+                let time = Duration::from_secs(seconds.parse().map_err(text)?);
+                self.repeat(count.parse().map_err(text)?, Some(time))
+            }
             ["series", number, count] => {
                 self.series(number.parse().map_err(text)?, count.parse().map_err(text)?)
             }
@@ -150,17 +154,40 @@ impl State {
         }
     }
 
-    fn repeat(&mut self, count: usize) -> Result<String, String> {
+    fn repeat(&mut self, count: usize, time: Option<Duration>) -> Result<String, String> {
         let (world, arena) = (self.world()?, self.arena()?);
         let mut buffer = arena.buffer::<f32>(count).map_err(text)?;
-        for round in 0_u64.. {
-            buffer.fill(1.0);
+        let (rank, size) = (world.rank() as f32, world.size() as f32);
+        let (begun, mut longest) = (Instant::now(), Duration::ZERO);
+        for round in 0_u32.. {
+            // Other values each time, so that what is left of the last one shows; all sums are exact.
+            let of_round = (round % 1000) as f32;
+            buffer.fill(rank + of_round);
+            let called = Instant::now();
             buffer = world.allreduce_in_place(buffer, Reduction::Sum).map_err(text)?.wait().map_err(text)?;
+            longest = longest.max(called.elapsed());
+            let expected = size * of_round + size * (size - 1.0) / 2.0;
+            if let Some(wrong) = buffer.iter().find(|value| **value != expected) {
+                return Err(format!("round {round}: {wrong} where {expected} was expected"));
+            }
             if round == 0 {
                 say(&Ok("looping".to_owned()));
             }
+            if let Some(time) = time
+                && self.all_agree(begun.elapsed() >= time)?
+            {
+                return Ok(format!("{} rounds, the longest of {} ms", round + 1, longest.as_millis()));
+            }
         }
         Ok(String::new())
+    }
+
+    /// Whether every rank says yes, which all must be asked.
+    fn all_agree(&mut self, agrees: bool) -> Result<bool, String> {
+        let (world, mut buffer) = (self.world()?, self.arena()?.buffer::<i32>(1).map_err(text)?);
+        buffer.fill(i32::from(agrees));
+        let buffer = world.run(|w| w.allreduce_in_place(buffer, Reduction::Min)).map_err(text)?;
+        Ok(buffer.first() == Some(&1))
     }
 
     fn series(&mut self, number: u32, count: usize) -> Result<String, String> {
