@@ -115,6 +115,10 @@ pub struct DaemonArgs {
     /// InfiniBand's service level, or on RoCE the priority, of the verbs device
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     verbs_service_level: Option<i64>,
+    /// Whether the PCIe bus may reorder what RDMA hardware writes to memory, which some hosts need for full speed: auto (where
+    /// library, kernel and device take it), on (memory that is refused with it is an error) or off
+    #[arg(long, value_name = "WHEN")]
+    verbs_relaxed_ordering: Option<String>,
     /// Microseconds for which reading a socket of the tcp devices polls the network card itself (SO_BUSY_POLL); 0 leaves that
     /// to interrupts. For cards whose driver can be polled; needs CAP_NET_ADMIN
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -252,6 +256,7 @@ impl DaemonArgs {
             verbs_retries: self.verbs_retries,
             verbs_traffic_class: self.verbs_traffic_class,
             verbs_service_level: self.verbs_service_level,
+            verbs_relaxed_ordering: self.verbs_relaxed_ordering,
             tcp_busy_poll_us: self.tcp_busy_poll_us,
             tcp_zero_copy: self.tcp_zero_copy,
             tcp_connections: self.tcp_connections,

@@ -3,8 +3,37 @@
 use std::net::IpAddr;
 
 #[cfg(feature = "verbs")]
+use rustix::io::Errno;
+
+#[cfg(feature = "verbs")]
 use crate::IbverbsError;
 use crate::{Own, Selector};
+
+/// Whether the PCIe bus may reorder what the device writes to memory (`IBV_ACCESS_RELAXED_ORDERING`). What is written is in place
+/// before the completion that tells of it all the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RelaxedOrdering {
+    /// Where library, kernel and device take it: they are free to pass it over, and memory that is refused with it is registered
+    /// without.
+    #[default]
+    Auto,
+    /// As `Auto`, but memory that is refused with it stays refused.
+    On,
+    /// Never.
+    Off,
+}
+
+#[cfg(feature = "verbs")]
+impl RelaxedOrdering {
+    /// Registers memory by `register`, which is told whether to ask for it.
+    pub(crate) fn apply<T>(self, register: impl Fn(bool) -> Result<T, Errno>) -> Result<T, Errno> {
+        match (self, register(self != Self::Off)) {
+            // What the system says of an access that it does not know. With memory alone the second try fails alike.
+            (Self::Auto, Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS)) => register(false),
+            (_, result) => result,
+        }
+    }
+}
 
 /// What a device needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +66,8 @@ pub struct IbverbsConfig {
     pub traffic_class: u8,
     /// InfiniBand's service level, or of RoCE the priority.
     pub service_level: u8,
-    /// Lets the PCIe bus reorder what the device writes to memory, where the host supports it.
-    pub relaxed_ordering: bool,
+    /// Whether the PCIe bus may reorder what the device writes to memory.
+    pub relaxed_ordering: RelaxedOrdering,
 }
 
 impl IbverbsConfig {
@@ -60,7 +89,7 @@ impl IbverbsConfig {
             rd_atomic: 16,
             traffic_class: 0,
             service_level: 0,
-            relaxed_ordering: true,
+            relaxed_ordering: RelaxedOrdering::Auto,
         }
     }
 
@@ -77,5 +106,37 @@ impl IbverbsConfig {
         ];
         let wrong = limits.into_iter().find(|(_, value, most)| *value == 0 || value > most);
         wrong.map_or(Ok(()), |(limit, _, most)| Err(IbverbsError::Limit { limit, most }))
+    }
+}
+
+#[cfg(all(test, feature = "verbs"))]
+mod tests {
+    use core::cell::RefCell;
+
+    use super::*;
+
+    /// What a system is asked for that answers requests for relaxed ordering like this, and what comes of it.
+    fn asked(ordering: RelaxedOrdering, relaxed: Result<(), Errno>) -> (Vec<bool>, Result<(), Errno>) {
+        let asked = RefCell::new(Vec::new());
+        let result = ordering.apply(|is_relaxed| {
+            asked.borrow_mut().push(is_relaxed);
+            if is_relaxed { relaxed } else { Ok(()) }
+        });
+        (asked.into_inner(), result)
+    }
+
+    #[test]
+    fn relaxed_ordering_is_given_up_where_only_that_is_refused_and_may_be() {
+        use RelaxedOrdering::{Auto, Off, On};
+        for unknown in [Errno::INVAL, Errno::OPNOTSUPP] {
+            assert_eq!(asked(Auto, Err(unknown)), (vec![true, false], Ok(())));
+            assert_eq!(asked(On, Err(unknown)), (vec![true], Err(unknown)));
+            assert_eq!(asked(Off, Err(unknown)), (vec![false], Ok(())));
+        }
+        // Without locked memory nothing else helps.
+        assert_eq!(asked(Auto, Err(Errno::NOMEM)), (vec![true], Err(Errno::NOMEM)));
+        for ordering in [Auto, On] {
+            assert_eq!(asked(ordering, Ok(())), (vec![true], Ok(())));
+        }
     }
 }

@@ -50,7 +50,7 @@ mod regions;
 mod shared;
 
 pub use choice::{Choice, ChoiceError, Own};
-pub use config::IbverbsConfig;
+pub use config::{IbverbsConfig, RelaxedOrdering};
 #[cfg(feature = "verbs")]
 pub use device::IbverbsDevice;
 pub use error::{IbverbsError, IbverbsFailure};

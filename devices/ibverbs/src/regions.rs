@@ -6,7 +6,10 @@ use ringway_mem::{Mapping, RegionTable};
 use ringway_verbs::{Access, DmaBuf, LocalKey, LocalSlice, MemoryKeys, RegisterError, RemoteKey};
 use rustix::{io::Errno, param::page_size};
 
-use crate::hardware::{Domain, MemoryRegion, Segment};
+use crate::{
+    RelaxedOrdering,
+    hardware::{Domain, MemoryRegion, Segment},
+};
 
 /// Regions by key, each registered with the device once.
 #[derive(Debug)]
@@ -15,13 +18,13 @@ pub(crate) struct Regions {
     /// By the key's place in the table.
     hardware: Vec<Option<MemoryRegion>>,
     domain: Arc<Domain>,
-    relaxed: bool,
+    ordering: RelaxedOrdering,
     atomics: bool,
 }
 
 impl Regions {
-    pub(crate) fn new(limit: u32, domain: Arc<Domain>, relaxed: bool, atomics: bool) -> Self {
-        Self { table: RegionTable::new(limit), hardware: Vec::new(), domain, relaxed, atomics }
+    pub(crate) fn new(limit: u32, domain: Arc<Domain>, ordering: RelaxedOrdering, atomics: bool) -> Self {
+        Self { table: RegionTable::new(limit), hardware: Vec::new(), domain, ordering, atomics }
     }
 
     pub(crate) fn register(
@@ -30,8 +33,10 @@ impl Regions {
         access: Access,
     ) -> Result<MemoryKeys, RegisterError> {
         let local = self.table.register(Arc::clone(&mapping), access)?.local;
-        let made = MemoryRegion::new(&self.domain, mapping, self.offered(access), self.relaxed);
-        self.keep(local, made.map_err(refused))
+        let access = self.offered(access);
+        let register = |relaxed| MemoryRegion::new(&self.domain, Arc::clone(&mapping), access, relaxed);
+        let made = self.ordering.apply(register).map_err(refused);
+        self.keep(local, made)
     }
 
     pub(crate) fn register_dma_buf(
@@ -43,8 +48,13 @@ impl Regions {
             return Err(refused(Errno::INVAL));
         }
         let local = self.table.register_unmapped(part.length, access)?.local;
-        let made = MemoryRegion::of_dma_buf(&self.domain, part, self.offered(access), self.relaxed);
-        self.keep(local, made.ok_or(RegisterError::Unsupported).and_then(|made| made.map_err(refused)))
+        let access = self.offered(access);
+        let register = |relaxed| MemoryRegion::of_dma_buf(&self.domain, part, access, relaxed);
+        let made = self.ordering.apply(register).map_err(|errno| match errno {
+            Errno::OPNOTSUPP | Errno::NOSYS | Errno::PROTONOSUPPORT => RegisterError::Unsupported,
+            errno => refused(errno),
+        });
+        self.keep(local, made)
     }
 
     /// A device without atomics may refuse to hear of them.

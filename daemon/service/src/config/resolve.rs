@@ -9,7 +9,7 @@ use std::{
 
 use ringway_abi::{DEFAULT_PORT, paths};
 use ringway_group::CHANNELS_MAX;
-use ringway_ibverbs::{IbverbsConfig, Selector, SelectorError};
+use ringway_ibverbs::{IbverbsConfig, RelaxedOrdering, Selector, SelectorError};
 use ringway_plan::{Preference, PreferenceError, tuner::Order};
 use ringway_roce::ROCE_PORT;
 use ringway_tcp::{Congestion, MAX_CONNECTIONS, ZeroCopy};
@@ -58,6 +58,7 @@ impl Settings {
             verbs_retries: Some(verbs.retries.into()),
             verbs_traffic_class: Some(verbs.traffic_class.into()),
             verbs_service_level: Some(verbs.service_level.into()),
+            verbs_relaxed_ordering: text("auto"),
             tcp_busy_poll_us: Some(0),
             tcp_zero_copy: text("auto"),
             tcp_connections: Some(1),
@@ -228,6 +229,11 @@ fn verbs(s: &Settings, selector: Selector) -> Result<IbverbsConfig, ConfigError>
         "a byte; the upper six bits are the DSCP",
     )?;
     verbs.service_level = byte("verbs_service_level", s.verbs_service_level, 0..=15, "a level")?;
+    verbs.relaxed_ordering = choice(
+        "verbs_relaxed_ordering",
+        s.verbs_relaxed_ordering.as_deref(),
+        &[("auto", RelaxedOrdering::Auto), ("on", RelaxedOrdering::On), ("off", RelaxedOrdering::Off)],
+    )?;
     Ok(verbs)
 }
 

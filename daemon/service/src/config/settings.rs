@@ -77,6 +77,9 @@ pub struct Settings {
     pub verbs_traffic_class: Option<i64>,
     /// InfiniBand's service level, or on RoCE the priority.
     pub verbs_service_level: Option<i64>,
+    /// Whether the PCIe bus may reorder what RDMA hardware writes to memory: `auto`, where it can be had, if absent; `on`, where memory
+    /// that is refused with it is an error; or `off`.
+    pub verbs_relaxed_ordering: Option<String>,
     /// Microseconds for which reading a TCP socket polls the network card itself; 0 leaves that to interrupts.
     pub tcp_busy_poll_us: Option<i64>,
     /// Whether the tcp device sends long payloads without a copy: `auto`, where the kernel says that it need not copy them after
@@ -149,7 +152,8 @@ impl Settings {
         merge!(
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, rails, channels, cluster_key_file, device,
-            algorithm, order, group_nodes, tuning_file, link_cache, roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, delay_us, pcap,
+            algorithm, order, group_nodes, tuning_file, link_cache, roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level,
+            verbs_relaxed_ordering, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, delay_us, pcap,
             peer_timeout_ms, plans, workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max,
             ring_argument_words
         )

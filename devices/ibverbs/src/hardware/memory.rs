@@ -91,28 +91,26 @@ impl MemoryRegion {
         Ok(Self { raw, domain: Arc::clone(domain), _mapping: Some(mapping) })
     }
 
-    /// Registers a part of a dma-buf, which the kernel keeps alive. `None` where library or device cannot.
+    /// Registers a part of a dma-buf, which the kernel keeps alive. Where library or device cannot it is [`Errno::OPNOTSUPP`] or what
+    /// else the system says then.
     pub(crate) fn of_dma_buf(
         domain: &Arc<Domain>,
         part: &DmaBuf,
         access: Access,
         relaxed: bool,
-    ) -> Option<Result<Self, Errno>> {
-        let register = domain.context.library.reg_dmabuf_mr?;
+    ) -> Result<Self, Errno> {
+        let register = domain.context.library.reg_dmabuf_mr.ok_or(Errno::OPNOTSUPP)?;
         let ordering = if relaxed { ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0 } else { 0 };
         let (Ok(length), Ok(flags)) =
             (usize::try_from(part.length), c_int::try_from(flags(access) | ordering))
         else {
-            return Some(Err(Errno::INVAL));
+            return Err(Errno::INVAL);
         };
         // SAFETY: the domain is there. Whether the descriptor is a dma-buf that has these bytes the kernel checks, which then
         // holds it; no memory of this process is named.
         let raw = unsafe { register(domain.raw.as_ptr(), part.offset, length, 0, part.descriptor, flags) };
-        match NonNull::new(raw).ok_or_else(last_errno) {
-            Ok(raw) => Some(Ok(Self { raw, domain: Arc::clone(domain), _mapping: None })),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PROTONOSUPPORT) => None,
-            Err(errno) => Some(Err(errno)),
-        }
+        let raw = NonNull::new(raw).ok_or_else(last_errno)?;
+        Ok(Self { raw, domain: Arc::clone(domain), _mapping: None })
     }
 
     /// Its name in requests that are posted here.

@@ -42,6 +42,11 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("`verbs_retries`", "1 to 7", message(|s| s.verbs_retries = Some(8))),
         ("`verbs_traffic_class`", "0 to 255", message(|s| s.verbs_traffic_class = Some(256))),
         ("`verbs_service_level`", "0 to 15", message(|s| s.verbs_service_level = Some(-1))),
+        (
+            "`verbs_relaxed_ordering`",
+            "`auto`, `on`, `off`",
+            message(|s| s.verbs_relaxed_ordering = text("yes")),
+        ),
         ("`tcp_busy_poll_us`", "1000000", message(|s| s.tcp_busy_poll_us = Some(-1))),
         ("`tcp_zero_copy`", "never", message(|s| s.tcp_zero_copy = Some("yes".to_owned()))),
         ("`tcp_connections`", "1 to 8", message(|s| s.tcp_connections = Some(9))),
@@ -105,6 +110,16 @@ fn rdma_hardware_is_chosen_by_name_port_and_address() {
         assert!(of(device).is_err(), "{device}");
     }
     assert_eq!(Settings::default().resolve().expect("the defaults").verbs.selector, none);
+}
+
+#[test]
+fn relaxed_ordering_is_asked_for_unless_it_is_off() {
+    use RelaxedOrdering::{Auto, Off, On};
+    for (word, ordering) in [(None, Auto), (Some("auto"), Auto), (Some("on"), On), (Some("off"), Off)] {
+        let given = word.map(str::to_owned);
+        let settings = Settings { verbs_relaxed_ordering: given, ..Settings::default() };
+        assert_eq!(settings.resolve().expect("a word").verbs.relaxed_ordering, ordering, "{word:?}");
+    }
 }
 
 fn key_file(name: &str, mode: u32, content: &str) -> PathBuf {
