@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ringway_plan::PlanSettings;
-use ringway_verbs::{Device, Endpoint, LocalKey, PostError, QueuePairError, Role, Time};
+use ringway_verbs::{Device, Endpoint, LocalKey, PostError, QueuePairError, QueuePairNumber, Role, Time};
 use thiserror::Error;
 
 use crate::collective::run::{Peers, Scratch};
@@ -299,6 +299,12 @@ impl Engine {
         device.flush();
         self.activate(id);
         Ok(())
+    }
+
+    /// The queue pairs to a communicator's other nodes, each with its node.
+    pub fn queue_pairs(&self, id: CommunicatorId) -> impl Iterator<Item = (u32, QueuePairNumber)> {
+        let links = self.get(id).into_iter().flat_map(|communicator| &communicator.peers.links);
+        links.flat_map(|link| link.channels().map(move |channel| (link.node, channel.queue_pair)))
     }
 
     /// Whether a communicator's connections are made.

@@ -15,6 +15,7 @@ mod drain;
 mod inspection;
 mod lifetimes;
 mod memory;
+mod packets;
 mod publish;
 mod reason;
 mod ring;

@@ -10,8 +10,8 @@ use std::{
 use ringway_mem::{Mapping, NumberTable};
 use ringway_verbs::{
     Access, Capabilities, Cause, Completion, Completions, ConnectError, Device, DmaBuf, Endpoint, LocalKey,
-    MemoryKeys, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
-    RegisterError, RemoteKey, Role, Time, WorkRequest,
+    MemoryKeys, PacketBytes, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState,
+    ReceiveRequest, RegisterError, RemoteKey, Role, Time, WorkRequest,
 };
 use ringway_wire::{Psn, QueuePair as WireNumber};
 use rustix::{
@@ -130,6 +130,16 @@ impl IbverbsDevice {
             reported: VecDeque::new(),
             addressless: false,
         })
+    }
+
+    /// How many bytes of messages packets of a port carry at the moment (its active MTU), which no file tells.
+    ///
+    /// # Errors
+    /// Where the library or the system refuses it: what is wrong, and what to do.
+    pub fn packet_bytes_at(device: &str, port: u8) -> Result<usize, IbverbsError> {
+        let attributes = Context::open(device)?.port(port);
+        let attributes = attributes.map_err(|errno| IbverbsError::system("the port's attributes", errno))?;
+        Ok(attributes.mtu.bytes())
     }
 
     /// The port and the address that are used.
@@ -454,6 +464,11 @@ impl Device for IbverbsDevice {
         }
         pair.connect(end, &mut self.shared);
         Ok(())
+    }
+
+    fn packet_bytes(&self, queue_pair: QueuePairNumber) -> Option<PacketBytes> {
+        let peer = self.table.get(queue_pair.0)?.peer?.mtu.bytes();
+        Some(PacketBytes { own: self.shared.port.mtu.bytes(), peer })
     }
 
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {

@@ -94,7 +94,7 @@ pub(crate) struct Pair {
     /// It is among those with something to hand over.
     pub(crate) active: bool,
     /// The other end, once it is known.
-    peer: Option<End>,
+    pub(crate) peer: Option<End>,
     hardware: Arc<QueuePair>,
     sends: Queue<Entry>,
     receives: Queue<ReceiveRequest>,

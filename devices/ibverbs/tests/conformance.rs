@@ -11,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_ibverbs::{Choice, DeviceEvent, IbverbsConfig, IbverbsDevice, IbverbsFailure, Selector, ports};
+use ringway_ibverbs::{
+    Choice, DeviceEvent, IbverbsConfig, IbverbsDevice, IbverbsFailure, RelaxedOrdering, Selector, ports,
+};
 use ringway_mem::Mapping;
 use ringway_sim::conformance::{Fixture, Harness, Side, request};
 use ringway_verbs::{
@@ -318,6 +320,38 @@ fn what_is_no_dma_buf_for_the_device_is_refused() {
     let keys = device.register(memory, Access::ALL).expect("memory of the host");
     assert!(!device.is_busy(keys.local));
     assert_eq!(device.deregister(keys.local), Ok(()));
+}
+
+/// Both ends of one port have the same packets, known when they know of each other.
+#[test]
+fn packets_are_known_with_the_peer() {
+    if !OnePort::is_possible() {
+        return;
+    }
+    let mut fixture = Fixture::<OnePort>::default();
+    let [unconnected, _] = fixture.pair(4);
+    assert_eq!(fixture.device(Side::Left).packet_bytes(unconnected), None);
+    let [left, _] = fixture.connect(4);
+    let bytes = fixture.device(Side::Left).packet_bytes(left).expect("connected");
+    assert!(bytes.own == bytes.peer && bytes.own >= 256, "{bytes:?}");
+}
+
+/// Software has no PCIe bus to reorder anything: whatever is asked for, memory is registered and reached.
+#[test]
+fn memory_is_reached_with_every_ordering() {
+    if !OnePort::is_possible() {
+        return;
+    }
+    for ordering in [RelaxedOrdering::Auto, RelaxedOrdering::On, RelaxedOrdering::Off] {
+        let mut fixture = Fixture::<OnePort>::default();
+        for side in Side::BOTH {
+            let mut config = config();
+            config.relaxed_ordering = ordering;
+            fixture.harness.devices[side as usize] = Some(IbverbsDevice::open(config).expect("a port"));
+        }
+        let pair = fixture.connect(4);
+        exchange(&mut fixture, pair, 1);
+    }
 }
 
 /// A caller that sleeps is not woken by what is over: neither by connecting nor by anything before.

@@ -5,9 +5,9 @@ use std::{boxed::Box, collections::VecDeque, sync::Arc};
 use ringway_mem::Mapping;
 use ringway_rc::Acknowledge;
 use ringway_verbs::{
-    Access, Capabilities, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, PostError,
-    QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest, RegisterError,
-    RemoteKey, Role, Time, WorkRequest,
+    Access, Capabilities, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, PacketBytes,
+    PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
+    RegisterError, RemoteKey, Role, Time, WorkRequest,
 };
 use ringway_wire::{Bth, Ecn, Header, Packet, ParseError, PathMtu, Psn, QueuePair as Number};
 
@@ -403,6 +403,12 @@ impl<L: Link> Device for RoceDevice<L> {
         self.seeking.push_back(pair.index);
         self.seek(1);
         Ok(())
+    }
+
+    fn packet_bytes(&self, queue_pair: QueuePairNumber) -> Option<PacketBytes> {
+        let pair = self.table.pairs.get(queue_pair.0)?;
+        let peer = pair.sought.or_else(|| Some(pair.peer?.endpoint))?;
+        Some(PacketBytes { own: self.mtu.bytes(), peer: peer.mtu.bytes() })
     }
 
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {

@@ -8,8 +8,8 @@ mod common;
 use ringway_roce::{Link, RoceConfig, RoceEndpoint, UdpLink};
 use ringway_sim::conformance::{Fixture, Harness, Side, pattern, request};
 use ringway_verbs::{
-    Access, Completion, Device, Operation, QueuePairNumber, QueuePairState, RemoteKey, RemoteSlice, Role,
-    Status, Time,
+    Access, Completion, Device, Operation, PacketBytes, QueuePairNumber, QueuePairState, RemoteKey,
+    RemoteSlice, Role, Status, Time,
 };
 use ringway_wire::{PathMtu, Psn};
 use ringway_wrap::{FaultSpec, Faulty};
@@ -42,6 +42,20 @@ fn connect<H: Harness>(fixture: &mut Fixture<H>) -> [QueuePairNumber; 2] {
         assert_eq!(fixture.state(side, pair[side as usize]), QueuePairState::Ready);
     }
     pair
+}
+
+/// Either end's packets are known as soon as the peer has been named.
+#[test]
+fn ends_whose_packets_differ_are_known_by_both_sizes() {
+    let mut fixture = Fixture::<Clean>::default();
+    let [left, right] = fixture.pair(16);
+    assert_eq!(fixture.device(Side::Left).packet_bytes(left), None);
+    let endpoint = fixture.device(Side::Right).endpoint(right).unwrap();
+    let peer = RoceEndpoint::decode(&endpoint).unwrap();
+    let (number, psn) = (peer.queue_pair.number(), peer.psn.value());
+    let narrow = RoceEndpoint::plain(peer.address, number, psn, PathMtu::Mtu512, peer.rd_atomic).unwrap();
+    fixture.device(Side::Left).connect(left, &narrow.encode(), Role::Active).unwrap();
+    assert_eq!(fixture.device(Side::Left).packet_bytes(left), Some(PacketBytes { own: 1024, peer: 512 }));
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use ringway_verbs::{
     Access, Capabilities, Cause, Completion, CompletionKind, ConnectError, Device, DmaBuf, Endpoint,
-    LocalKey, MemoryKeys, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState,
-    ReceiveRequest, RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
+    LocalKey, MemoryKeys, PacketBytes, PostError, QueuePairConfig, QueuePairError, QueuePairNumber,
+    QueuePairState, ReceiveRequest, RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
 };
 
 /// Completions taken from the device in one poll.
@@ -144,6 +144,10 @@ impl<D: Device + ?Sized> Device for Delayed<D> {
         role: Role,
     ) -> Result<(), ConnectError> {
         self.inner.connect(queue_pair, peer, role)
+    }
+
+    fn packet_bytes(&self, queue_pair: QueuePairNumber) -> Option<PacketBytes> {
+        self.inner.packet_bytes(queue_pair)
     }
 
     /// A queue pair is not broken, and not drained, before what came first has been told.

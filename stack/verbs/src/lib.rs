@@ -65,6 +65,15 @@ pub struct QueuePairConfig {
     pub receive_depth: u32,
 }
 
+/// The most bytes of messages that packets can carry through the ports of a connection's ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketBytes {
+    /// Through this end's.
+    pub own: usize,
+    /// Through the peer's, as it says.
+    pub peer: usize,
+}
+
 /// A part of a dma-buf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaBuf {
@@ -234,6 +243,12 @@ pub trait Device: core::fmt::Debug {
         peer: &Endpoint,
         role: Role,
     ) -> Result<(), ConnectError>;
+
+    /// How much of messages the packets of a connection carry, by what either end says of its port: bytes, at most the smaller of
+    /// the two. `None` before [`Device::connect`], and of devices that leave packets to others.
+    fn packet_bytes(&self, _queue_pair: QueuePairNumber) -> Option<PacketBytes> {
+        None
+    }
 
     /// Where the queue pair is in its life; `None` when there is no such queue pair.
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState>;

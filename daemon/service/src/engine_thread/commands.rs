@@ -9,7 +9,8 @@ use ringway_plan::{Layout, PlanSettings};
 use ringway_verbs::{Access, Device as _, Endpoint, Time};
 
 use super::{
-    Attach, COMMANDS_PER_TURN, Client, Command, EngineThread, Event, Group, Region, RegionRefusal, ring::Ring,
+    Attach, COMMANDS_PER_TURN, Client, Command, EngineThread, Event, Group, Region, RegionRefusal, packets,
+    ring::Ring,
 };
 use crate::{membership::GroupKey, session::SessionKey};
 
@@ -201,7 +202,11 @@ impl EngineThread {
     fn connect(&mut self, key: GroupKey, endpoints: &[(u32, Endpoint)]) {
         let Some(group) = self.groups.get_mut(&key) else { return };
         match self.engine.connect(group.id, endpoints, &mut self.device) {
-            Ok(()) => group.connecting = true,
+            Ok(()) => {
+                group.connecting = true;
+                let queue_pairs = self.engine.queue_pairs(group.id);
+                packets::tell_unequal(key, group.node, queue_pairs, &self.device);
+            }
             Err(e) => self.tell(Event::Connected { group: key, result: Err(e.to_string()) }),
         }
     }

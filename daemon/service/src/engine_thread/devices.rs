@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ringway_mem::Mapping;
 use ringway_verbs::{
-    Access, Capabilities, Cause, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys, PostError,
-    QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest, RegisterError,
-    RemoteKey, Role, Time, WorkRequest,
+    Access, Capabilities, Cause, Completion, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
+    PacketBytes, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
+    RegisterError, RemoteKey, Role, Time, WorkRequest,
 };
 
 use super::device::NodeDevice;
@@ -262,6 +262,11 @@ impl Device for NodeDevices {
     ) -> Result<(), ConnectError> {
         let (entry, number) = self.of_mut(queue_pair).ok_or(ConnectError::Unknown)?;
         entry.device.connect(number, peer, role)
+    }
+
+    fn packet_bytes(&self, queue_pair: QueuePairNumber) -> Option<PacketBytes> {
+        let (entry, number) = self.of(queue_pair)?;
+        entry.device.packet_bytes(number)
     }
 
     fn state(&self, queue_pair: QueuePairNumber) -> Option<QueuePairState> {

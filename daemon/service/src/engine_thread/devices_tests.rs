@@ -256,6 +256,11 @@ impl Device for Naming {
         Err(ConnectError::Unknown)
     }
 
+    fn packet_bytes(&self, queue_pair: QueuePairNumber) -> Option<PacketBytes> {
+        let own = usize::try_from(self.remote.0).expect("small");
+        (queue_pair == QueuePairNumber(7)).then_some(PacketBytes { own, peer: 1 })
+    }
+
     fn state(&self, _: QueuePairNumber) -> Option<QueuePairState> {
         Some(QueuePairState::Init)
     }
@@ -315,6 +320,8 @@ fn each_queue_pairs_peer_has_its_own_devices_name_for_memory() {
         let queue_pair = devices.create_queue_pair(config).expect("a queue pair");
         assert_eq!(devices.remote_key(queue_pair, first.local), Some(RemoteKey(remote)));
         assert_eq!(devices.remote_key(queue_pair, second.local), Some(RemoteKey(remote + 1)));
+        let bytes = devices.packet_bytes(queue_pair).expect("that device knows");
+        assert_eq!(bytes.own, usize::try_from(remote).expect("small"), "its own port's");
     }
     assert_eq!(devices.remote_key(outer(0, QueuePairNumber(8)), first.local), None);
     assert_eq!(
