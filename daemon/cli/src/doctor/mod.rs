@@ -47,8 +47,8 @@ mends it, for whoever runs this.
 --json prints an array of objects, one for each check, always all of them:
   check   kernel, shared_memory, tcp, io_uring, privileges, memlock,
           huge_pages, cpus, clock, congestion_control, udp_buffers, network,
-          roce_port, af_xdp, rdma_ports, rdma_access, rdma_gids, rdma_mtu,
-          verbs, gpu_direct, auto; in this order
+          roce_port, af_xdp, rdma_ports, rdma_transport, rdma_access,
+          rdma_gids, rdma_mtu, verbs, gpu_direct, auto; in this order
   status  ok, note, warn, fail or absent
   found   a line of text; of `auto` the name of the device, or none
   why     what it costs, or null; of `auto` why no better one would be picked
@@ -59,7 +59,7 @@ The exit status is 1 if a check has failed, else 0.";
 /// Check this host for everything that Ringway's paths need.
 ///
 /// Looks at RDMA devices, GPUs, the network, limits, privileges and the kernel, says how to mend what is wrong, and changes
-/// nothing. For a moment it opens sockets, one of them at the UDP port of RoCE. The last line tells which device `auto` would
+/// nothing. For a moment it opens sockets, one of them at the UDP port of RoCE, and RDMA devices. The last line tells which device `auto` would
 /// pick for work between nodes, as far as a host by itself can tell.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]

@@ -85,6 +85,7 @@ impl Host {
             roce_xdp: Ok(()),
             roce_udp: Ok(4096),
             has_verbs: true,
+            rdma_packets: Vec::new(),
         };
         spoil(&mut tried);
         Facts::gather(&self.0, tried)
@@ -188,7 +189,7 @@ fn where_nothing_can_be_read_nothing_is_claimed() {
     let host = Host::new();
     host.remove("");
     let facts = host.facts();
-    for check in ["rdma_ports", "rdma_access", "rdma_gids", "rdma_mtu", "gpu_direct"] {
+    for check in ["rdma_ports", "rdma_transport", "rdma_access", "rdma_gids", "rdma_mtu", "gpu_direct"] {
         assert_eq!(find(&facts, check).status, Status::Absent, "{check}");
     }
     assert!(findings(&facts).iter().all(|finding| finding.status != Status::Fail));
@@ -282,6 +283,68 @@ fn packets_of_rdma_are_large_and_alike() {
     host.remove("sys/class/net");
     expect(&host.facts(), "rdma_mtu", Status::Note, &["namespace"], "");
     expect(&host.facts(), "auto", Status::Ok, &["roce-xdp", "mlx5_0 is in another network namespace"], "");
+}
+
+/// What the port itself says goes before what its interface's MTU allows.
+#[test]
+fn ports_that_have_not_followed_their_interfaces_are_seen() {
+    let host = Host::new();
+    let with = |bytes| host.tried(|tried| tried.rdma_packets = vec![("mlx5_1".to_owned(), 1, bytes)]);
+    expect(&with(4096), "rdma_mtu", Status::Ok, &["ens2: MTU 9000, packets carry 4096"], "");
+    expect(
+        &with(1024),
+        "rdma_mtu",
+        Status::Warn,
+        &["ens2: MTU 9000, packets carry 1024", "mlx5_1:1 has not followed", "4096"],
+        "ip link set dev ens2 up",
+    );
+    // Drivers leave room for longer headers than there are.
+    host.write("sys/class/net/ens2/mtu", "4200\n");
+    expect(
+        &with(2048),
+        "rdma_mtu",
+        Status::Warn,
+        &["do not fit each other"],
+        "ip link set dev ens2 mtu 9000",
+    );
+    host.write("sys/class/net/ens2/mtu", "1500\n");
+    expect(
+        &with(4096),
+        "rdma_mtu",
+        Status::Warn,
+        &["mlx5_1:1 do not pass", "1024"],
+        "ip link set dev ens2 down",
+    );
+}
+
+#[test]
+fn what_speaks_iwarp_is_said_not_to_be_supported() {
+    let host = Host::new();
+    expect(&host.facts(), "rdma_transport", Status::Ok, &["mlx5_0:1 speaks RoCE; mlx5_1:1 speaks RoCE"], "");
+    host.write("sys/class/infiniband/mlx5_1/node_type", "4: RNIC\n");
+    let said =
+        ["mlx5_1:1 speaks iWARP", "InfiniBand and RoCE v2 are supported", "iWARP is not", "rdma_cm", "tcp"];
+    expect(&host.facts(), "rdma_transport", Status::Note, &said, "");
+    expect(&host.facts(), "auto", Status::Ok, &["verbs"], "");
+    // Such cards can be told what to speak.
+    host.remove("sys/class/net/ens2/device/driver");
+    host.link("sys/class/net/ens2/device/driver", "../../bus/pci/drivers/ice");
+    expect(&host.facts(), "rdma_transport", Status::Note, &said, "name enable_roce value true");
+    host.write("sys/class/infiniband/mlx5_0/node_type", "4: RNIC\n");
+    expect(
+        &host.facts(),
+        "rdma_transport",
+        Status::Warn,
+        &["mlx5_0:1 speaks iWARP"],
+        "name enable_iwarp value false",
+    );
+    expect(&host.facts(), "auto", Status::Ok, &["roce-xdp", "not verbs", "iWARP"], "");
+    host.write("sys/class/infiniband/mlx5_0/node_type", "6: usNIC UDP\n");
+    host.write("sys/class/infiniband/mlx5_1/node_type", "1: CA\n");
+    expect(&host.facts(), "rdma_transport", Status::Note, &["without reliable connections"], "");
+    host.write("sys/class/infiniband/mlx5_0/ports/1/link_layer", "InfiniBand\n");
+    host.write("sys/class/infiniband/mlx5_0/node_type", "1: CA\n");
+    expect(&host.facts(), "rdma_transport", Status::Ok, &["mlx5_0:1 speaks InfiniBand"], "");
 }
 
 #[test]

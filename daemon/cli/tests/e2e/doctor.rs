@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::harness::{Daemon, assert_mentions, free_address, run_ringway};
 
 /// Every check, in the order of `--help`.
-const CHECKS: [&str; 21] = [
+const CHECKS: [&str; 22] = [
     "kernel",
     "shared_memory",
     "tcp",
@@ -21,6 +21,7 @@ const CHECKS: [&str; 21] = [
     "roce_port",
     "af_xdp",
     "rdma_ports",
+    "rdma_transport",
     "rdma_access",
     "rdma_gids",
     "rdma_mtu",

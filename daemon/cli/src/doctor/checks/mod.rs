@@ -12,7 +12,7 @@ pub(super) use self::network::packet_bytes;
 use super::{facts::Facts, finding::Finding};
 
 /// All of them, in the order in which they are shown.
-pub(super) const ALL: [fn(&Facts) -> Finding; 20] = [
+pub(super) const ALL: [fn(&Facts) -> Finding; 21] = [
     kernel::kernel,
     kernel::shared_memory,
     kernel::tcp,
@@ -28,6 +28,7 @@ pub(super) const ALL: [fn(&Facts) -> Finding; 20] = [
     network::roce_port,
     network::af_xdp,
     rdma::ports,
+    rdma::transport,
     rdma::access,
     rdma::gids,
     rdma::mtu,

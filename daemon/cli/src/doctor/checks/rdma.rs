@@ -21,6 +21,9 @@ const MODULES: [(&str, &str); 7] = [
     ("hns3", "hns_roce_hw_v2"),
 ];
 
+/// Bytes that drivers take off an interface's MTU for headers that our packets do not have (`iboe_get_mtu` of the kernel).
+const HEADERS_SPARE: usize = 64;
+
 /// A port by the name that `--device` and tools have for it.
 fn name(port: &Port) -> String {
     format!("{}:{}", port.device, port.number)
@@ -79,13 +82,59 @@ fn none(facts: &Facts) -> Finding {
     }
 }
 
-fn described(facts: &Facts, port: &Port) -> String {
-    let layer = match (port.link_layer, port.transport) {
-        (LinkLayer::InfiniBand, _) => "InfiniBand",
-        (_, Transport::InfiniBand) => "RoCE",
+/// What a port speaks.
+const fn spoken(port: &Port) -> &'static str {
+    match (port.link_layer, port.transport) {
         (_, Transport::Iwarp) => "iWARP",
         (_, Transport::Other) => "no reliable connections",
+        (LinkLayer::InfiniBand, _) => "InfiniBand",
+        (LinkLayer::Ethernet, _) => "RoCE",
+    }
+}
+
+/// Whether Ringway can use what ports speak: queue pairs that it connects itself.
+pub(super) fn transport(facts: &Facts) -> Finding {
+    let check = "rdma_transport";
+    let ports = facts.ports();
+    if ports.is_empty() {
+        return Finding::absent(check, "no RDMA device");
+    }
+    let all: Vec<String> =
+        ports.iter().map(|port| format!("{} speaks {}", name(port), spoken(port))).collect();
+    let finding = Finding::ok(check, all.join("; "));
+    let of = |transport| ports.iter().filter(move |port| port.transport == transport);
+    let (iwarp, other) = (of(Transport::Iwarp).count(), of(Transport::Other).count());
+    let supported = "InfiniBand and RoCE v2 are supported";
+    let why = match (iwarp, other) {
+        (0, 0) => return finding,
+        (0, _) => format!("{supported}; devices without reliable connections are passed over"),
+        _ => format!(
+            "{supported}; iWARP is not: its connections are the kernel's (rdma_cm) to make, so such ports are passed over and their \
+             interfaces used by tcp"
+        ),
     };
+    let status = if iwarp + other == ports.len() { Status::Warn } else { Status::Note };
+    let choosers =
+        of(Transport::Iwarp).filter_map(|port| facts.interface_of(port)).filter(|one| chooses(one));
+    let to_roce = choosers.flat_map(|interface| to_roce(facts, interface));
+    to_roce.fold(Finding { status, ..finding }.why(why), Finding::mend)
+}
+
+/// Whether cards with this driver speak either iWARP or RoCE, as they are told.
+fn chooses(interface: &Interface) -> bool {
+    interface.driver.as_deref() == Some("ice")
+}
+
+/// The commands that have such a card speak RoCE: it refuses the second while the first has not been done.
+fn to_roce(facts: &Facts, interface: &Interface) -> [String; 2] {
+    let card = format!("pci/$(basename $(readlink /sys/class/net/{}/device))", interface.name);
+    [("enable_iwarp", false), ("enable_roce", true)].map(|(name, value)| {
+        facts.as_root(&format!("devlink dev param set {card} name {name} value {value} cmode runtime"))
+    })
+}
+
+fn described(facts: &Facts, port: &Port) -> String {
+    let layer = spoken(port);
     let place =
         facts.interface_of(port).map_or_else(String::new, |interface| format!(" on {}", interface.name));
     // What software says of its rate means nothing.
@@ -195,43 +244,71 @@ fn routable(port: &Port) -> Option<&Gid> {
     of_v2().find(|gid| gid.address().is_ipv4()).or_else(|| of_v2().find(is_global))
 }
 
+/// A port of RoCE, its interface, and how much packets carry.
+struct Carrier<'a> {
+    port: &'a Port,
+    interface: &'a Interface,
+    /// By the interface's MTU.
+    possible: usize,
+    /// By the port's own word, if it could be asked, else the same.
+    active: usize,
+}
+
+impl<'a> Carrier<'a> {
+    fn of(facts: &'a Facts, port: &'a Port) -> Option<Self> {
+        let interface = facts.interface_of(port)?;
+        let possible = packet_bytes(interface.mtu_bytes);
+        let mut asked = facts.tried.rdma_packets.iter();
+        let active = asked.find(|(device, number, _)| *device == port.device && *number == port.number);
+        Some(Self { port, interface, possible, active: active.map_or(possible, |(_, _, bytes)| *bytes) })
+    }
+
+    fn described(&self) -> String {
+        let Self { port, interface, active, .. } = self;
+        format!(
+            "{} on {}: MTU {}, packets carry {active} bytes",
+            name(port),
+            interface.name,
+            interface.mtu_bytes
+        )
+    }
+
+    /// The port has not followed its interface's MTU: packets are smaller than need be, or too large to pass.
+    fn is_behind(&self) -> bool {
+        let least = packet_bytes(self.interface.mtu_bytes.saturating_sub(HEADERS_SPARE));
+        self.active < least || self.active > self.possible
+    }
+}
+
 pub(super) fn mtu(facts: &Facts) -> Finding {
     let check = "rdma_mtu";
-    let all: Vec<(&Port, &Interface)> =
-        roce(facts).filter_map(|port| Some((port, facts.interface_of(port)?))).collect();
+    let all: Vec<Carrier<'_>> = roce(facts).filter_map(|port| Carrier::of(facts, port)).collect();
     if all.is_empty() {
-        let elsewhere: Vec<String> = roce(facts).map(name).collect();
-        return match elsewhere.is_empty() {
-            true if facts.ports().is_empty() => Finding::absent(check, "no RDMA device"),
-            true => Finding::absent(check, "no port of RoCE"),
-            false => Finding::new(
-                check,
-                Status::Note,
-                format!("the interface of {} is not here", elsewhere.join(", ")),
-            )
-            .why("it is in another network namespace, from which alone connections can be made"),
-        };
+        return without_interfaces(facts);
     }
-    let carried = |(_, interface): &(&Port, &Interface)| packet_bytes(interface.mtu_bytes);
-    let most = all.iter().map(carried).max().unwrap_or(0);
-    let least = all.iter().map(carried).min().unwrap_or(0);
-    let described: Vec<String> = all
-        .iter()
-        .map(|one| {
-            format!(
-                "{} on {}: MTU {}, packets carry {} bytes",
-                name(one.0),
-                one.1.name,
-                one.1.mtu_bytes,
-                carried(one)
-            )
-        })
-        .collect();
+    let described: Vec<String> = all.iter().map(Carrier::described).collect();
     let finding = Finding::ok(check, described.join("; "));
-    if least >= 4096 {
+    let ip = |one: &Carrier<'_>, what: &str| {
+        facts.as_root(&format!("ip link set dev {} {what}", one.interface.name))
+    };
+    if let Some(behind) = all.iter().find(|one| one.is_behind()) {
+        let (port, wide) = (name(behind.port), behind.possible);
+        let why = match behind.active > wide {
+            true => format!(
+                "the packets of {port} do not pass its interface, which carries {wide} bytes: they are lost"
+            ),
+            false => format!(
+                "{port} has not followed its interface, which carries {wide} bytes: it must be set up anew"
+            ),
+        };
+        let again = ["down", "up"].map(|what| ip(behind, what));
+        return again.into_iter().fold(Finding { status: Status::Warn, ..finding }.why(why), Finding::mend);
+    }
+    let carried = || all.iter().map(|one| one.active);
+    if carried().all(|bytes| bytes >= 4096) {
         return finding;
     }
-    let why = match least == most {
+    let why = match carried().min() == carried().max() {
         true => {
             "RDMA packets could carry 4096 bytes, which takes fewer of them; every node and switch must have the larger MTU"
         }
@@ -239,8 +316,22 @@ pub(super) fn mtu(facts: &Facts) -> Finding {
             "these ports do not fit each other: connections use the smaller packets, or lose the larger; give all one MTU"
         }
     };
-    let small = all.iter().filter(|one| carried(one) < 4096);
-    let widen =
-        |one: &(&Port, &Interface)| facts.as_root(&format!("ip link set dev {} mtu 9000", one.1.name));
-    small.map(widen).fold(Finding { status: Status::Warn, ..finding }.why(why), Finding::mend)
+    let small = all.iter().filter(|one| one.active < 4096).map(|one| ip(one, "mtu 9000"));
+    small.fold(Finding { status: Status::Warn, ..finding }.why(why), Finding::mend)
+}
+
+/// No port of RoCE has its interface here.
+fn without_interfaces(facts: &Facts) -> Finding {
+    let check = "rdma_mtu";
+    let elsewhere: Vec<String> = roce(facts).map(name).collect();
+    match elsewhere.is_empty() {
+        true if facts.ports().is_empty() => Finding::absent(check, "no RDMA device"),
+        true => Finding::absent(check, "no port of RoCE"),
+        false => Finding::new(
+            check,
+            Status::Note,
+            format!("the interface of {} is not here", elsewhere.join(", ")),
+        )
+        .why("it is in another network namespace, from which alone connections can be made"),
+    }
 }

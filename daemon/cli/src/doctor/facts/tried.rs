@@ -30,6 +30,8 @@ pub(in crate::doctor) struct Tried {
     pub(in crate::doctor) roce_udp: Result<usize, LinkError>,
     /// Whether this program has a device for RDMA hardware.
     pub(in crate::doctor) has_verbs: bool,
+    /// How many bytes packets of RDMA ports carry at the moment, by device and port, of those that could be asked.
+    pub(in crate::doctor) rdma_packets: Vec<(String, u8, usize)>,
 }
 
 impl Tried {
@@ -46,6 +48,7 @@ impl Tried {
             roce_udp: UdpLink::new(UdpConfig::new(address)).map(|link| link.mtu().bytes()),
             roce_xdp: XdpLink::check(&XdpConfig { zero_copy: ZeroCopy::Required, ..XdpConfig::new(address) }),
             has_verbs: cfg!(feature = "verbs"),
+            rdma_packets: rdma_packets(),
             address,
             interface,
         }
@@ -61,4 +64,19 @@ fn device(driver: TcpDriver, address: IpAddr) -> Result<(), TcpError> {
 fn loopback() -> Result<(), String> {
     let connect = || TcpStream::connect(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?);
     connect().map(drop).map_err(|error| format!("a TCP connection over loopback fails: {error}"))
+}
+
+#[cfg(feature = "verbs")]
+fn rdma_packets() -> Vec<(String, u8, usize)> {
+    let ports = ringway_ibverbs::ports().unwrap_or_default().into_iter();
+    let asked = ports.filter(ringway_ibverbs::Port::is_active).filter_map(|port| {
+        let bytes = ringway_ibverbs::IbverbsDevice::packet_bytes_at(&port.device, port.number).ok()?;
+        Some((port.device, port.number, bytes))
+    });
+    asked.collect()
+}
+
+#[cfg(not(feature = "verbs"))]
+fn rdma_packets() -> Vec<(String, u8, usize)> {
+    Vec::new()
 }
