@@ -118,6 +118,23 @@ fn a_node_with_hardware_and_one_with_roce_in_user_space_compute_together() {
     }
 }
 
+/// Nodes whose interfaces have different MTUs work with the smaller packets, and both say so.
+#[test]
+fn nodes_whose_packets_differ_say_which_carries_what() {
+    if !is_possible() {
+        return;
+    }
+    ip("-n far link set far0 mtu 1500");
+    let nodes = one_of_each("");
+    ip("-n far link set far0 mtu 9000");
+    let mut ranks = form(&nodes, 2, "");
+    assert_exact(&mut ranks);
+    let near = "between node 0, this one, and node 1 carry 1024 bytes: the port of node 0 could take 4096, that of node 1 1024";
+    let far = "between node 1, this one, and node 0 carry 1024 bytes: the port of node 1 could take 1024, that of node 0 4096";
+    assert_mentions(&nodes[0].log(), &[near]);
+    assert_mentions(&nodes[1].log(), &[far]);
+}
+
 /// Two nodes with a rail over each of two RDMA devices.
 fn with_rails(device: &str) -> [Daemon; 2] {
     let folder = Folder::new();
