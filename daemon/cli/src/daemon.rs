@@ -103,7 +103,7 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "NAME")]
     roce_interface: Option<String>,
     /// The verbs device, and the roce devices toward it, repeat what is not answered after 4.096 us times two to this power, or
-    /// up to four times that; the default of 14 is 67 ms
+    /// up to four times that; the default of 16 is 268 ms
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     verbs_timeout: Option<i64>,
     /// How often, 1 to 7, before the connection counts as broken; with the time-out, for how long a link may be down

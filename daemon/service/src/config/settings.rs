@@ -69,7 +69,7 @@ pub struct Settings {
     /// The interface that the `roce` devices use, which must have the node's address; absent for the one that has it.
     pub roce_interface: Option<String>,
     /// The verbs device, and the roce devices toward it, repeat what is not answered after 4.096 microseconds times two to this power, or up to four times that:
-    /// 14, which is 67 ms, if absent.
+    /// 16, which is 268 ms, if absent.
     pub verbs_timeout: Option<i64>,
     /// How often, before the connection counts as broken: 6 if absent. With both, for how long a link may be down.
     pub verbs_retries: Option<i64>,
