@@ -151,8 +151,6 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode, String> {
     if !args.paths.is_empty() && args.paths.iter().all(|name| Tool::named(name).is_some()) {
         return Err("--paths names tools only, which measure beside a path: name a path as well".to_owned());
     }
-    // Rather now than when everything has been measured.
-    report::make_folder(&args.output)?;
     let between = match &args.client {
         Some(host) => Between::Machines(Box::new(Far::connect(host, &interrupt)?)),
         None if place::processors().len() < 2 => {
@@ -160,6 +158,8 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode, String> {
         }
         None => Between::Here(paths::resolve(args.network)),
     };
+    // Rather now than when everything has been measured.
+    report::make_folder(&args.output)?;
     let mut progress = Progress::new();
     let report = measure(args, &between, &interrupt, &mut progress)?;
     progress.line("");

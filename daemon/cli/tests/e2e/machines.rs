@@ -185,9 +185,12 @@ fn ticks(pid: u32) -> u64 {
 
 #[test]
 fn who_cannot_be_reached_is_named() {
-    let address = free_address().to_string();
-    let ended = Program::start(&mut ringway(&["bench", "--client", &address])).end().failure();
+    let (address, folder) = (free_address().to_string(), Folder::new());
+    let output = folder.join("report");
+    let arguments = ["bench", "--client", &address, "--output", &output.display().to_string()];
+    let ended = Program::start(&mut ringway(&arguments)).end().failure();
     assert_mentions(&ended.err, &["cannot reach", &address, "ringway bench --server --listen"]);
+    assert!(!output.exists(), "nothing was measured, and a folder for it is left");
 }
 
 /// One line of JSON, and the lines that come back.
