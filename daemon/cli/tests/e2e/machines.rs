@@ -4,7 +4,7 @@
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     os::fd::AsRawFd as _,
     process::Command,
 };
@@ -69,8 +69,9 @@ impl Machine {
 fn machines() -> [Machine; 2] {
     joined().unwrap_or_else(|| {
         eprintln!("on loopback: needs root, to make network namespaces; run the tests as root");
-        [free_address(), free_address()]
-            .map(|address| Machine { namespace: None, address: address.ip().to_string() })
+        // A client that names no address of its own is 127.0.0.1 to all of loopback.
+        [Ipv4Addr::LOCALHOST.into(), free_address().ip()]
+            .map(|address: IpAddr| Machine { namespace: None, address: address.to_string() })
     })
 }
 
