@@ -112,7 +112,9 @@ impl Member {
     /// Asks for the lines of calls to come: calls are often followed by others like them.
     #[inline(always)]
     fn prefetch_like(&mut self, sequence: u64, call: &Prepared) {
-        self.cell.prefetch_for_writing(self.rank, sequence + call.write_ahead, call.puts);
+        if call.writes_ahead {
+            self.cell.prefetch_for_writing(self.rank, sequence + 1, call.puts);
+        }
         let Some(bytes) = call.follows else { return };
         let next = sequence + READ_AHEAD;
         let needed = |rank: &u32| *rank != self.rank && call.need.is_for(*rank);

@@ -148,16 +148,23 @@ impl<'c, B: Held> Pending<'c, B> {
     ///
     /// # Errors
     /// [`Failure`] with the reason, and with the buffers where they can be given back.
-    #[inline]
+    // Inlined, so that an operation that is over is not moved once more: where its parts were written by narrower stores than
+    // it is read by, reading waits for every store before, and those of the call go to lines that others have. With these
+    // 300 ns away, a broadcast of 64 B took 1.7 times as long.
+    #[inline(always)]
     pub fn wait(self) -> Result<B, Failure<B>> {
         if self.tickets == Tickets::Over {
             // Nothing is under way, so dropping it would do nothing.
             let mut over = ManuallyDrop::new(self);
-            return over.finish();
+            return match over.buffers.take() {
+                Some(buffers) => Ok(buffers),
+                None => Err(Failure { error: OperationError::NotSent, returned: Returned::BuffersRetired }),
+            };
         }
         self.wait_on()
     }
 
+    #[inline(never)]
     fn wait_on(mut self) -> Result<B, Failure<B>> {
         match self.end(None) {
             Ok(()) => self.finish(),
