@@ -80,6 +80,9 @@ impl Member {
             let kept = self.small(sequence, &call.shape).keep_own(memory.input, memory.output);
             debug_assert!(kept.is_some(), "the caller's memory is not there");
         }
+        if call.is_pooled && call.takes {
+            return self.take_pooled(call, (sequence, history), memory, polls);
+        }
         let mut seen = 0;
         if self.meet((sequence, history), &mut seen, call.need, polls) {
             if call.takes {
@@ -92,6 +95,41 @@ impl Member {
         }
         let part = Part::of_small(memory.places, memory.scale);
         self.keep(sequence, (call.agreement, history), call.shape, part);
+        Exchange::Pending(sequence)
+    }
+
+    /// The rest of a call whose payload comes by the pool, for a rank that takes it.
+    #[inline(never)]
+    fn take_pooled(
+        &mut self,
+        call: &Prepared,
+        (sequence, history): (u64, History),
+        memory: &CallMemory<'_>,
+        polls: u32,
+    ) -> Exchange {
+        let small = self.small(sequence, &call.shape);
+        let (mut seen, mut taken, mut polled) = (0, 0, 0);
+        while polled < polls {
+            match look(&self.cell, (sequence, history), &mut seen, self.rank, call.need) {
+                Seen::All => {
+                    let all = small.take_rest(taken, memory.output);
+                    debug_assert!(all.is_some(), "the caller's memory is not there");
+                    self.finish_unkept(sequence, history, seen);
+                    return Exchange::Done;
+                }
+                Seen::NotYet => {}
+                Seen::Other(_) => break,
+            }
+            let come = small.take_ahead(taken, memory.output).unwrap_or(taken);
+            polled = if come > taken { 0 } else { polled + 1 };
+            taken = come;
+            if polled > EAGER_POLLS {
+                spin_loop();
+            }
+        }
+        let part = Part::of_small(memory.places, memory.scale);
+        self.keep(sequence, (call.agreement, history), call.shape, part);
+        self.keep_taken(sequence, taken);
         Exchange::Pending(sequence)
     }
 

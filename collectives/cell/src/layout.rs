@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! header   verdict | sleepers
-//! ranks    for each rank: consumed, called | wanted | inside | bell, armed | state, node | processors
+//! ranks    for each rank: consumed, called | wanted | inside | bell, armed | state, node, processor | processors
 //! records  for each rank and slot: a line
 //! work     for each slot: a line per lane with its claim and done counts, a published line per rank
 //! payloads for each rank and slot: INLINE_BYTES, and a line that keeps slots out of each other's cache sets
-//! pool     among more than two ranks, POOL_SLOTS times: POOLED_BYTES, and such a line
+//! pool     among more than two ranks, POOL_SLOTS times: POOLED_BYTES, and such a line, with how many of them are there
 //! ```
 
 use crate::{INLINE_BYTES, POOL_SLOTS, POOLED_BYTES, RANKS_MAX, SLOTS};
@@ -50,6 +50,8 @@ pub(crate) enum RankWord {
     State = 4 * LINE as isize,
     /// The NUMA node it runs on, plus one; zero while it is not known.
     Node = 4 * LINE as isize + 1,
+    /// The processor it was on when it last waited, plus one; zero while it is not known.
+    Processor = 4 * LINE as isize + 2,
     /// The first of [`SET_WORDS`]: the processors on which it may run; none while it has not said so.
     Processors = 5 * LINE as isize,
 }
@@ -122,6 +124,12 @@ impl Layout {
         self.pool + (sequence % POOL_SLOTS) as usize * POOLED
     }
 
+    /// The word that says how much of that payload is there.
+    #[inline(always)]
+    pub(crate) const fn pooled_bytes(&self, sequence: u64) -> usize {
+        self.pooled(sequence) + POOLED_BYTES / 8
+    }
+
     /// The claim word of a lane, of which there are as many as ranks.
     #[inline(always)]
     pub(crate) const fn claim(&self, sequence: u64, lane: u32) -> usize {
@@ -152,11 +160,14 @@ mod tests {
         let layout = Layout::new(3).expect("three ranks");
         let mut used = vec![VERDICT, SLEEPERS];
         for rank in 0..3 {
-            use RankWord::{Armed, Bell, Called, Consumed, Inside, Node, Processors, State, Wanted};
+            use RankWord::{
+                Armed, Bell, Called, Consumed, Inside, Node, Processor, Processors, State, Wanted,
+            };
             let processors = layout.rank(rank, Processors);
             used.extend(processors..processors + SET_WORDS);
             used.extend(
-                [Consumed, Called, Node, Wanted, Inside, Bell, Armed, State].map(|w| layout.rank(rank, w)),
+                [Consumed, Called, Node, Processor, Wanted, Inside, Bell, Armed, State]
+                    .map(|w| layout.rank(rank, w)),
             );
         }
         for sequence in 0..SLOTS {
@@ -172,6 +183,7 @@ mod tests {
         for sequence in 0..POOL_SLOTS {
             let pooled = layout.pooled(sequence);
             used.extend(pooled..pooled + POOLED_BYTES / 8);
+            used.push(layout.pooled_bytes(sequence));
         }
         let count = used.len();
         used.sort_unstable();

@@ -39,6 +39,7 @@ mod layout;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod member;
+mod pooled;
 mod prepared;
 mod processors;
 mod quota;
@@ -62,7 +63,7 @@ pub use exchange::{CallMemory, Exchange};
 pub use helper::Helper;
 pub use member::{Awaited, Member, Poll, Refusal, StandIn};
 pub use prepared::Prepared;
-pub use processors::{NumaNodes, ProcessorSet, budget, online_processors};
+pub use processors::{NumaNodes, ProcessorSet, budget, current_processor, online_processors};
 pub use quota::processor_quota;
 
 /// Calls of one rank that may be under way at a time.

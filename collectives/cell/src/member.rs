@@ -2,11 +2,14 @@
 
 mod consuming;
 mod handing_over;
+mod putting;
 mod room;
+mod waiting;
 
 use core::time::Duration;
 
 use ringway_mem::Window;
+use ringway_reduce::Stores;
 
 use crate::{
     Call, Clock, POOL_SLOTS, Place, ProcessorSet, Regions, SLOTS, budget,
@@ -19,24 +22,14 @@ use crate::{
     shape::{Need, Shape},
     small::Small,
     step::{Step, reach},
+    ways::Ways,
     work::Worker,
 };
 
 pub use handing_over::{Refusal, StandIn};
+pub use waiting::Awaited;
 
-/// Payloads that take so long to copy that it is worth looking whether somebody is at it.
-const LONG_BYTES: u64 = 4096;
-
-/// For what a call under way waits, as far as it matters to how long it is polled for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Awaited {
-    /// For so many ranks that have not come to a call which needs everybody's record.
-    Ranks(usize),
-    /// For one rank's payload, which takes a moment to copy.
-    Payload,
-    /// For something else.
-    Other,
-}
+use putting::PUTS_PAST_BYTES;
 
 /// What [`Member::poll`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +75,8 @@ pub(crate) struct Outstanding {
     pub(crate) part: Part,
     /// The ranks below this one have published the same call.
     pub(crate) seen: u32,
+    /// Bytes of a payload in the pool that were copied before all of it was there.
+    pub(crate) taken: usize,
     pub(crate) over: bool,
     pub(crate) large: Large,
 }
@@ -117,9 +112,13 @@ pub struct Member {
     dispute: Option<(u32, u64)>,
     pub(crate) job: Job,
     pub(crate) worker: Worker,
+    /// What it has learnt about putting payloads.
+    puts: Option<Ways>,
     pub(crate) order: LaneOrder,
     /// The NUMA node that it said it runs on.
     node: Option<u32>,
+    /// The processor on which it said it waits, plus one; zero before.
+    processor: u64,
 }
 
 impl Member {
@@ -137,6 +136,7 @@ impl Member {
             small: true,
             part: Part::default(),
             seen: 0,
+            taken: 0,
             over: true,
             large: Large::default(),
         };
@@ -158,16 +158,19 @@ impl Member {
             dispute: None,
             job,
             worker: Worker::new(Some(rank)),
+            puts: None,
             order: LaneOrder::new(Some(rank.min(ranks.saturating_sub(1))), ranks),
             node: None,
+            processor: 0,
             cell,
         }
     }
 
-    /// Lets it learn by this clock how to write others' outputs: which way costs less depends on the machine.
+    /// Lets it learn by this clock how to write what others read: which way costs less depends on the machine.
     #[must_use]
     pub fn learning_by(mut self, clock: Clock) -> Self {
         self.worker.learn_by(clock);
+        self.puts = Some(Ways::new(clock));
         self
     }
 
@@ -282,7 +285,7 @@ impl Member {
     /// Writes a small call's record, all but its sequence; `puts` is this rank's input where others need any of it.
     #[inline(always)]
     pub(crate) fn write_small(
-        &self,
+        &mut self,
         sequence: u64,
         agreement: Agreement,
         shape: &Shape,
@@ -292,7 +295,10 @@ impl Member {
         let needed = shape.contributes(self.rank) && shape.contribution() > 0;
         debug_assert!(puts.is_some() || !needed, "the caller's input is not there");
         if let Some(input) = puts {
-            let put = self.small(sequence, shape).put(input);
+            let put = match shape.contribution() {
+                bytes if bytes >= PUTS_PAST_BYTES => self.put_weighed(sequence, shape, input),
+                _ => self.small(sequence, shape).put(input, Stores::Cached),
+            };
             debug_assert!(put.is_some(), "the caller's input is too short");
         }
     }
@@ -314,7 +320,7 @@ impl Member {
             slot.shape = shape;
             slot.small = shape.is_small();
             slot.part = part;
-            slot.seen = 0;
+            (slot.seen, slot.taken) = (0, 0);
             slot.over = false;
             if !slot.small {
                 slot.large = Large::default();
@@ -379,15 +385,20 @@ impl Member {
         if !call.small {
             return self.poll_large(sequence, regions);
         }
-        match see(&self.cell, call, self.rank, call.shape.need(self.rank)) {
-            Seen::All => {}
-            seen => return self.wait_for(seen, sequence),
-        }
-        let (shape, part) = (call.shape, call.part);
-        if shape.takes(self.rank) {
+        let seen = see(&self.cell, call, self.rank, call.shape.need(self.rank));
+        let (shape, part, taken) = (call.shape, call.part, call.taken);
+        if shape.takes(self.rank) && (seen == Seen::All || seen == Seen::NotYet && shape.is_pooled()) {
             let (input, output) = self.windows(&shape, &part, regions);
-            let taken = self.small(sequence, &shape).take(input, output);
-            debug_assert!(taken.is_some(), "the caller's memory is not there");
+            let small = self.small(sequence, &shape);
+            let done = match seen {
+                Seen::All if shape.is_pooled() => small.take_rest(taken, output).map(drop),
+                Seen::All => small.take(input, output),
+                _ => small.take_ahead(taken, output).map(|taken| self.keep_taken(sequence, taken)),
+            };
+            debug_assert!(done.is_some(), "the caller's memory is not there");
+        }
+        if seen != Seen::All {
+            return self.wait_for(seen, sequence);
         }
         self.finish(sequence);
         Poll::Done
@@ -418,33 +429,6 @@ impl Member {
             }
             (_, Some((rank, sequence))) => Poll::Mismatch { rank, sequence },
             _ => Poll::Pending,
-        }
-    }
-
-    /// The ranks that are waited for: those whose records of a call are needed and not there. Of a call that is over here,
-    /// whose slot is to be used again, those that are not through with it.
-    pub fn missing(&self, sequence: u64) -> impl Iterator<Item = u32> {
-        let under_way =
-            self.calls.get(Self::index(sequence)).filter(|call| call.sequence == sequence && !call.over);
-        let need = under_way.map(|call| if call.small { call.shape.need(self.rank) } else { Need::All });
-        (0..self.cell.ranks()).filter(move |rank| {
-            *rank != self.rank
-                && match need {
-                    Some(need) => need.is_for(*rank) && self.cell.history(*rank, sequence).is_none(),
-                    None => self.cell.consumed(*rank) < sequence,
-                }
-        })
-    }
-
-    /// For what a call waits.
-    #[must_use]
-    pub fn awaits(&self, sequence: u64) -> Awaited {
-        let call =
-            self.calls.get(Self::index(sequence)).filter(|call| call.sequence == sequence && !call.over);
-        match call.map(|call| (call, if call.small { call.shape.need(self.rank) } else { Need::All })) {
-            Some((_, Need::All)) => Awaited::Ranks(self.missing(sequence).count()),
-            Some((call, Need::One(_))) if call.shape.contribution() >= LONG_BYTES => Awaited::Payload,
-            _ => Awaited::Other,
         }
     }
 

@@ -35,6 +35,12 @@ fn count_listed(list: &str) -> Option<u32> {
     })
 }
 
+/// The processor on which this thread runs now. Makes no system call.
+#[must_use]
+pub fn current_processor() -> usize {
+    sched_getcpu()
+}
+
 /// Processors, by the numbers that Linux gives them. Those beyond the first 1024 are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProcessorSet {

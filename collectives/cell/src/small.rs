@@ -1,7 +1,7 @@
 //! Small calls: every rank computes its own result from what all have published beside their records.
 
 use ringway_mem::Window;
-use ringway_reduce::Source;
+use ringway_reduce::{Source, Stores};
 use ringway_types::Operation;
 
 use crate::{cell::Cell, shape::Shape};
@@ -17,25 +17,28 @@ pub(crate) struct Small<'c> {
 
 impl<'c> Small<'c> {
     /// A part of what a rank has put.
-    #[inline]
+    #[inline(always)]
     fn payload(&self, rank: u32, start: u64, length: u64) -> Option<Window<'c>> {
         // Whoever puts anything puts as much as the others.
         let at = self.cell.payload(rank, self.sequence, self.shape.contribution() as usize);
         self.cell.words.bytes(at, start, length)
     }
 
-    /// Copies what others need of this rank's input to where they read it. For a rank that contributes.
-    #[inline]
-    pub(crate) fn put(&self, input: Window<'_>) -> Option<()> {
+    /// Copies what others need of this rank's input to where they read it, by such stores. For a rank that contributes, in a
+    /// call whose payload is not in the pool.
+    #[inline(always)]
+    pub(crate) fn put(&self, input: Window<'_>, stores: Stores) -> Option<()> {
         let Self { shape, rank, .. } = *self;
         if !shape.is_split() {
-            return copy_short(input, self.payload(rank, 0, shape.block)?);
+            return put_short(stores, input, self.payload(rank, 0, shape.block)?);
         }
         // The blocks for the ranks after this one, then those for the ranks before it.
         let (before, own) = (u64::from(rank) * shape.block, shape.block);
         let after = shape.contribution().checked_sub(before)?;
-        copy_short(input.sub((before + own) as usize, after as usize)?, self.payload(rank, 0, after)?)?;
-        copy_short(input.sub(0, before as usize)?, self.payload(rank, after, before)?)
+        let (first, last) =
+            (input.sub(0, before as usize)?, input.sub((before + own) as usize, after as usize)?);
+        put_short(stores, last, self.payload(rank, 0, after)?)?;
+        put_short(stores, first, self.payload(rank, after, before)?)
     }
 
     /// This rank's own block of its input.
@@ -152,10 +155,15 @@ const SHORT_BYTES: usize = 64;
 
 #[inline]
 fn copy_short(from: Window<'_>, to: Window<'_>) -> Option<()> {
+    put_short(Stores::Cached, from, to)
+}
+
+#[inline]
+fn put_short(stores: Stores, from: Window<'_>, to: Window<'_>) -> Option<()> {
     if from.length() <= SHORT_BYTES {
         return (from.copy_to(&to) == from.length()).then_some(());
     }
-    let done = ringway_reduce::copy(from, &[to]);
+    let done = ringway_reduce::copy_with(stores, from, &[to]);
     debug_assert!(done.is_ok(), "{done:?}");
     done.ok()
 }

@@ -5,6 +5,8 @@
 pub enum Step {
     /// The record is written, and nobody can see it.
     Written,
+    /// A part of a payload is in the pool, and nobody knows.
+    PartPut,
     /// The record can be seen.
     Published,
     /// A segment of memory that others cannot reach is copied in, and nobody knows.
@@ -34,8 +36,9 @@ pub enum Step {
 impl Step {
     /// All, in the order of a call.
     #[cfg(feature = "steps")]
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Written,
+        Self::PartPut,
         Self::Published,
         Self::CopiedIn,
         Self::Offered,

@@ -60,7 +60,8 @@ impl Pace {
     pub(crate) fn polls_between(self, awaited: Awaited) -> u32 {
         match awaited {
             _ if self.crowded > 0 => 1,
-            Awaited::Payload if self.processors > 1 => POLLS_OF_COPY,
+            Awaited::Neighbour => 1,
+            Awaited::Payload(_) if self.processors > 1 => POLLS_OF_COPY,
             Awaited::Ranks(missing) if missing < self.processors as usize => POLLS_BETWEEN,
             _ if self.roomy => POLLS_BETWEEN,
             _ => 1,

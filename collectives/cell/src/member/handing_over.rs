@@ -146,8 +146,17 @@ impl Member {
             let history = self.cell.history(self.rank, sequence).unwrap_or_default();
             if let Some(call) = self.calls.get_mut(Self::index(sequence)) {
                 let (part, large) = (Part::default(), Large::default());
-                *call =
-                    Outstanding { sequence, agreement, history, part, large, seen: 0, over: true, ..*call };
+                *call = Outstanding {
+                    sequence,
+                    agreement,
+                    history,
+                    part,
+                    large,
+                    seen: 0,
+                    taken: 0,
+                    over: true,
+                    ..*call
+                };
             }
         }
         Ok(())

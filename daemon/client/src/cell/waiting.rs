@@ -1,14 +1,14 @@
 //! Waiting in a cell: poll, hand the processor over, sleep, in this order; and what is done about ranks that do not
 //! come.
 
-use core::time::Duration;
+use core::{mem, time::Duration};
 use std::{thread, time::Instant};
 
 use ringway_abi::{
     Status,
     control::{CELL_TOKEN, Reply, Request},
 };
-use ringway_cell::{Call, Poll, Verdict};
+use ringway_cell::{Awaited, Call, Poll, Verdict, current_processor};
 use ringway_mem::calls;
 
 use super::{
@@ -89,7 +89,7 @@ impl Calls {
             return Err(Stopped::Handed(ticket));
         }
         let Some(slot) = self.slot(sequence) else { return Err(self.over(None, false)) };
-        let kept = core::mem::take(&mut slot.kept);
+        let kept = mem::take(&mut slot.kept);
         let outcome = self.complete(sequence, &own_of(&kept), deadline);
         if let (Err(Stopped::Expired), Some(slot)) = (&outcome, self.slot(sequence)) {
             slot.kept = kept;
@@ -275,11 +275,20 @@ impl Calls {
         let mut hand_overs: u32 = 0;
         loop {
             self.progress(sequence);
-            for _ in 0..self.pace.polls_between(self.member.awaits(sequence)) {
-                if let Some(found) = ready(self) {
-                    return Some(found);
+            self.member.set_processor(current_processor());
+            let mut awaited = self.member.awaits(sequence);
+            loop {
+                for _ in 0..self.pace.polls_between(awaited) {
+                    if let Some(found) = ready(self) {
+                        return Some(found);
+                    }
+                    Pace::relax();
                 }
-                Pace::relax();
+                // While a payload comes, more of it may.
+                let before = mem::replace(&mut awaited, self.member.awaits(sequence));
+                if !matches!(awaited, Awaited::Payload(_)) || awaited == before {
+                    break;
+                }
             }
             self.pace.hand_over();
             hand_overs = hand_overs.saturating_add(1);

@@ -132,7 +132,10 @@ impl Kind {
         };
         let works = self.bytes > POOLED.bytes && self.operation != Operation::Barrier && self.blocking;
         let reached = Step::ALL.into_iter().filter(move |step| works || !is_of_work(step));
-        reached.filter(move |step| segments || !is_of_segments(step))
+        // The allreduce by which ranks agree puts all it has at once.
+        let pooled = self.operation == Operation::Broadcast && self.bytes == POOLED.bytes && !segments;
+        let pours = pooled && self.root == self.victim;
+        reached.filter(move |step| (segments || !is_of_segments(step)) && (pours || *step != Step::PartPut))
     }
 
     /// Blocks of a rank's buffer.
