@@ -74,8 +74,13 @@ impl Member {
         let sequence = self.next();
         let history = self.history_and(call.agreement);
         let puts = memory.input.filter(|_| call.puts > 0);
-        self.write_small(sequence, call.agreement, &call.shape, (memory.scale, puts));
-        self.publish(sequence, history);
+        match puts {
+            Some(input) if call.is_tagged => self.publish_tagged((sequence, history), call, input),
+            _ => {
+                self.write_small(sequence, call.agreement, &call.shape, (memory.scale, puts));
+                self.publish(sequence, history);
+            }
+        }
         if call.keeps {
             let kept = self.small(sequence, &call.shape).keep_own(memory.input, memory.output);
             debug_assert!(kept.is_some(), "the caller's memory is not there");
@@ -84,11 +89,9 @@ impl Member {
             return self.take_pooled(call, (sequence, history), memory, polls);
         }
         let mut seen = 0;
-        if self.meet((sequence, history), &mut seen, call.need, polls) {
-            if call.takes {
-                let taken = self.small(sequence, &call.shape).take(memory.input, memory.output);
-                debug_assert!(taken.is_some(), "the caller's memory is not there");
-            }
+        if self.meet((sequence, history), &mut seen, call.need, polls)
+            && (!call.takes || self.take_all(sequence, call, memory))
+        {
             self.finish_unkept(sequence, history, seen);
             self.prefetch_like(sequence, call);
             return Exchange::Done;
@@ -96,6 +99,19 @@ impl Member {
         let part = Part::of_small(memory.places, memory.scale);
         self.keep(sequence, (call.agreement, history), call.shape, part);
         Exchange::Pending(sequence)
+    }
+
+    /// Computes this rank's output, as soon as all is there for it; whether it soon was.
+    #[inline(always)]
+    fn take_all(&self, sequence: u64, call: &Prepared, memory: &CallMemory<'_>) -> bool {
+        for _ in 0..EAGER_POLLS {
+            let taken = self.small(sequence, &call.shape).take(memory.input, memory.output);
+            debug_assert!(taken.is_some(), "the caller's memory is not there");
+            if taken != Some(false) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The rest of a call whose payload comes by the pool, for a rank that takes it.

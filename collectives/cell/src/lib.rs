@@ -50,6 +50,7 @@ mod sleep;
 mod small;
 mod staged;
 pub mod step;
+mod tagged;
 mod ways;
 mod work;
 

@@ -22,7 +22,7 @@ use crate::{
     shape::{Need, Shape},
     small::Small,
     step::{Step, reach},
-    ways::Ways,
+    tagged::Distance,
     work::Worker,
 };
 
@@ -112,8 +112,8 @@ pub struct Member {
     dispute: Option<(u32, u64)>,
     pub(crate) job: Job,
     pub(crate) worker: Worker,
-    /// What it has learnt about putting payloads.
-    puts: Option<Ways>,
+    /// How far those are who wait for its records.
+    pub(crate) distance: Distance,
     pub(crate) order: LaneOrder,
     /// The NUMA node that it said it runs on.
     node: Option<u32>,
@@ -158,7 +158,7 @@ impl Member {
             dispute: None,
             job,
             worker: Worker::new(Some(rank)),
-            puts: None,
+            distance: Distance::default(),
             order: LaneOrder::new(Some(rank.min(ranks.saturating_sub(1))), ranks),
             node: None,
             processor: 0,
@@ -170,7 +170,7 @@ impl Member {
     #[must_use]
     pub fn learning_by(mut self, clock: Clock) -> Self {
         self.worker.learn_by(clock);
-        self.puts = Some(Ways::new(clock));
+        self.distance = Distance::by(clock);
         self
     }
 
@@ -241,7 +241,12 @@ impl Member {
             let part = Part::of_small([call.input, call.output], scale);
             let (input, output) = self.windows(&shape, &part, regions);
             let puts = input.filter(|_| shape.contributes(self.rank));
-            self.write_small(sequence, agreement, &shape, (scale, puts));
+            match puts {
+                Some(input) if shape.is_tagged() => {
+                    self.write_tagged((sequence, history), agreement, &shape, input);
+                }
+                _ => self.write_small(sequence, agreement, &shape, (scale, puts)),
+            }
             if shape.keeps(self.rank) {
                 let kept = self.small(sequence, &shape).keep_own(input, output);
                 debug_assert!(kept.is_some(), "the caller's memory is not there");
@@ -282,7 +287,7 @@ impl Member {
         self.called + 1
     }
 
-    /// Writes a small call's record, all but its sequence; `puts` is this rank's input where others need any of it.
+    /// Writes a small call's record, all but its sequence, and its payload, unless it is tagged; `puts` is this rank's input where others need any of it.
     #[inline(always)]
     pub(crate) fn write_small(
         &mut self,
@@ -291,13 +296,16 @@ impl Member {
         shape: &Shape,
         (scale, puts): (u64, Option<Window<'_>>),
     ) {
+        let is_long = puts.is_some() && shape.contribution() >= PUTS_PAST_BYTES;
+        let begun = if is_long { self.distance.begin(sequence) } else { None };
         self.cell.write_small(self.rank, sequence, agreement, scale, self.epoch);
+        self.distance.end(begun);
         let needed = shape.contributes(self.rank) && shape.contribution() > 0;
         debug_assert!(puts.is_some() || !needed, "the caller's input is not there");
         if let Some(input) = puts {
-            let put = match shape.contribution() {
-                bytes if bytes >= PUTS_PAST_BYTES => self.put_weighed(sequence, shape, input),
-                _ => self.small(sequence, shape).put(input, Stores::Cached),
+            let put = match is_long {
+                true => self.put_long(sequence, shape, input),
+                false => self.small(sequence, shape).put(input, Stores::Cached),
             };
             debug_assert!(put.is_some(), "the caller's input is too short");
         }
@@ -347,14 +355,19 @@ impl Member {
     /// Makes a record visible.
     #[inline(always)]
     pub(crate) fn publish(&mut self, sequence: u64, history: History) {
-        self.called = sequence;
-        self.history = history;
-        let words = &self.cell.words;
-        reach(Step::Written);
-        words.store(self.cell.layout.rank(self.rank, RankWord::Called), sequence);
+        self.say_called(sequence, history);
         self.cell.publish(self.rank, sequence, history);
         reach(Step::Published);
         self.cell.notify();
+    }
+
+    /// A record is about to become visible.
+    #[inline(always)]
+    pub(crate) fn say_called(&mut self, sequence: u64, history: History) {
+        self.called = sequence;
+        self.history = history;
+        reach(Step::Written);
+        self.cell.words.store(self.cell.layout.rank(self.rank, RankWord::Called), sequence);
     }
 
     /// What a rank says of its memory for a large call.
@@ -387,12 +400,17 @@ impl Member {
         }
         let seen = see(&self.cell, call, self.rank, call.shape.need(self.rank));
         let (shape, part, taken) = (call.shape, call.part, call.taken);
+        let mut seen = seen;
         if shape.takes(self.rank) && (seen == Seen::All || seen == Seen::NotYet && shape.is_pooled()) {
             let (input, output) = self.windows(&shape, &part, regions);
             let small = self.small(sequence, &shape);
             let done = match seen {
                 Seen::All if shape.is_pooled() => small.take_rest(taken, output).map(drop),
-                Seen::All => small.take(input, output),
+                Seen::All => small.take(input, output).map(|all| {
+                    if !all {
+                        seen = Seen::NotYet;
+                    }
+                }),
                 _ => small.take_ahead(taken, output).map(|taken| self.keep_taken(sequence, taken)),
             };
             debug_assert!(done.is_some(), "the caller's memory is not there");

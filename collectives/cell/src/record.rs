@@ -45,6 +45,12 @@ impl Agreement {
         Self(codes, count)
     }
 
+    /// The words of a record that say it, with the rank's epoch.
+    #[inline(always)]
+    pub(crate) const fn words(self, epoch: u16) -> [u64; 2] {
+        [self.0 | (epoch as u64) << 48, self.1]
+    }
+
     /// What it says; `None` when a code means nothing.
     pub(crate) fn signature(self) -> Option<Signature> {
         let Self(codes, count) = self;
@@ -77,7 +83,7 @@ impl History {
     }
 
     #[inline(always)]
-    const fn mark(self, sequence: u64) -> u64 {
+    pub(crate) const fn mark(self, sequence: u64) -> u64 {
         (self.0 as u64) << 32 | sequence & LOW
     }
 }
@@ -199,8 +205,9 @@ impl Cell {
     #[inline(always)]
     pub(crate) fn write_small(&self, rank: u32, sequence: u64, agreement: Agreement, scale: u64, epoch: u16) {
         let at = self.layout.record(rank, sequence);
-        self.words.store(at + 1, agreement.0 | u64::from(epoch) << 48);
-        self.words.store(at + 2, agreement.1);
+        let [codes, count] = agreement.words(epoch);
+        self.words.store(at + 1, codes);
+        self.words.store(at + 2, count);
         self.words.store(at + 3, scale);
     }
 

@@ -3,7 +3,9 @@
 use ringway_reduce::Scalar;
 use ringway_types::{DataType, Operation, Reduction};
 
-use crate::{BETWEEN_TWO_BYTES, Call, INLINE_BYTES, NEEDED_BY_ALL_BYTES, POOLED_BYTES, Signature};
+use crate::{
+    BETWEEN_TWO_BYTES, Call, INLINE_BYTES, NEEDED_BY_ALL_BYTES, POOLED_BYTES, Signature, tagged::TAGGED_BYTES,
+};
 
 /// A call's signature among so many ranks, its sizes checked not to overflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +148,19 @@ impl Shape {
             _ => NEEDED_BY_ALL_BYTES,
         };
         !self.operation.has_counts() && self.contribution() <= most as u64
+    }
+
+    /// Whether a small call's payload is in words that say to which call they belong.
+    #[inline]
+    pub(crate) fn is_tagged(&self) -> bool {
+        let bytes = self.contribution();
+        // A scalar would have to be tagged as well.
+        let scaled = self.reduction == Some(Reduction::PremulSum);
+        self.operation.has_root()
+            && !self.operation.has_counts()
+            && !scaled
+            && bytes > 0
+            && bytes <= TAGGED_BYTES as u64
     }
 
     /// Whether a small call's payload is in the pool.

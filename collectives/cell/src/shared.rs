@@ -95,6 +95,28 @@ impl Words {
         self.word(index).store(value, Ordering::Relaxed);
     }
 
+    /// Stores past the caches where that can be, ordered with nothing: whoever sees it may not see what was stored before.
+    #[inline(always)]
+    pub(crate) fn stream(&self, index: usize, value: u64) {
+        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        // SAFETY: the pointer is aligned and inside the mapping that `self` keeps alive. A store of an aligned word is one
+        // access, as an atomic's is, and nobody refers to words but by atomics; SSE2 is in the baseline of the architecture.
+        unsafe {
+            core::arch::x86_64::_mm_stream_si64(self.pointer(index).as_ptr().cast(), value.cast_signed());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+        self.store(index, value);
+    }
+
+    /// What was streamed is visible before anything that follows.
+    pub(crate) fn end_stream() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a fence touches nothing; SSE, which has it, is in the baseline of the architecture.
+        unsafe {
+            core::arch::x86_64::_mm_sfence();
+        }
+    }
+
     /// Stores; everything read and stored before is over for whoever acquires this value.
     #[inline(always)]
     pub(crate) fn store_release(&self, index: usize, value: u64) {

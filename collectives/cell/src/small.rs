@@ -25,7 +25,7 @@ impl<'c> Small<'c> {
     }
 
     /// Copies what others need of this rank's input to where they read it, by such stores. For a rank that contributes, in a
-    /// call whose payload is not in the pool.
+    /// call whose payload is neither tagged nor in the pool.
     #[inline(always)]
     pub(crate) fn put(&self, input: Window<'_>, stores: Stores) -> Option<()> {
         let Self { shape, rank, .. } = *self;
@@ -64,25 +64,29 @@ impl<'c> Small<'c> {
     /// What a rank has for this one.
     #[inline]
     fn from(&self, rank: u32, input: Option<Window<'c>>) -> Option<Window<'c>> {
-        let Self { shape, rank: to, .. } = *self;
-        if rank == to {
+        let shape = self.shape;
+        if rank == self.rank {
             return self.own(input?);
         }
-        let position = match shape.is_split() {
-            false => 0,
-            // Blocks stand in the order of ranks, beginning after the one that put them.
-            true if to > rank => to - rank - 1,
-            true => shape.ranks + to - rank - 1,
-        };
+        let position = if shape.is_split() { self.position(rank) } else { 0 };
         self.payload(rank, u64::from(position) * shape.block, shape.block)
     }
 
-    /// Computes this rank's output from its own input and what every other rank it needs has put. For a rank that takes
-    /// anything of others.
+    /// Where this rank's block is among those that another one has put: they stand in the order of ranks, beginning after it.
     #[inline]
-    pub(crate) fn take(&self, input: Option<Window<'c>>, output: Option<Window<'_>>) -> Option<()> {
+    pub(crate) const fn position(&self, rank: u32) -> u32 {
+        if self.rank > rank { self.rank - rank - 1 } else { self.shape.ranks + self.rank - rank - 1 }
+    }
+
+    /// Computes this rank's output from its own input and what every other rank it needs has put; whether all of that was
+    /// there. For a rank that takes anything of others, whose records it has seen.
+    #[inline]
+    pub(crate) fn take(&self, input: Option<Window<'c>>, output: Option<Window<'_>>) -> Option<bool> {
         let Self { shape, rank, .. } = *self;
-        match shape.operation {
+        if shape.is_tagged() {
+            return self.take_tagged(input, output?);
+        }
+        let taken = match shape.operation {
             Operation::Allreduce | Operation::ReduceScatter | Operation::Reduce => {
                 self.reduce(shape.ranks, input, output?)
             }
@@ -90,7 +94,8 @@ impl<'c> Small<'c> {
             Operation::Exscan => self.reduce(rank, input, output?),
             Operation::Broadcast | Operation::Scatter => copy_short(self.from(shape.root, None)?, output?),
             _ => self.collect(output?),
-        }
+        };
+        taken.map(|()| true)
     }
 
     /// The other ranks' blocks, each in its place.

@@ -38,6 +38,7 @@ use crate::{
     layout::{RankWord, STOOD_IN},
     record::Part,
     shape::{Need, Shape},
+    shared::Words,
 };
 
 /// No rank gets so far: beyond, words were written by somebody who wants to cause an overflow.
@@ -108,6 +109,7 @@ impl Cell {
 impl Member {
     /// Stops acting: until [`Member::resume`] there is no room for a call, and none may be polled.
     pub fn hand_over(&mut self) {
+        Words::end_stream();
         self.away = true;
         // Nothing is left to sweep, and no slot is known to be free.
         self.consumed = self.called;
