@@ -287,7 +287,8 @@ impl Member {
         self.called + 1
     }
 
-    /// Writes a small call's record, all but its sequence, and its payload, unless it is tagged; `puts` is this rank's input where others need any of it.
+    /// Writes a small call's record, all but its sequence, and its payload, unless it is tagged; `puts` is this rank's input
+    /// where others need any of it.
     #[inline(always)]
     pub(crate) fn write_small(
         &mut self,

@@ -136,7 +136,7 @@ impl NumaNodes {
     /// The node on which this thread runs now, where it is known. Makes no system call.
     #[must_use]
     pub fn here(&self) -> Option<u32> {
-        if self.of.is_empty() { None } else { self.of.get(sched_getcpu()).copied().flatten() }
+        if self.of.is_empty() { None } else { self.of.get(current_processor()).copied().flatten() }
     }
 }
 

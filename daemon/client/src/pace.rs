@@ -11,7 +11,7 @@ use ringway_mem::calls;
 const SPIN_POLLS: u32 = 200;
 /// Polls between two hand-overs after that.
 const POLLS_BETWEEN: u32 = 32;
-/// Polls between two hand-overs while a payload may be on its way: about as long as 64 KiB take.
+/// Polls between two hand-overs while a payload, or a further part of one, may be on its way.
 const POLLS_OF_COPY: u32 = 128;
 /// Fruitless hand-overs after which the processor counts as ours again.
 const CROWDED: u8 = 16;

@@ -156,10 +156,7 @@ impl<'c, B: Held> Pending<'c, B> {
         if self.tickets == Tickets::Over {
             // Nothing is under way, so dropping it would do nothing.
             let mut over = ManuallyDrop::new(self);
-            return match over.buffers.take() {
-                Some(buffers) => Ok(buffers),
-                None => Err(Failure { error: OperationError::NotSent, returned: Returned::BuffersRetired }),
-            };
+            return over.give();
         }
         self.wait_on()
     }
@@ -252,10 +249,16 @@ impl<'c, B: Held> Pending<'c, B> {
     fn finish(&mut self) -> Result<B, Failure<B>> {
         match core::mem::replace(&mut self.tickets, Tickets::Over) {
             Tickets::Ring(tickets) => self.finish_with(tickets),
-            _ => match self.buffers.take() {
-                Some(buffers) => Ok(buffers),
-                None => Err(Failure { error: OperationError::NotSent, returned: Returned::BuffersRetired }),
-            },
+            _ => self.give(),
+        }
+    }
+
+    /// Gives the buffers back.
+    #[inline(always)]
+    fn give(&mut self) -> Result<B, Failure<B>> {
+        match self.buffers.take() {
+            Some(buffers) => Ok(buffers),
+            None => Err(Failure { error: OperationError::NotSent, returned: Returned::BuffersRetired }),
         }
     }
 
