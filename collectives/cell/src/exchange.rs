@@ -16,8 +16,11 @@ use crate::{
 /// Polls in a row before the processor is told that this is a loop of polls, which delays each of them.
 const EAGER_POLLS: u32 = 64;
 
-/// Pauses between two looks for free slots.
-const PAUSES: u32 = 8;
+/// Pauses between two looks for free slots: about a microsecond, in which others empty several. A look takes their lines from
+/// them, at just the moment at which it is they who are behind.
+const PAUSES: u32 = 64;
+/// The polls that are over in so many pauses, about.
+const POLLS_OF_PAUSES: u32 = 8;
 
 /// How many calls before they are read.
 const READ_AHEAD: u64 = 8;
@@ -184,8 +187,7 @@ impl Member {
         }
     }
 
-    /// Whether there is room for the next call, polling at most so many times. Whoever fills slots faster than others
-    /// empty them waits for several: looking after every call would slow the others down.
+    /// Whether there is room for the next call, looking for as long as so many polls take.
     #[inline]
     fn wait_for_room(&mut self, call: &Prepared, polls: u32) -> bool {
         self.room_for(call.is_pooled, call.puts > 0) || self.wait_for_rooms(call, polls)
@@ -194,8 +196,8 @@ impl Member {
     #[cold]
     fn wait_for_rooms(&mut self, call: &Prepared, polls: u32) -> bool {
         // With one poll there is no processor to wait on.
-        for _ in 1..polls {
-            if !self.may_get_room() {
+        for _ in 0..polls / POLLS_OF_PAUSES {
+            if self.is_away() {
                 return false;
             }
             for _ in 0..PAUSES {

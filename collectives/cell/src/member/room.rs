@@ -67,8 +67,8 @@ impl Member {
         self.room_after
     }
 
-    /// Whether a slot may become free without this rank's doing.
-    pub(crate) const fn may_get_room(&self) -> bool {
-        !self.away && self.called.wrapping_sub(self.consumed) < SLOTS
+    /// Whether somebody else acts for this rank, so that nothing becomes free here.
+    pub(crate) const fn is_away(&self) -> bool {
+        self.away
     }
 }
