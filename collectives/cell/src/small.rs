@@ -28,17 +28,26 @@ impl<'c> Small<'c> {
     /// call whose payload is neither tagged nor in the pool.
     #[inline(always)]
     pub(crate) fn put(&self, input: Window<'_>, stores: Stores) -> Option<()> {
+        let mut start = 0;
+        for part in self.parts(input)?.into_iter().filter(|part| !part.is_empty()) {
+            let length = part.length() as u64;
+            put_short(stores, part, self.payload(self.rank, start, length)?)?;
+            start += length;
+        }
+        Some(())
+    }
+
+    /// What others need of this rank's input, in the order in which it is put: the blocks for the ranks after this one, then
+    /// those for the ranks before it; or all of it, and nothing.
+    #[inline(always)]
+    pub(crate) fn parts<'w>(&self, input: Window<'w>) -> Option<[Window<'w>; 2]> {
         let Self { shape, rank, .. } = *self;
         if !shape.is_split() {
-            return put_short(stores, input, self.payload(rank, 0, shape.block)?);
+            return Some([input.sub(0, shape.block as usize)?, input.sub(0, 0)?]);
         }
-        // The blocks for the ranks after this one, then those for the ranks before it.
         let (before, own) = (u64::from(rank) * shape.block, shape.block);
         let after = shape.contribution().checked_sub(before)?;
-        let (first, last) =
-            (input.sub(0, before as usize)?, input.sub((before + own) as usize, after as usize)?);
-        put_short(stores, last, self.payload(rank, 0, after)?)?;
-        put_short(stores, first, self.payload(rank, after, before)?)
+        Some([input.sub((before + own) as usize, after as usize)?, input.sub(0, before as usize)?])
     }
 
     /// This rank's own block of its input.

@@ -10,7 +10,6 @@
 //! Through memory a line takes as long as between processors that are far apart, and three times as long as between
 //! such as have a cache in common. How far others are is told by what a store takes that is waited for, now and then.
 
-use arrayvec::ArrayVec;
 use ringway_mem::Window;
 use ringway_reduce::Source;
 use ringway_types::Operation;
@@ -98,19 +97,19 @@ impl Cell {
         self.payload(rank, sequence, 2 * bytes.next_multiple_of(HALF))
     }
 
-    /// Copies out a payload that a rank has put, whose record was seen; `None` while some of it is not there.
+    /// Copies out a payload that a rank has put, whose record was seen; whether all of it was there.
     #[inline(always)]
-    pub(crate) fn untag(&self, rank: u32, sequence: u64, bytes: usize) -> Option<Untagged> {
-        let (at, mut payload) = (self.tagged(rank, sequence, bytes), [0; TAGGED_BYTES]);
+    pub(crate) fn untag(&self, rank: u32, sequence: u64, payload: &mut Untagged, bytes: usize) -> bool {
+        let at = self.tagged(rank, sequence, bytes);
         let tag = tag_of(self.words.load(self.layout.record(rank, sequence)));
         for (word, half) in (at..).zip(payload.chunks_exact_mut(HALF)).take(bytes.div_ceil(HALF)) {
             let word = self.words.load(word);
             if (word >> 32) as u32 != tag {
-                return None;
+                return false;
             }
             half.copy_from_slice(&(word as u32).to_le_bytes());
         }
-        Some(payload)
+        true
     }
 
     /// Puts a payload; not its record.
@@ -154,21 +153,16 @@ impl Cell {
 }
 
 impl Small<'_> {
-    /// What others need of this rank's input, in the order in which it is put.
+    /// Copies what others need of this rank's input.
     #[inline(always)]
-    pub(crate) fn gather_puts(&self, input: Window<'_>) -> Option<Untagged> {
-        let mut payload = [0; TAGGED_BYTES];
-        let Self { shape, rank, .. } = *self;
-        if !shape.is_split() {
-            input.read(payload.get_mut(..shape.block as usize)?);
-            return Some(payload);
+    pub(crate) fn gather(&self, input: Window<'_>, payload: &mut Untagged) -> Option<()> {
+        let mut start = 0;
+        for part in self.parts(input)?.into_iter().filter(|part| !part.is_empty()) {
+            let end = start + part.length();
+            part.copy_to(&Window::of_mut(payload.get_mut(start..end)?));
+            start = end;
         }
-        let (before, own) = (u64::from(rank) * shape.block, shape.block);
-        let after = shape.contribution().checked_sub(before)?;
-        input.sub((before + own) as usize, after as usize)?.read(payload.get_mut(..after as usize)?);
-        let last = payload.get_mut(after as usize..(after + before) as usize)?;
-        input.sub(0, before as usize)?.read(last);
-        Some(payload)
+        Some(())
     }
 
     /// As [`Small::take`], of such payloads; whether all of them were there.
@@ -177,18 +171,27 @@ impl Small<'_> {
         let Self { shape, rank: own, sequence, cell } = *self;
         let (block, bytes) = (shape.block as usize, shape.contribution() as usize);
         match shape.operation {
-            Operation::Reduce if shape.ranks <= FEW => self.reduce_tagged::<{ FEW as usize }>(input?, output),
-            Operation::Reduce => self.reduce_tagged::<{ crate::RANKS_MAX as usize }>(input?, output),
+            Operation::Reduce => match shape.ranks {
+                ..=2 => self.reduce_tagged::<2>(input?, output),
+                3 | 4 => self.reduce_tagged::<4>(input?, output),
+                _ => self.reduce_many_tagged(input?, output),
+            },
             Operation::Gather => {
+                let mut payload = [0; TAGGED_BYTES];
                 for rank in (0..shape.ranks).filter(|rank| *rank != own) {
-                    let Some(payload) = cell.untag(rank, sequence, bytes) else { return Some(false) };
+                    if !cell.untag(rank, sequence, &mut payload, bytes) {
+                        return Some(false);
+                    }
                     let to = output.sub(rank as usize * block, block)?;
                     Window::of(payload.get(..block)?).copy_to(&to);
                 }
                 Some(true)
             }
             _ => {
-                let Some(payload) = cell.untag(shape.root, sequence, bytes) else { return Some(false) };
+                let mut payload = [0; TAGGED_BYTES];
+                if !cell.untag(shape.root, sequence, &mut payload, bytes) {
+                    return Some(false);
+                }
                 let start = if shape.is_split() { self.position(shape.root) as usize * block } else { 0 };
                 Window::of(payload.get(start..start + block)?).copy_to(&output);
                 Some(true)
@@ -196,29 +199,35 @@ impl Small<'_> {
         }
     }
 
+    /// (Not compiled into others, whose stack would be larger than a page.)
+    #[inline(never)]
+    fn reduce_many_tagged(&self, input: Window<'_>, output: Window<'_>) -> Option<bool> {
+        self.reduce_tagged::<{ crate::RANKS_MAX as usize }>(input, output)
+    }
+
     /// Combines what all ranks have, of which there are at most `N`.
+    #[inline(always)]
     fn reduce_tagged<const N: usize>(&self, input: Window<'_>, output: Window<'_>) -> Option<bool> {
         let Self { shape, rank: own, sequence, cell } = *self;
         let bytes = shape.block as usize;
         let mut payloads = [[0; TAGGED_BYTES]; N];
-        for (rank, payload) in (0..shape.ranks).zip(&mut payloads).filter(|(rank, _)| *rank != own) {
-            let Some(untagged) = cell.untag(rank, sequence, bytes) else { return Some(false) };
-            *payload = untagged;
+        for (rank, payload) in (0..shape.ranks).zip(&mut payloads) {
+            if rank != own && !cell.untag(rank, sequence, payload, bytes) {
+                return Some(false);
+            }
         }
-        let windows = (0..shape.ranks).zip(&payloads).map(|(rank, payload)| {
-            if rank == own { Some(input) } else { payload.get(..bytes).map(Window::of) }
-        });
-        let sources: ArrayVec<Source<'_>, N> =
-            windows.map(|window| window.map(Source::from)).collect::<Option<_>>()?;
-        let divisor = shape.divisor(shape.ranks);
-        let done = ringway_reduce::reduce(shape.datatype, shape.reduction?, &sources, &[output], divisor);
+        let mut sources = [Source::from(input); N];
+        for (rank, (source, payload)) in (0..shape.ranks).zip(sources.iter_mut().zip(&payloads)) {
+            if rank != own {
+                *source = Window::of(payload.get(..bytes)?).into();
+            }
+        }
+        let (sources, divisor) = (sources.get(..shape.ranks as usize)?, shape.divisor(shape.ranks));
+        let done = ringway_reduce::reduce(shape.datatype, shape.reduction?, sources, &[output], divisor);
         debug_assert!(done.is_ok(), "{done:?}");
         Some(true)
     }
 }
-
-/// Ranks whose payloads are little to clear.
-const FEW: u32 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -243,7 +252,8 @@ mod tests {
             for streams in [false, true] {
                 (sequence, history) = (sequence + 1, history.and(agreement));
                 cell.publish(1, sequence, history);
-                assert_eq!(cell.untag(1, sequence, bytes), None, "nothing is there");
+                let mut found = [0; TAGGED_BYTES];
+                assert!(!cell.untag(1, sequence, &mut found, bytes), "nothing is there");
                 if streams {
                     cell.stream_tagged(1, sequence, (agreement, history, 0), (&payload, bytes));
                 } else {
@@ -251,10 +261,11 @@ mod tests {
                 }
                 Words::end_stream();
                 assert_eq!(cell.history(1, sequence), Some(history));
-                assert_eq!(cell.untag(1, sequence, bytes), Some(payload), "{bytes} bytes");
+                assert!(cell.untag(1, sequence, &mut found, bytes), "{bytes} bytes");
+                assert_eq!(found, payload, "{bytes} bytes");
                 let last = cell.tagged(1, sequence, bytes) + bytes.div_ceil(HALF) - 1;
                 cell.words.store(last, 1 << 63);
-                assert_eq!(cell.untag(1, sequence, bytes), None, "not its last word");
+                assert!(!cell.untag(1, sequence, &mut found, bytes), "not its last word");
             }
         }
     }

@@ -37,16 +37,16 @@ impl Member {
         shape: &Shape,
         input: Window<'_>,
     ) {
-        let (payload, bytes) = self.tagged(sequence, shape, input);
+        let mut payload = [0; TAGGED_BYTES];
+        self.gather(sequence, shape, input, &mut payload);
         self.cell.write_small(self.rank, sequence, agreement, 0, self.epoch);
-        self.cell.tag(self.rank, (sequence, history), (&payload, bytes));
+        self.cell.tag(self.rank, (sequence, history), (&payload, shape.contribution() as usize));
     }
 
     #[inline(always)]
-    fn tagged(&self, sequence: u64, shape: &Shape, input: Window<'_>) -> (Untagged, usize) {
-        let payload = self.small(sequence, shape).gather_puts(input);
-        debug_assert!(payload.is_some(), "the caller's input is too short");
-        (payload.unwrap_or([0; TAGGED_BYTES]), shape.contribution() as usize)
+    fn gather(&self, sequence: u64, shape: &Shape, input: Window<'_>, payload: &mut Untagged) {
+        let gathered = self.small(sequence, shape).gather(input, payload);
+        debug_assert!(gathered.is_some(), "the caller's input is too short");
     }
 
     /// Publishes a call whose payload is tagged, to whoever is near or far.
@@ -58,10 +58,11 @@ impl Member {
         input: Window<'_>,
     ) {
         if self.distance.streams(sequence) {
-            let (payload, bytes) = self.tagged(sequence, &call.shape, input);
+            let mut payload = [0; TAGGED_BYTES];
+            self.gather(sequence, &call.shape, input, &mut payload);
             self.say_called(sequence, history);
             let says = (call.agreement, history, self.epoch);
-            self.cell.stream_tagged(self.rank, sequence, says, (&payload, bytes));
+            self.cell.stream_tagged(self.rank, sequence, says, (&payload, call.puts));
             reach(Step::Published);
             self.cell.notify();
             return;
