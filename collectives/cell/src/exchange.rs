@@ -174,16 +174,25 @@ impl Member {
         }
         let Some(bytes) = call.follows else { return };
         let next = sequence + READ_AHEAD;
-        let needed = |rank: &u32| *rank != self.rank && call.need.is_for(*rank);
-        let needed = (0..self.cell.ranks()).filter(needed);
+        let is_needed = |rank: u32| rank != self.rank && call.need.is_for(rank);
+        // Loops, as calls of iterators' functions would take longer than what is done here.
         if self.ahead < next && sequence >= self.look_ahead_at {
             // Records that are not there yet are left to those who write them. So is, mostly, the word that says how many
             // are: its writer would have to fetch it back for every call.
-            self.look_ahead_at = sequence + LOOK_AHEAD_EVERY;
-            self.ahead = needed.clone().map(|rank| self.cell.called(rank)).min().unwrap_or(0);
+            let mut ahead = u64::MAX;
+            for rank in 0..self.cell.ranks() {
+                if is_needed(rank) {
+                    ahead = ahead.min(self.cell.called(rank));
+                }
+            }
+            (self.look_ahead_at, self.ahead) = (sequence + LOOK_AHEAD_EVERY, ahead);
         }
         if self.ahead >= next {
-            needed.for_each(|rank| self.cell.prefetch(rank, next, bytes));
+            for rank in 0..self.cell.ranks() {
+                if is_needed(rank) {
+                    self.cell.prefetch(rank, next, bytes);
+                }
+            }
         }
     }
 

@@ -6,8 +6,6 @@
 //! all ranks must give alike; 3 = the scalar of premul_sum; 4 and 5 = input region and offset; 6 and 7 = output region
 //! and offset. A small call has its payload in words 4 to 7 when it fits, else in its slot of payloads, or of the pool.
 
-use core::iter;
-
 use ringway_types::{DataType, Operation, Reduction, digest_counts};
 
 use crate::{Call, INLINE_BYTES, Place, Signature, cell::Cell, layout::LINE};
@@ -214,22 +212,26 @@ impl Cell {
     /// Asks for the lines of a record that this rank will write soon, with so much payload.
     #[inline(always)]
     pub(crate) fn prefetch_for_writing(&self, rank: u32, sequence: u64, bytes: usize) {
-        self.lines(rank, sequence, bytes).for_each(|line| self.words.prefetch_for_writing(line));
+        self.each_line(rank, sequence, bytes, |line| self.words.prefetch_for_writing(line));
     }
 
     /// Asks for the lines of a record that this rank will read soon, with so much payload.
     #[inline(always)]
     pub(crate) fn prefetch(&self, rank: u32, sequence: u64, bytes: usize) {
-        self.lines(rank, sequence, bytes).for_each(|line| self.words.prefetch(line));
+        self.each_line(rank, sequence, bytes, |line| self.words.prefetch(line));
     }
 
     /// Where the lines of a record begin.
     #[inline(always)]
-    fn lines(&self, rank: u32, sequence: u64, bytes: usize) -> impl Iterator<Item = usize> + use<> {
-        let [record, payload] = [self.layout.record(rank, sequence), self.layout.payload(rank, sequence)];
+    fn each_line(&self, rank: u32, sequence: u64, bytes: usize, ask: impl Fn(usize)) {
+        ask(self.layout.record(rank, sequence));
         // Those of the pool are too many to be under way together.
-        let beside = if bytes > TINY_BYTES && bytes <= INLINE_BYTES { bytes.div_ceil(64) } else { 0 };
-        iter::once(record).chain((0..beside).map(move |line| payload + line * LINE))
+        if bytes > TINY_BYTES && bytes <= INLINE_BYTES {
+            let payload = self.layout.payload(rank, sequence);
+            for line in 0..bytes.div_ceil(64) {
+                ask(payload + line * LINE);
+            }
+        }
     }
 
     /// Makes a record visible.
