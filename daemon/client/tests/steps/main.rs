@@ -15,6 +15,7 @@ mod kind;
 use std::{
     env, fs,
     io::{self, Read},
+    ops::{Deref, DerefMut},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
@@ -41,12 +42,36 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is set for this role"))
 }
 
-fn role(name: &str, variables: &[(&str, String)]) -> Child {
+/// A process that ends with the test at the latest, stopped or not.
+struct Role(Child);
+
+impl Deref for Role {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Role {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn role(name: &str, variables: &[(&str, String)]) -> Role {
     let mut command = Command::new(env::current_exe().expect("this program"));
     command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
     command.stdin(Stdio::piped()).stdout(Stdio::null());
     command.envs(variables.iter().map(|(name, value)| (*name, value)));
-    command.spawn().expect("this program runs again")
+    Role(command.spawn().expect("this program runs again"))
 }
 
 #[test]
@@ -172,7 +197,8 @@ fn check_failure(end: &str, (kind, rank): (Kind, u32), error: &OperationError, r
 /// A daemon and ranks.
 struct Scene {
     folder: PathBuf,
-    daemon: Child,
+    /// Ends with the scene.
+    _daemon: Role,
 }
 
 impl Scene {
@@ -185,7 +211,7 @@ impl Scene {
             assert!(started.elapsed() < TIMEOUT, "the daemon does not listen");
             thread::sleep(Duration::from_millis(2));
         }
-        Self { folder, daemon }
+        Self { folder, _daemon: daemon }
     }
 
     fn told(&self, rank: u32) -> PathBuf {
@@ -199,7 +225,7 @@ impl Scene {
     }
 
     /// The survivors and the victim of something that happens at a step.
-    fn ranks(&self, step: Step, kind: Kind, end: &str) -> (Vec<Child>, Child) {
+    fn ranks(&self, step: Step, kind: Kind, end: &str) -> (Vec<Role>, Role) {
         let operation = OPERATIONS.iter().position(|of| *of == kind.operation).expect("one of them");
         let of = |rank: u32| {
             let _ = fs::remove_file(self.told(rank));
@@ -231,13 +257,11 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-fn succeed(step: Step, kind: Kind, ranks: Vec<Child>) {
+fn succeed(step: Step, kind: Kind, ranks: Vec<Role>) {
     for mut rank in ranks {
         assert!(rank.wait().expect("wait").success(), "step {step:?}, {kind:?}");
     }
