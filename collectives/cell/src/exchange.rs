@@ -79,10 +79,7 @@ impl Member {
         let puts = memory.input.filter(|_| call.puts > 0);
         match puts {
             Some(input) if call.is_tagged => self.publish_tagged((sequence, history), call, input),
-            _ => {
-                self.write_small(sequence, call.agreement, &call.shape, (memory.scale, puts));
-                self.publish(sequence, history);
-            }
+            _ => self.put_and_publish((sequence, history), call.agreement, &call.shape, (memory.scale, puts)),
         }
         if call.keeps {
             let kept = self.small(sequence, &call.shape).keep_own(memory.input, memory.output);

@@ -85,14 +85,14 @@ fn a_payload_in_the_pool_is_whole_when_it_is_seen_and_stays_until_it_is_consumed
                 }
                 let history = history(&member);
                 member.cell().words.store(slot, sequence);
-                member.publish(sequence, history);
+                member.publish_small((sequence, history), Agreement::of(&call(2)), 0);
                 member.finish_unkept(sequence, history, 0);
             }
         });
         let mut member = Member::new(cell, 1);
         for sequence in 1..=2 * POOL_SLOTS {
             let history = history(&member);
-            member.publish(sequence, history);
+            member.publish_small((sequence, history), Agreement::of(&call(2)), 0);
             if member.cell().history(0, sequence) != Some(history) {
                 break;
             }

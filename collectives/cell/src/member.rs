@@ -9,7 +9,6 @@ mod waiting;
 use core::time::Duration;
 
 use ringway_mem::Window;
-use ringway_reduce::Stores;
 
 use crate::{
     Call, Clock, POOL_SLOTS, Place, ProcessorSet, Regions, SLOTS, budget,
@@ -21,15 +20,12 @@ use crate::{
     record::{Agreement, History, Part},
     shape::{Need, Shape},
     small::Small,
-    step::{Step, reach},
     tagged::Distance,
     work::Worker,
 };
 
 pub use handing_over::{Refusal, StandIn};
 pub use waiting::Awaited;
-
-use putting::PUTS_PAST_BYTES;
 
 /// What [`Member::poll`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,9 +239,10 @@ impl Member {
             let puts = input.filter(|_| shape.contributes(self.rank));
             match puts {
                 Some(input) if shape.is_tagged() => {
-                    self.write_tagged((sequence, history), agreement, &shape, input);
+                    self.put_tagged((sequence, history), &shape, input);
+                    self.publish_small((sequence, history), agreement, 0);
                 }
-                _ => self.write_small(sequence, agreement, &shape, (scale, puts)),
+                _ => self.put_and_publish((sequence, history), agreement, &shape, (scale, puts)),
             }
             if shape.keeps(self.rank) {
                 let kept = self.small(sequence, &shape).keep_own(input, output);
@@ -254,14 +251,13 @@ impl Member {
             part
         } else {
             let part = self.large_part(call, scale);
-            self.cell.write_part(self.rank, sequence, agreement, &part, call.counts);
+            if help {
+                self.cell.words.store(self.cell.layout.rank(self.rank, RankWord::Wanted), sequence);
+            }
+            self.publish_large((sequence, history), agreement, &part, call.counts);
             part
         };
         self.keep(sequence, (agreement, history), shape, part);
-        if help && !small {
-            self.cell.words.store(self.cell.layout.rank(self.rank, RankWord::Wanted), sequence);
-        }
-        self.publish(sequence, history);
         self.cell.prefetch_for_writing(self.rank, sequence + 1, 0);
         Some(sequence)
     }
@@ -285,31 +281,6 @@ impl Member {
     #[inline(always)]
     pub(crate) const fn next(&self) -> u64 {
         self.called + 1
-    }
-
-    /// Writes a small call's record, all but its sequence, and its payload, unless it is tagged; `puts` is this rank's input
-    /// where others need any of it.
-    #[inline(always)]
-    pub(crate) fn write_small(
-        &mut self,
-        sequence: u64,
-        agreement: Agreement,
-        shape: &Shape,
-        (scale, puts): (u64, Option<Window<'_>>),
-    ) {
-        let is_long = puts.is_some() && shape.contribution() >= PUTS_PAST_BYTES;
-        let begun = if is_long { self.distance.begin(sequence) } else { None };
-        self.cell.write_small(self.rank, sequence, agreement, scale, self.epoch);
-        self.distance.end(begun);
-        let needed = shape.contributes(self.rank) && shape.contribution() > 0;
-        debug_assert!(puts.is_some() || !needed, "the caller's input is not there");
-        if let Some(input) = puts {
-            let put = match is_long {
-                true => self.put_long(sequence, shape, input),
-                false => self.small(sequence, shape).put(input, Stores::Cached),
-            };
-            debug_assert!(put.is_some(), "the caller's input is too short");
-        }
     }
 
     /// Remembers a call that may not be over soon.
@@ -351,24 +322,6 @@ impl Member {
     #[inline(always)]
     pub(crate) fn history_and(&self, agreement: Agreement) -> History {
         self.history.and(agreement)
-    }
-
-    /// Makes a record visible.
-    #[inline(always)]
-    pub(crate) fn publish(&mut self, sequence: u64, history: History) {
-        self.say_called(sequence, history);
-        self.cell.publish(self.rank, sequence, history);
-        reach(Step::Published);
-        self.cell.notify();
-    }
-
-    /// A record is about to become visible.
-    #[inline(always)]
-    pub(crate) fn say_called(&mut self, sequence: u64, history: History) {
-        self.called = sequence;
-        self.history = history;
-        reach(Step::Written);
-        self.cell.words.store(self.cell.layout.rank(self.rank, RankWord::Called), sequence);
     }
 
     /// What a rank says of its memory for a large call.

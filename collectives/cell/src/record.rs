@@ -171,15 +171,9 @@ impl Cell {
         }
     }
 
-    /// Writes what belongs to a large call, all but the sequence.
-    pub(crate) fn write_part(
-        &self,
-        rank: u32,
-        sequence: u64,
-        agreement: Agreement,
-        part: &Part,
-        counts: &[u64],
-    ) {
+    /// Writes the record of a large call, all but its first word.
+    #[inline(always)]
+    pub(crate) fn write_part(&self, rank: u32, sequence: u64, agreement: Agreement, part: &Part) {
         let at = self.layout.record(rank, sequence);
         let flag = |present, flag| if present { flag } else { 0 };
         let codes = agreement.0
@@ -193,13 +187,18 @@ impl Cell {
         for (word, value) in (1..).zip(words) {
             self.words.store(at + word, value);
         }
+    }
+
+    /// Writes a rank's counts.
+    #[inline(always)]
+    pub(crate) fn write_counts(&self, rank: u32, sequence: u64, counts: &[u64]) {
         let payload = self.layout.payload(rank, sequence);
         for (index, count) in counts.iter().enumerate().take(INLINE_BYTES / 8) {
             self.words.store(payload + index, *count);
         }
     }
 
-    /// Writes what belongs to a small call, all but the payload and the sequence.
+    /// Writes the record of a small call, all but its first word and the payload.
     #[inline(always)]
     pub(crate) fn write_small(&self, rank: u32, sequence: u64, agreement: Agreement, scale: u64, epoch: u16) {
         let at = self.layout.record(rank, sequence);

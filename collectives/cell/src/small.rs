@@ -28,26 +28,25 @@ impl<'c> Small<'c> {
     /// call whose payload is neither tagged nor in the pool.
     #[inline(always)]
     pub(crate) fn put(&self, input: Window<'_>, stores: Stores) -> Option<()> {
-        let mut start = 0;
-        for part in self.parts(input)?.into_iter().filter(|part| !part.is_empty()) {
-            let length = part.length() as u64;
-            put_short(stores, part, self.payload(self.rank, start, length)?)?;
-            start += length;
-        }
-        Some(())
+        let (first, rest) = self.parts(input)?;
+        let length = first.length() as u64;
+        put_short(stores, first, self.payload(self.rank, 0, length)?)?;
+        rest.map_or(Some(()), |rest| {
+            put_short(stores, rest, self.payload(self.rank, length, rest.length() as u64)?)
+        })
     }
 
     /// What others need of this rank's input, in the order in which it is put: the blocks for the ranks after this one, then
-    /// those for the ranks before it; or all of it, and nothing.
+    /// those for the ranks before it; or all of it.
     #[inline(always)]
-    pub(crate) fn parts<'w>(&self, input: Window<'w>) -> Option<[Window<'w>; 2]> {
+    pub(crate) fn parts<'w>(&self, input: Window<'w>) -> Option<(Window<'w>, Option<Window<'w>>)> {
         let Self { shape, rank, .. } = *self;
         if !shape.is_split() {
-            return Some([input.sub(0, shape.block as usize)?, input.sub(0, 0)?]);
+            return Some((input.sub(0, shape.block as usize)?, None));
         }
         let (before, own) = (u64::from(rank) * shape.block, shape.block);
         let after = shape.contribution().checked_sub(before)?;
-        Some([input.sub((before + own) as usize, after as usize)?, input.sub(0, before as usize)?])
+        Some((input.sub((before + own) as usize, after as usize)?, input.sub(0, before as usize)))
     }
 
     /// This rank's own block of its input.

@@ -3,10 +3,10 @@
 /// A place inside a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The record is written, and nobody can see it.
-    Written,
     /// A part of a payload is in the pool, and nobody knows.
     PartPut,
+    /// All but the record is written, and nobody knows.
+    Written,
     /// The record can be seen.
     Published,
     /// A segment of memory that others cannot reach is copied in, and nobody knows.
@@ -37,8 +37,8 @@ impl Step {
     /// All, in the order of a call.
     #[cfg(feature = "steps")]
     pub const ALL: [Self; 14] = [
-        Self::Written,
         Self::PartPut,
+        Self::Written,
         Self::Published,
         Self::CopiedIn,
         Self::Offered,

@@ -156,11 +156,11 @@ impl Small<'_> {
     /// Copies what others need of this rank's input.
     #[inline(always)]
     pub(crate) fn gather(&self, input: Window<'_>, payload: &mut Untagged) -> Option<()> {
-        let mut start = 0;
-        for part in self.parts(input)?.into_iter().filter(|part| !part.is_empty()) {
-            let end = start + part.length();
-            part.copy_to(&Window::of_mut(payload.get_mut(start..end)?));
-            start = end;
+        let (first, rest) = self.parts(input)?;
+        let length = first.length();
+        first.copy_to(&Window::of_mut(payload.get_mut(..length)?));
+        if let Some(rest) = rest {
+            rest.copy_to(&Window::of_mut(payload.get_mut(length..)?));
         }
         Some(())
     }

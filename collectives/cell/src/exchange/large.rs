@@ -85,8 +85,7 @@ impl Member {
         let history = self.history_and(call.agreement);
         let [input, output] = memory.places;
         let part = Part { input, output, scale: memory.scale, staged: false, epoch: self.epoch };
-        self.cell.write_part(self.rank, sequence, call.agreement, &part, &[]);
-        self.publish(sequence, history);
+        self.publish_large((sequence, history), call.agreement, &part, &[]);
         let mut seen = 0;
         if self.meet((sequence, history), &mut seen, Need::All, polls)
             && self.work_on(sequence, (call, lanes), memory, regions).is_some()

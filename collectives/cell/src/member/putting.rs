@@ -1,4 +1,7 @@
-//! How payloads are put where others read them.
+//! How payloads are put where others read them, and records published.
+//!
+//! What is not in a record is written before it, and the record in one go: others look at it again and again, and a line that
+//! was looked at between two stores must be fetched back.
 
 use ringway_mem::Window;
 use ringway_reduce::Stores;
@@ -6,7 +9,8 @@ use ringway_reduce::Stores;
 use super::Member;
 use crate::{
     Prepared,
-    record::{Agreement, History},
+    layout::RankWord,
+    record::{Agreement, History, Part},
     shape::Shape,
     step::{Step, reach},
     tagged::{TAGGED_BYTES, Untagged},
@@ -14,11 +18,37 @@ use crate::{
 
 /// From so many bytes on payloads are put past the caches to those who are far: a line that they have read takes 27 ns to be
 /// written through the caches, where they are 300 ns away, and 3 past them.
-pub(super) const PUTS_PAST_BYTES: u64 = 2048;
+const PUTS_PAST_BYTES: u64 = 2048;
 /// From so many bytes on they are put so to everybody: they do not fit the first cache together with where they come from.
 const ALWAYS_PAST_BYTES: u64 = 24 << 10;
 
 impl Member {
+    /// Publishes a small call whose payload is not tagged; `puts` is this rank's input where others need any of it.
+    #[inline(always)]
+    pub(crate) fn put_and_publish(
+        &mut self,
+        (sequence, history): (u64, History),
+        agreement: Agreement,
+        shape: &Shape,
+        (scale, puts): (u64, Option<Window<'_>>),
+    ) {
+        debug_assert!(
+            puts.is_some() || !shape.contributes(self.rank) || shape.contribution() == 0,
+            "the caller's input is not there"
+        );
+        let is_long = puts.is_some() && shape.contribution() >= PUTS_PAST_BYTES;
+        if let Some(input) = puts {
+            let put = match is_long {
+                true => self.put_long(sequence, shape, input),
+                false => self.small(sequence, shape).put(input, Stores::Cached),
+            };
+            debug_assert!(put.is_some(), "the caller's input is too short");
+        }
+        let begun = if is_long { self.distance.begin(sequence) } else { None };
+        self.publish_small((sequence, history), agreement, scale);
+        self.distance.end(begun);
+    }
+
     /// Puts a payload of [`PUTS_PAST_BYTES`] or more: to those who are far, past the caches.
     #[inline(never)]
     pub(super) fn put_long(&self, sequence: u64, shape: &Shape, input: Window<'_>) -> Option<()> {
@@ -28,19 +58,12 @@ impl Member {
         if shape.is_pooled() { small.put_pooled(input, stores) } else { small.put(input, stores) }
     }
 
-    /// Writes the record of a call whose payload is tagged, all but its sequence, and the payload.
+    /// Puts a tagged payload, to those who are near.
     #[inline(always)]
-    pub(super) fn write_tagged(
-        &self,
-        (sequence, history): (u64, History),
-        agreement: Agreement,
-        shape: &Shape,
-        input: Window<'_>,
-    ) {
+    pub(super) fn put_tagged(&self, call: (u64, History), shape: &Shape, input: Window<'_>) {
         let mut payload = [0; TAGGED_BYTES];
-        self.gather(sequence, shape, input, &mut payload);
-        self.cell.write_small(self.rank, sequence, agreement, 0, self.epoch);
-        self.cell.tag(self.rank, (sequence, history), (&payload, shape.contribution() as usize));
+        self.gather(call.0, shape, input, &mut payload);
+        self.cell.tag(self.rank, call, (&payload, shape.contribution() as usize));
     }
 
     #[inline(always)]
@@ -60,17 +83,55 @@ impl Member {
         if self.distance.streams(sequence) {
             let mut payload = [0; TAGGED_BYTES];
             self.gather(sequence, &call.shape, input, &mut payload);
-            self.say_called(sequence, history);
+            reach(Step::Written);
             let says = (call.agreement, history, self.epoch);
             self.cell.stream_tagged(self.rank, sequence, says, (&payload, call.puts));
-            reach(Step::Published);
-            self.cell.notify();
-            return;
+            return self.say_called(sequence, history);
         }
         let begun = self.distance.begin(sequence);
-        self.write_tagged((sequence, history), call.agreement, &call.shape, input);
-        self.publish(sequence, history);
+        self.put_tagged((sequence, history), &call.shape, input);
+        self.publish_small((sequence, history), call.agreement, 0);
         self.distance.end(begun);
+    }
+
+    /// Publishes a small call whose payload is put.
+    #[inline(always)]
+    pub(crate) fn publish_small(
+        &mut self,
+        (sequence, history): (u64, History),
+        agreement: Agreement,
+        scale: u64,
+    ) {
+        reach(Step::Written);
+        self.cell.write_small(self.rank, sequence, agreement, scale, self.epoch);
+        self.cell.publish(self.rank, sequence, history);
+        self.say_called(sequence, history);
+    }
+
+    /// Publishes a large call.
+    #[inline(always)]
+    pub(crate) fn publish_large(
+        &mut self,
+        (sequence, history): (u64, History),
+        agreement: Agreement,
+        part: &Part,
+        counts: &[u64],
+    ) {
+        self.cell.write_counts(self.rank, sequence, counts);
+        reach(Step::Written);
+        self.cell.write_part(self.rank, sequence, agreement, part);
+        self.cell.publish(self.rank, sequence, history);
+        self.say_called(sequence, history);
+    }
+
+    /// A record is written: nobody is waiting for this word, so that it comes after what they wait for.
+    #[inline(always)]
+    fn say_called(&mut self, sequence: u64, history: History) {
+        self.called = sequence;
+        self.history = history;
+        self.cell.words.store(self.cell.layout.rank(self.rank, RankWord::Called), sequence);
+        reach(Step::Published);
+        self.cell.notify();
     }
 
     /// Remembers how much of a payload was copied.
