@@ -92,6 +92,8 @@ impl Member {
         if self.meet((sequence, history), &mut seen, call.need, polls)
             && (!call.takes || self.take_all(sequence, call, memory))
         {
+            // Those it follows look for free slots just as they run out of them, and are told of several calls at a time.
+            let seen = if call.follows.is_some() { 0 } else { seen };
             self.finish_unkept(sequence, history, seen);
             self.prefetch_like(sequence, call);
             return Exchange::Done;
