@@ -44,6 +44,11 @@ class Judged(unittest.TestCase):
         self.assertIs(cell("all_to_all", ringway_unregistered=2.6).reached, False)
         self.assertIs(cell("all_to_all", size=MIB, ringway_unregistered=2.6).reached, True)
 
+    def test_only_a_kernel_that_is_not_beaten_is_a_bound(self):
+        missed = {"size": 256, "ringway_registered": 1.0, "openmpi_default": 0.9}
+        self.assertIs(cell(floor=0.95, **missed).is_out_of_reach(), True)
+        self.assertIs(cell(floor=1.5, **missed).is_out_of_reach(), False)
+
     def test_what_could_not_be_compared_is_not_judged(self):
         found = records("allreduce", 2, 64 * MIB, {"ringway registered": 1.0, "openmpi default": 10.0, "floor": 0.9})
         found[0][3]["round_trip_ns"] = [50, 50, 300]
