@@ -92,7 +92,8 @@ pub struct DaemonArgs {
     /// --save` writes
     #[arg(long, value_name = "FILE")]
     tuning_file: Option<String>,
-    /// File in which what is measured of links is kept, or `off` [default: beside the socket]
+    /// File in which what is measured of links is kept, or `off`: a daemon that starts anew then measures again, and may
+    /// choose algorithms that give other bits [default: beside the socket]
     #[arg(long, value_name = "FILE")]
     link_cache: Option<String>,
     /// UDP port of RoCE packets, the same on all nodes (other RoCE devices know 4791 alone), so that daemons can share an

@@ -323,14 +323,19 @@ pub(crate) const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718
 /// A daemon that works with other nodes as if they were on other hosts, by TCP, unless the settings name a device; and where
 /// it listens.
 pub(crate) fn node(key: &str, settings: &str) -> (Daemon, SocketAddr) {
+    let address = free_address();
+    (node_at(address, key, settings), address)
+}
+
+/// As [`node`], at an address.
+pub(crate) fn node_at(address: SocketAddr, key: &str, settings: &str) -> Daemon {
     let device = if settings.contains("device =") { "" } else { "device = \"tcp\"\n" };
     let key_folder = Folder::new();
     let key_file = key_folder.write("key", key);
-    let address = free_address();
     let network =
         format!("listen = \"{address}\"\ncluster_key_file = {:?}\n", key_file.display().to_string());
     // The key is read once, at the start.
-    (Daemon::start(&format!("{network}{device}{settings}")), address)
+    Daemon::start(&format!("{network}{device}{settings}"))
 }
 
 /// An address that nobody listens on. Tests of other processes and other tests of this one get other addresses of the

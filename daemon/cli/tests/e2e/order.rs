@@ -1,16 +1,17 @@
-//! `order = "strict"` with real daemons: the bits are those of a scalar oracle, at all sizes, on one node and between several.
+//! What each `order` promises of the bits, with real daemons, at all sizes, on one node and between several: `strict` those of a
+//! scalar oracle, `stable` the same ones on every rank and in every run, `any` a sum.
 //!
 //! The oracle combines the inputs of each node's ranks, ascending, and then what these gave, nodes ascending; half types are
 //! widened, and rounded once, in each of these combinations. On one node there is one.
 
-use std::thread;
+use std::{net::SocketAddr, sync::Mutex, thread};
 
 use ringway_client::{Client, Communicator, Element, Reduction, UniqueId, bf16, f16};
 use ringway_plan::{Algorithm, Layout};
 use ringway_reduce::oracle::reduce;
 use ringway_types::{DataType, Operation};
 
-use crate::harness::{Daemon, KEY, assert_mentions, node};
+use crate::harness::{Daemon, Folder, KEY, assert_mentions, free_address, node, node_at};
 
 /// Elements whose sums depend on the order in which they are combined.
 trait Value: Element {
@@ -164,6 +165,82 @@ fn strict_bits_are_those_of_the_oracle_on_one_node() {
 fn strict_bits_are_those_of_the_oracle_between_three_nodes() {
     let daemons = [(); 3].map(|()| node(KEY, "order = \"strict\"\nlink_cache = \"off\"").0);
     strict_is_exact(&daemons, &[0, 0, 1, 2, 2]);
+}
+
+/// Nodes at their addresses, and a folder in which their daemons keep what they measure of links.
+struct Nodes {
+    addresses: Vec<SocketAddr>,
+    kept: Folder,
+}
+
+impl Nodes {
+    fn of(node_of: &[u32]) -> Self {
+        let nodes = node_of.iter().max().map_or(0, |last| last + 1);
+        Self { addresses: (0..nodes).map(|_| free_address()).collect(), kept: Folder::new() }
+    }
+
+    fn start(&self, order: &str) -> Vec<Daemon> {
+        let start = |(at, address): (usize, &SocketAddr)| {
+            let links = self.kept.join(&format!("links-{at}.toml"));
+            let settings = format!("order = \"{order}\"\nlink_cache = {:?}", links.display().to_string());
+            if self.addresses.len() == 1 {
+                Daemon::start(&settings)
+            } else {
+                node_at(*address, KEY, &settings)
+            }
+        };
+        self.addresses.iter().enumerate().map(start).collect()
+    }
+}
+
+/// What allreduces of all sizes give on every rank, in a run of its own: one after the other, by rank.
+fn run_with(order: &str, node_of: &[u32], nodes: &Nodes) -> Vec<Vec<f32>> {
+    let daemons = nodes.start(order);
+    let results = Mutex::new(vec![Vec::new(); node_of.len()]);
+    as_ranks(&daemons, node_of, |client, id, rank| {
+        let world = client.communicator(id, rank, node_of.len() as u32).join().expect("a communicator");
+        for size in SIZES {
+            let mut both: Vec<f32> = values(rank, size / 4);
+            world.blocking().allreduce_in_place(&mut both, Reduction::Sum).expect("an allreduce");
+            results.lock().expect("nobody panicked")[rank as usize].extend(both);
+        }
+    });
+    results.into_inner().expect("nobody panicked")
+}
+
+/// One node, and three of which two have two ranks.
+const LAYOUTS: [&[u32]; 2] = [&[0, 0, 0], &[0, 0, 1, 2, 2]];
+
+#[test]
+fn stable_bits_are_the_same_on_every_rank_and_in_every_run() {
+    for node_of in LAYOUTS {
+        let nodes = Nodes::of(node_of);
+        let runs = [(); 3].map(|()| run_with("stable", node_of, &nodes));
+        let first = bytes(&runs[0][0]);
+        for (run, results) in runs.iter().enumerate() {
+            for (rank, result) in results.iter().enumerate() {
+                let differs = bytes(result).iter().zip(&first).position(|(a, b)| a != b);
+                assert_eq!(differs, None, "run {run}, rank {rank} of {node_of:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn any_order_gives_the_sum() {
+    for node_of in LAYOUTS {
+        let ranks = node_of.len() as u32;
+        for (rank, result) in run_with("any", node_of, &Nodes::of(node_of)).iter().enumerate() {
+            let places = SIZES.iter().flat_map(|size| 0..size / 4);
+            for (at, got) in places.zip(result) {
+                let inputs = (0..ranks).map(|rank| f64::from(value::<f32>(rank, at)));
+                let (sum, most) = inputs.fold((0.0, 0.0), |(sum, most), x| (sum + x, most + x.abs()));
+                // Each of the additions rounds by no more than half a unit in the last place.
+                let error = f64::from(ranks) * most * f64::from(f32::EPSILON);
+                assert!((f64::from(*got) - sum).abs() <= error, "{got}, not {sum}, at {at}, rank {rank}");
+            }
+        }
+    }
 }
 
 /// A program, or the configuration, asks for an algorithm that does not combine as strict promises: the promise goes before

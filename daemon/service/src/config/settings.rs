@@ -62,7 +62,8 @@ pub struct Settings {
     pub group_nodes: Option<i64>,
     /// A file with constants of links, and rules of which algorithm is used up to how many bytes.
     pub tuning_file: Option<String>,
-    /// The file in which what is measured of links is kept: beside the socket if absent; `off` for none.
+    /// The file in which what is measured of links is kept: beside the socket if absent; `off` for none. Without it a daemon that
+    /// starts anew measures again, and may choose other algorithms: the bits are those of the last run only with it.
     pub link_cache: Option<String>,
     /// The UDP port of RoCE packets, the same on all nodes; other RoCE devices know 4791 alone.
     pub roce_port: Option<i64>,
