@@ -203,11 +203,9 @@ impl Member {
 
     #[cold]
     fn wait_for_rooms(&mut self, call: &Prepared, polls: u32) -> bool {
-        // With one poll there is no processor to wait on.
-        for _ in 0..polls / POLLS_OF_PAUSES {
-            if self.is_away() {
-                return false;
-            }
+        // With one poll there is no processor to wait on; while somebody else acts for this rank there will be no room.
+        let looks = if self.is_away() { 0 } else { polls / POLLS_OF_PAUSES };
+        for _ in 0..looks {
             for _ in 0..PAUSES {
                 spin_loop();
             }

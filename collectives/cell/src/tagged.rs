@@ -5,7 +5,7 @@
 //! a call. Stores past the caches wait for nobody. They may be seen in any order, and a fence between payload and record would
 //! take longer than all the rest: so every word has four bytes of payload and a tag of the call, by which whoever takes it
 //! tells whether it is there. (NCCL's protocol `LL` does so too, for another reason.) Tags are made of the digest of all calls
-//! so far, so that no earlier payload that was put without them looks like one.
+//! so far: a word that was left there by an earlier call looks like one of this once in 2^32.
 //!
 //! Through memory a line takes as long as between processors that are far apart, and three times as long as between
 //! such as have a cache in common. How far others are is told by what a store takes that is waited for, now and then.

@@ -11,40 +11,31 @@ use std::{
         process::{CommandExt, ExitStatusExt},
     },
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use common::{ISOLATIONS, TIMEOUT, folder, settings};
+use common::{ISOLATIONS, Role, TIMEOUT, folder, role, settings};
 use ringway_client::{
     Buffer, CallError, Client, Communicator, Error, Failure, MemoryError, OperationError, Reduction,
     RequestError, Status,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Starts this program again to play a role, which is one of the tests below that only run so.
-fn role(name: &str, variables: &[(&str, &str)]) -> Child {
-    command(name, variables).spawn().expect("this program runs again")
-}
-
-fn command(name: &str, variables: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(env::current_exe().expect("this program"));
-    command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
-    command.envs(variables.iter().copied()).stdout(Stdio::null());
-    command
+fn start(name: &str, variables: &[(&str, &str)]) -> Role {
+    Role::start(role(name).envs(variables.iter().copied()))
 }
 
 /// The user `nobody`, who plays the roles for which root is not an ordinary user.
 const NOBODY: u32 = 65534;
 
-/// As `role`, never as root: root's own daemon is the system's.
-fn ordinary_role(name: &str, variables: &[(&str, &str)]) -> Child {
-    let mut command = command(name, variables);
+/// As [`start`], never as root: root's own daemon is the system's.
+fn start_ordinary(name: &str, variables: &[(&str, &str)]) -> Role {
+    let mut command = role(name);
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
-    command.spawn().expect("this program runs again")
+    Role::start(command.envs(variables.iter().copied()))
 }
 
 /// A folder of the user who plays ordinary roles.
@@ -62,7 +53,7 @@ fn variable(name: &str) -> String {
 
 /// A daemon in a process of its own, which can be killed.
 struct DaemonProcess {
-    child: Child,
+    child: Role,
     folder: PathBuf,
 }
 
@@ -75,7 +66,7 @@ impl DaemonProcess {
         let folder = folder();
         let socket = folder.join("daemon.sock");
         let variables = [("TEST_SOCKET", &*socket.display().to_string()), ("TEST_ISOLATION", isolation)];
-        let child = role("play_daemon", &variables);
+        let child = start("play_daemon", &variables);
         let daemon = Self { child, folder };
         let started = Instant::now();
         while Client::builder().socket(&socket).connect().is_err() {
@@ -90,9 +81,9 @@ impl DaemonProcess {
     }
 
     /// A rank's process, with the environment that `ringway run` would give it.
-    fn rank(&self, name: &str, rank: u32, size: u32, end: &str) -> Child {
+    fn rank(&self, name: &str, rank: u32, size: u32, end: &str) -> Role {
         let (rank, size) = (rank.to_string(), size.to_string());
-        role(
+        start(
             name,
             &[
                 ("RINGWAY_SOCKET", &self.socket()),
@@ -225,7 +216,7 @@ fn play_rank_far_ahead() {
     }
 }
 
-fn far_ahead(end: &str) -> (DaemonProcess, Vec<Child>) {
+fn far_ahead(end: &str) -> (DaemonProcess, Vec<Role>) {
     let daemon = DaemonProcess::start();
     let ranks = (0..3).map(|rank| daemon.rank("play_rank_far_ahead", rank, 3, end)).collect();
     formed(&daemon);
@@ -273,7 +264,7 @@ fn wait_for(file: &Path) {
     }
 }
 
-fn stop_rank_1_until_others_fail(daemon: &DaemonProcess, mut ranks: Vec<Child>) {
+fn stop_rank_1_until_others_fail(daemon: &DaemonProcess, mut ranks: Vec<Role>) {
     let mut stopped = ranks.remove(1);
     let pid = Pid::from_child(&stopped);
     kill_process(pid, Signal::STOP).expect("stop");
@@ -307,7 +298,7 @@ fn keep_until_rank_1_has_ended(rank: u32, mut back: Vec<Buffer<u32>>) -> Vec<Buf
     back
 }
 
-fn succeed(mut ranks: Vec<Child>) {
+fn succeed(mut ranks: Vec<Role>) {
     for rank in &mut ranks {
         assert!(rank.wait().expect("wait").success());
     }
@@ -322,7 +313,7 @@ fn processes_form_a_communicator_from_their_environment() {
 }
 
 /// Runs ranks until they are under way.
-fn under_way(daemon: &DaemonProcess, end: &str) -> Vec<Child> {
+fn under_way(daemon: &DaemonProcess, end: &str) -> Vec<Role> {
     let ranks = (0..3).map(|rank| daemon.rank("play_rank_that_never_ends", rank, 3, end)).collect();
     formed(daemon);
     ranks
@@ -424,7 +415,7 @@ fn many_processes_at_once_start_one_daemon() {
     let ranks = (0..4_u32)
         .map(|rank| {
             let rank = rank.to_string();
-            ordinary_role(
+            start_ordinary(
                 "play_newcomer",
                 &[
                     ("XDG_RUNTIME_DIR", &folder_text),
@@ -456,7 +447,7 @@ fn a_daemon_that_does_not_start_is_quoted() {
     let program = folder.join("ringwayd");
     fs::write(&program, "#!/bin/sh\necho bad luck >&2\nexit 3\n").expect("script");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("mode");
-    let child = ordinary_role(
+    let child = start_ordinary(
         "play_unlucky",
         &[
             ("XDG_RUNTIME_DIR", &folder.display().to_string()),

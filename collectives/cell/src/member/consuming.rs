@@ -46,7 +46,7 @@ impl Member {
         let mut through = over;
         for rank in (0..self.cell.ranks()).filter(|rank| *rank != self.rank) {
             let said = over.min(self.cell.called(rank));
-            // The record may not be there yet when the rank already says so.
+            // One that went past the caches may not be there yet when the rank already says so.
             let mut last = [said, said.saturating_sub(1)].into_iter().filter(|last| *last > self.consumed);
             match last.find_map(|last| Some((last, self.cell.history(rank, last)?))) {
                 None => through = self.consumed,

@@ -88,6 +88,7 @@ impl Member {
             self.cell.stream_tagged(self.rank, sequence, says, (&payload, call.puts));
             return self.say_called(sequence, history);
         }
+        // Before the payload, which may be in the record's line.
         let begun = self.distance.begin(sequence);
         self.put_tagged((sequence, history), &call.shape, input);
         self.publish_small((sequence, history), call.agreement, 0);

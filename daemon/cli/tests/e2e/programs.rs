@@ -205,8 +205,8 @@ fn tenants(daemon: &[&str]) -> Vec<Value> {
     found
 }
 
-/// Two jobs get about as many bytes of one daemon each, in two of five tries at least, as other tests run beside them. Where
-/// ranks that wait do the work themselves it is the kernel's scheduler that divides it, and nobody may be left without.
+/// Two jobs get about as many bytes of one daemon each: the median of three tries is so if two are. Where ranks that wait do the
+/// work themselves it is the kernel's scheduler that divides it, among other tests too, and nobody may be left without.
 #[test]
 fn perf_measures_two_jobs_on_one_daemon() {
     let (even, some) = (0.40..=0.60, 0.15..=0.85);
@@ -217,7 +217,7 @@ fn perf_measures_two_jobs_on_one_daemon() {
         let mut within = [0, 0];
         let mut tries = Vec::new();
         while within.iter().any(|tries| *tries < 2) {
-            assert!(tries.len() < 5, "unequal shares by {path}: {tries:?}");
+            assert!(tries.len() < 3, "unequal shares by {path}: {tries:?}");
             let found = tenants(daemon);
             assert!(found.iter().all(|f| f["path"] == path), "{found:?}");
             let shares = found.iter().filter(|f| f["measure"] == "shares");

@@ -11,8 +11,9 @@
 
 use std::{
     env, fs,
+    ops::{Deref, DerefMut},
     path::{Path, PathBuf},
-    process,
+    process::{self, Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread::{self, JoinHandle},
     time::Duration,
@@ -49,6 +50,44 @@ pub fn settings(socket: &Path) -> Settings {
         socket: Some(socket.display().to_string()),
         log_level: Some("error".to_owned()),
         ..Settings::default()
+    }
+}
+
+/// This program again, to play a role, which is a test of it that only runs so.
+pub fn role(name: &str) -> Command {
+    let mut command = Command::new(env::current_exe().expect("this program"));
+    command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
+    command
+}
+
+/// A process that plays a role. It ends with this value at the latest, stopped or not: one that outlived a failing test
+/// would hold what reads the test's output.
+pub struct Role(Child);
+
+impl Role {
+    pub fn start(command: &mut Command) -> Self {
+        Self(command.spawn().expect("this program runs again"))
+    }
+}
+
+impl Deref for Role {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Role {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -15,15 +15,14 @@ mod kind;
 use std::{
     env, fs,
     io::{self, Read},
-    ops::{Deref, DerefMut},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use common::{TIMEOUT, folder, settings};
+use common::{Role, TIMEOUT, folder, role, settings};
 use kind::{Kind, OPERATIONS, Slices, scenes};
 use ringway_cell::{
     monotonic_ns,
@@ -42,36 +41,8 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is set for this role"))
 }
 
-/// A process that ends with the test at the latest, stopped or not.
-struct Role(Child);
-
-impl Deref for Role {
-    type Target = Child;
-
-    fn deref(&self) -> &Child {
-        &self.0
-    }
-}
-
-impl DerefMut for Role {
-    fn deref_mut(&mut self) -> &mut Child {
-        &mut self.0
-    }
-}
-
-impl Drop for Role {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn role(name: &str, variables: &[(&str, String)]) -> Role {
-    let mut command = Command::new(env::current_exe().expect("this program"));
-    command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::null());
-    command.envs(variables.iter().map(|(name, value)| (*name, value)));
-    Role(command.spawn().expect("this program runs again"))
+fn start(name: &str, variables: &[(&str, String)]) -> Role {
+    Role::start(role(name).stdin(Stdio::piped()).envs(variables.iter().map(|(name, value)| (*name, value))))
 }
 
 #[test]
@@ -197,21 +168,20 @@ fn check_failure(end: &str, (kind, rank): (Kind, u32), error: &OperationError, r
 /// A daemon and ranks.
 struct Scene {
     folder: PathBuf,
-    /// Ends with the scene.
-    _daemon: Role,
+    daemon: Role,
 }
 
 impl Scene {
     fn new() -> Self {
         let folder = folder();
         let socket = folder.join("daemon.sock");
-        let daemon = role("play_daemon", &[("TEST_SOCKET", socket.display().to_string())]);
+        let daemon = start("play_daemon", &[("TEST_SOCKET", socket.display().to_string())]);
         let started = Instant::now();
         while Client::builder().socket(&socket).connect().is_err() {
             assert!(started.elapsed() < TIMEOUT, "the daemon does not listen");
             thread::sleep(Duration::from_millis(2));
         }
-        Self { folder, _daemon: daemon }
+        Self { folder, daemon }
     }
 
     fn told(&self, rank: u32) -> PathBuf {
@@ -229,7 +199,7 @@ impl Scene {
         let operation = OPERATIONS.iter().position(|of| *of == kind.operation).expect("one of them");
         let of = |rank: u32| {
             let _ = fs::remove_file(self.told(rank));
-            role(
+            start(
                 "play_rank",
                 &[
                     ("RINGWAY_SOCKET", self.folder.join("daemon.sock").display().to_string()),
@@ -257,6 +227,8 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
