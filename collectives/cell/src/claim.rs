@@ -5,7 +5,7 @@
 
 use crate::{SLOTS, cell::Cell};
 
-const COUNT_BITS: u32 = 24;
+pub(crate) const COUNT_BITS: u32 = 24;
 /// The most blocks of a lane.
 pub(crate) const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 const GENERATION_MAX: u64 = u64::MAX >> COUNT_BITS;

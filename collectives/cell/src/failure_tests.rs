@@ -8,7 +8,7 @@ use ringway_types::{DataType, Operation, Reduction};
 
 use crate::{
     Call, Cell, Contradiction, Helper, Member, OWN_INPUT, OWN_OUTPUT, POOL_SLOTS, Place, Poll, Regions,
-    Verdict, layout::RankWord,
+    Verdict, job::Job, layout::RankWord, shape::Shape,
 };
 
 const LOST: Verdict = Verdict { status: 35, rank: 1 };
@@ -105,11 +105,21 @@ fn a_rank_that_stops_between_two_of_its_segments_is_told_from_those_who_wait_for
         assert_eq!(members[rank].begin(&call, false, &arenas), Some(1));
     }
     let behind = |cell: &Cell| (0..3).filter(|rank| cell.is_behind(*rank, 1)).collect::<Vec<_>>();
-    assert_eq!(behind(&cell), [0, 1], "neither has offered any");
-    cell.add_count(cell.layout.published(1, 0), 1, 3);
-    for offered in [0, 1, 2] {
-        assert_eq!((cell.count(cell.layout.published(1, 1), 1), behind(&cell)), (offered, vec![1]));
-        cell.add_count(cell.layout.published(1, 1), 1, 1);
+    let mut job = Job::new(3);
+    let shape = cell.signature(2, 1).and_then(|call| Shape::of(&call, 3)).expect("a call");
+    job.load(&cell, 1, shape).expect("a call of all");
+    assert_eq!((job.segments, behind(&cell)), (3, vec![0, 1]), "neither has offered any");
+    let offer = |rank, segments| cell.add_count(cell.layout.published(1, rank), 1, segments);
+    let finish = |lane, segment| cell.add_count(cell.layout.done(1, lane, segment), 1, job.lane_blocks(lane));
+    offer(0, 3);
+    for segment in 0..3 {
+        assert_eq!(behind(&cell), [1], "all but segment {segment} of its are there and done");
+        offer(1, 1);
+        assert_eq!(behind(&cell), [0, 1], "their lanes in segment {segment} are to be done");
+        finish(2, segment);
+        finish(0, segment);
+        assert_eq!(behind(&cell), [1], "its lane in segment {segment} is to be done");
+        finish(1, segment);
     }
     assert_eq!(behind(&cell), [], "that was the last segment");
     assert!(!cell.is_behind(1, 2) && !cell.is_behind(3, 1), "nothing of the kind is known");

@@ -159,7 +159,7 @@ impl Helper {
         let total = self.job.blocks.saturating_mul(self.job.segments);
         if self.job.is_complete(&self.cell, &mut 0) {
             Standing::Through
-        } else if spent.is_none_or(|(_, blocks)| *blocks < total) && self.job.is_claimable(&self.cell, 0) {
+        } else if spent.is_none_or(|(_, blocks)| *blocks < total) && self.job.is_claimable(&self.cell, None) {
             Standing::Claimable
         } else {
             Standing::Nothing

@@ -8,7 +8,9 @@
 //! are cut into blocks, which are claimed one by one.
 //!
 //! When some rank's memory is not registered, the call runs in segments: the same call for some elements of every
-//! block at a time, see [`crate::staged`].
+//! block at a time, see [`crate::staged`]. Such a rank does its own lane itself, straight from and to its memory.
+
+use core::ops::Range;
 
 use ringway_types::Operation;
 
@@ -89,6 +91,13 @@ impl ShortLanes {
     }
 }
 
+/// A rank's input or its output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Input,
+    Output,
+}
+
 /// What one claimed block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
@@ -153,7 +162,7 @@ impl Job {
             self.tables.fill(cell, sequence, &shape, |_| true)?;
         }
         let staged = !counted && self.parts.iter().any(|part| part.staged);
-        let pulls = !staged && self.pays_to_pull(&shape);
+        let pulls = self.pays_to_pull(&shape);
         // Most calls are like the one before them.
         if counted || self.lanes.is_empty() || (self.shape, self.staged, self.pulls) != (shape, staged, pulls)
         {
@@ -169,7 +178,8 @@ impl Job {
         match shape.operation {
             Operation::AllGather => output <= PULLED_ALL_GATHER,
             Operation::AllToAll => {
-                output <= PULLED_ALL_TO_ALL && self.parts.iter().all(|part| part.input != part.output)
+                let is_apart = |part: &Part| part.staged || part.input != part.output;
+                output <= PULLED_ALL_TO_ALL && self.parts.iter().all(is_apart)
             }
             _ => false,
         }
@@ -259,6 +269,25 @@ impl Job {
     /// Bytes of each rank's block that a segment has.
     pub(crate) fn segment_length(&self, segment: u64) -> u64 {
         self.shape.block.saturating_sub(segment.saturating_mul(self.segment)).min(self.segment)
+    }
+
+    /// Which bytes of a segment of one of a rank's blocks belong to the rank's own lane, where there are no counts.
+    pub(crate) fn in_own_lane(&self, (rank, side): (u32, Side), block: u64, segment: u64) -> Range<u64> {
+        let length = self.segment_length(segment);
+        let (inputs, outputs) = self.shape.blocks(rank);
+        let is_only = if side == Side::Input { inputs == 1 } else { outputs == 1 };
+        let (own, ranks) = (u64::from(rank), u64::from(self.shape.ranks));
+        match self.cut() {
+            Cut::Vector => {
+                let first = own.saturating_mul(self.part).min(length);
+                first..first.saturating_add(self.part).min(length)
+            }
+            Cut::Blocks if is_only || block == own => 0..length,
+            // Its input is read in the others' lanes as well, unless it has a block for each of them.
+            Cut::Pulls if side == Side::Output || !is_only && block == own => 0..length,
+            Cut::Pairs if (block + ranks - own) % ranks < u64::from(self.pairs(rank)) => 0..length,
+            _ => 0..0,
+        }
     }
 
     /// What a lane's block is in a segment; `None` when it is empty.

@@ -4,7 +4,7 @@ use crate::{
     Poll, Regions,
     member::{Member, Seen, see},
     shape::Need,
-    staged::Progress,
+    staged::{self, Progress},
     step::{Step, reach},
     work::{Unmapped, Views},
 };
@@ -62,6 +62,17 @@ impl Member {
         Poll::Done
     }
 
+    /// Others' memory that [`Poll::Unmapped`] told of cannot be had: whoever can reach it does this rank's part of the work.
+    /// Whether that may be; if not, for lack of it this rank cannot go on.
+    pub fn leave_lane(&mut self, sequence: u64, regions: &impl Regions) -> bool {
+        let Self { cell, job, rank, calls, .. } = self;
+        let own = job.parts.get(*rank as usize).filter(|part| part.staged && job.sequence == sequence);
+        let (Some(own), Some(call)) = (own, calls.get_mut((sequence % crate::SLOTS) as usize)) else {
+            return true;
+        };
+        call.large.progress.leave_lane(cell, job, (*rank, own), regions)
+    }
+
     /// A rank that has released regions since this was last asked.
     fn stale(&mut self) -> Option<u32> {
         for (rank, (known, part)) in (0..).zip(self.epochs.iter_mut().zip(&self.job.parts)) {
@@ -85,12 +96,16 @@ impl Member {
         loop {
             let mut moved = false;
             if own.staged {
-                let Self { cell, job, rank, .. } = self;
+                let Self { cell, job, rank, worker, .. } = self;
+                if large.progress.published == 0 && !staged::does_own_lane(job, worker.is_roomy()) {
+                    large.progress.leave_lane(cell, job, (*rank, &own), regions);
+                }
                 moved |= large.progress.copy_out(cell, job, (*rank, &own), regions);
                 moved |= large.progress.copy_in(cell, job, (*rank, &own), regions);
             }
             if !large.exhausted {
-                let (left, worked) = self.work(regions)?;
+                let does_own_lane = own.staged && !large.progress.whole;
+                let (left, worked) = self.work(does_own_lane, regions)?;
                 if left {
                     return Ok(false);
                 }
@@ -104,14 +119,18 @@ impl Member {
         }
     }
 
-    /// Claims and does blocks until there are none. Whether the communicator has failed, and whether any were done.
-    fn work(&mut self, regions: &impl Regions) -> Result<(bool, bool), Unmapped> {
-        if !self.job.is_claimable(&self.cell, self.rank) {
+    /// Claims and does blocks until there are none, those of its own lane straight from and to memory that nobody else can
+    /// reach, if it is to. Whether the communicator has failed, and whether any were done.
+    fn work(&mut self, does_own_lane: bool, regions: &impl Regions) -> Result<(bool, bool), Unmapped> {
+        if !self.job.is_claimable(&self.cell, self.worker.rank) {
             return Ok((false, false));
         }
         self.order.look(&self.cell, self.job.sequence);
         let mut views = Views::new(self.worker.rank);
         views.resolve(&self.job, regions)?;
+        if does_own_lane {
+            views.resolve_private(&self.job, regions);
+        }
         self.cell.enter(self.rank, self.job.sequence);
         let mut worked = false;
         let failed = loop {

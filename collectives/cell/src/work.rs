@@ -6,9 +6,9 @@ use ringway_reduce::{ScanStep, Source, Stores};
 use ringway_types::Operation;
 
 use crate::{
-    Clock, Courtesy, Regions,
+    Clock, Courtesy, OWN_INPUT, OWN_OUTPUT, Place, Regions,
     cell::Cell,
-    job::{Job, Piece},
+    job::{Job, Piece, Side},
     layout::SEGMENTS_AHEAD,
     shape::Shape,
     staged,
@@ -46,6 +46,11 @@ impl Worker {
     /// So many of this many ranks can run at a time.
     pub(crate) const fn set_processors(&mut self, processors: u32, ranks: u32) {
         self.roomy = processors >= ranks;
+    }
+
+    /// Whether every rank can have a processor of its own.
+    pub(crate) const fn is_roomy(&self) -> bool {
+        self.roomy
     }
 
     /// Lets it learn from what calls take.
@@ -108,6 +113,10 @@ pub(crate) struct Views<'a> {
     worker: Option<u32>,
     inputs: List<Option<Window<'a>>>,
     outputs: List<Option<Window<'a>>>,
+    /// The worker's own input and output where nobody else can reach them, for the lane that it does itself.
+    private: [Option<Window<'a>>; 2],
+    /// The lane at work is that one.
+    is_private: bool,
     destinations: List<Window<'a>>,
     /// Which of the destinations is the worker's own output.
     own: Option<usize>,
@@ -116,6 +125,8 @@ pub(crate) struct Views<'a> {
     bytes: u64,
     /// Others' outputs are written past the caches, whatever `stores` says of the worker's own.
     streams_to_others: bool,
+    /// The worker's own output is, where nobody else can reach it.
+    streams_to_private: bool,
 }
 
 /// A region that a rank named and that is not known here.
@@ -133,12 +144,6 @@ pub(crate) struct Worked {
     pub(crate) bytes: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Input,
-    Output,
-}
-
 /// Whether whoever works on a block writes it to several ranks. A worker of an all_to_all moves two blocks between two
 /// ranks, which measured better through the caches.
 const fn spreads(operation: Operation) -> bool {
@@ -153,12 +158,27 @@ impl<'a> Views<'a> {
             worker,
             inputs: List::new_const(),
             outputs: List::new_const(),
+            private: [None; 2],
+            is_private: false,
             destinations: List::new_const(),
             own: None,
             stores: Stores::default(),
             bytes: 0,
             streams_to_others: false,
+            streams_to_private: false,
         }
+    }
+
+    /// Finds the worker's own slices, for the lane that it does itself.
+    pub(crate) fn resolve_private(&mut self, job: &Job, regions: &'a impl Regions) {
+        let Some(rank) = self.worker else { return };
+        let (inputs, outputs) = job.shape.blocks(rank);
+        let find = |region, blocks: u64| {
+            let bytes = blocks.checked_mul(job.shape.block).filter(|bytes| *bytes > 0)?;
+            regions.window(rank, Place { region, offset: 0 }, bytes)
+        };
+        self.private = [find(OWN_INPUT, inputs), find(OWN_OUTPUT, outputs)];
+        self.streams_to_private = staged::stores(job) == Stores::Streaming;
     }
 
     /// Finds every rank's memory.
@@ -167,7 +187,7 @@ impl<'a> Views<'a> {
             let unknown = |region| Unmapped { rank, region };
             let (input, output) = job.shape.extents(rank, &job.tables).ok_or(unknown(u64::MAX))?;
             let staged = part.staged;
-            let find = |place: Option<crate::Place>, bytes: u64| match place {
+            let find = |place: Option<Place>, bytes: u64| match place {
                 _ if bytes == 0 => Ok(None),
                 None => Err(unknown(u64::MAX)),
                 Some(place) => {
@@ -206,6 +226,7 @@ impl<'a> Views<'a> {
     /// For the destinations as they are now.
     fn stores(&self) -> Stores {
         match self.own {
+            Some(own) if self.is_private && self.streams_to_private => Stores::StreamingOnly(own),
             _ if !self.streams_to_others => self.stores,
             None => Stores::Streaming,
             Some(own) => Stores::StreamingBut(own),
@@ -220,11 +241,17 @@ impl<'a> Views<'a> {
         segment: u64,
         (offset, length): (u64, u64),
     ) -> Option<Window<'a>> {
-        let windows = if side == Side::Input { &self.inputs } else { &self.outputs };
-        let window = (*windows.get(rank as usize)?)?;
+        let part = job.parts.get(rank as usize)?;
+        let is_private = self.is_private && part.staged && self.worker == Some(rank);
+        let window = match side {
+            Side::Input if is_private => self.private[0],
+            Side::Output if is_private => self.private[1],
+            Side::Input => *self.inputs.get(rank as usize)?,
+            Side::Output => *self.outputs.get(rank as usize)?,
+        }?;
         let element = job.shape.datatype.size() as u64;
-        let start = if job.parts.get(rank as usize)?.staged {
-            staged::start(job, segment, u64::from(of.unwrap_or(0)), side == Side::Output)
+        let start = if part.staged && !is_private {
+            staged::start(job, segment, u64::from(of.unwrap_or(0)), side)
         } else if !job.shape.operation.has_counts() {
             u64::from(of.unwrap_or(0)) * job.shape.block + segment * job.segment
         } else {
@@ -308,6 +335,7 @@ impl<'a> Views<'a> {
         let range = (piece.offset, piece.length);
         let everybody = 0..job.shape.ranks;
         let (root, owner) = (job.shape.root, piece.rank);
+        self.is_private = self.worker == Some(lane) && self.private.iter().any(Option::is_some);
         self.begin_outputs();
         match job.shape.operation {
             Operation::Allreduce => {
@@ -418,17 +446,23 @@ impl<'a> Views<'a> {
 
 impl Job {
     /// Segments that every staged rank has published.
-    fn published(&self, cell: &Cell) -> u64 {
+    pub(crate) fn published(&self, cell: &Cell) -> u64 {
         if !self.staged {
             return 1;
         }
-        let of = |rank| cell.count(cell.layout.published(self.sequence, rank), self.sequence);
         let staged = (0..).zip(&self.parts).filter(|(_, part)| part.staged);
-        staged.map(|(rank, _)| of(rank)).min().unwrap_or(0).min(self.segments)
+        let offered = staged.map(|(rank, _)| cell.offered(rank, self.sequence).segments);
+        offered.min().unwrap_or(0).min(self.segments)
+    }
+
+    /// Whether a worker may take blocks of a lane: one of a rank that nobody can reach is its own.
+    fn may_take(&self, cell: &Cell, worker: Option<u32>, lane: u32) -> bool {
+        let is_staged = self.parts.get(lane as usize).is_some_and(|part| part.staged);
+        !is_staged || worker == Some(lane) || cell.offered(lane, self.sequence).whole
     }
 
     /// Whether every block of a lane's segment is done.
-    fn is_lane_done(&self, cell: &Cell, lane: u32, segment: u64) -> bool {
+    pub(crate) fn is_lane_done(&self, cell: &Cell, lane: u32, segment: u64) -> bool {
         let rounds = segment / SEGMENTS_AHEAD + 1;
         let needed = rounds.saturating_mul(self.lane_blocks(lane));
         needed == 0 || cell.count(cell.layout.done(self.sequence, lane, segment), self.sequence) >= needed
@@ -451,12 +485,13 @@ impl Job {
         *complete == self.shape.ranks
     }
 
-    /// Whether there is a block to claim; looks at the lane `first` before the others.
-    pub(crate) fn is_claimable(&self, cell: &Cell, first: u32) -> bool {
-        let published = self.published(cell);
+    /// Whether there is a block to claim for a worker; looks at a rank's own lane before the others.
+    pub(crate) fn is_claimable(&self, cell: &Cell, worker: Option<u32>) -> bool {
+        let (published, first) = (self.published(cell), worker.unwrap_or(0));
         (first..self.shape.ranks).chain(0..first).any(|lane| {
             let limit = self.lane_blocks(lane).saturating_mul(published);
             cell.count(cell.layout.claim(self.sequence, lane), self.sequence) < limit
+                && self.may_take(cell, worker, lane)
         })
     }
 
@@ -477,6 +512,9 @@ impl Job {
             }
         };
         for lane in lanes {
+            if !self.may_take(cell, views.worker, lane) {
+                continue;
+            }
             // Blocks done and not yet reported, of one segment.
             let (mut segment, mut unreported) = (0, 0);
             let each = self.lane_blocks(lane);

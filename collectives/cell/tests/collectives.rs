@@ -12,7 +12,8 @@ use std::{
 
 use common::{Case, Memory, Reach, cell, wait};
 use proptest::prelude::*;
-use ringway_cell::{Cell, Helper, Member, Poll};
+use ringway_cell::{Cell, Helper, Member, Place, Poll, Regions};
+use ringway_mem::Window;
 use ringway_types::{DataType, Operation, Reduction};
 
 /// Runs a case on threads; with `alone`, the daemon does all the work and ranks look only when it is done.
@@ -247,4 +248,48 @@ fn slots_of_the_pool_come_round_many_times() {
             });
         }
     });
+}
+
+/// What a rank can reach to which others' memory is refused.
+struct Refused<'m>(Reach<'m>);
+
+impl Regions for Refused<'_> {
+    fn window(&self, rank: u32, place: Place, length: u64) -> Option<Window<'_>> {
+        self.0.window(rank, place, length).filter(|_| self.0.rank == Some(rank))
+    }
+}
+
+/// Its own slices are out of others' reach as well: it moves them, and the others do the work.
+#[test]
+fn a_rank_to_which_others_memory_is_refused_leaves_its_lane_to_them() {
+    for operation in collectives().into_iter().filter(|o| !o.has_counts() && *o != Operation::Barrier) {
+        let case = Case { staged: vec![true; 3], ..plain(operation, 3, 600_001) };
+        let memory = Memory::new(3, case.room(), |_| true);
+        let cell = cell(3);
+        thread::scope(|scope| {
+            for rank in 0..3 {
+                let (memory, case, mut member) = (&memory, &case, Member::new(cell.clone(), rank));
+                scope.spawn(move || {
+                    let sequence = case.begin(&mut member, rank, memory, false).expect("room");
+                    let reach = Reach { memory, rank: Some(rank) };
+                    if rank != 1 {
+                        assert_eq!(wait(&mut member, sequence, &reach), Poll::Done);
+                    } else {
+                        let reach = Refused(reach);
+                        loop {
+                            match member.poll(sequence, &reach) {
+                                Poll::Done => break,
+                                Poll::Unmapped { .. } => {
+                                    assert!(member.leave_lane(sequence, &reach), "it has not begun");
+                                }
+                                _ => {}
+                            }
+                            thread::yield_now();
+                        }
+                    }
+                    case.check(rank, memory);
+                });
+            }
+        });
+    }
 }

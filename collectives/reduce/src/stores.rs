@@ -17,6 +17,8 @@ pub enum Stores {
     /// As [`Stores::Streaming`], but through the caches to the destination of this place: that of whoever runs this, and
     /// reads it next.
     StreamingBut(usize),
+    /// As [`Stores::Streaming`] to the destination of this place, and through the caches to the others.
+    StreamingOnly(usize),
 }
 
 /// What is assumed of a processor that does not tell: the last level cache of current servers' core complexes.

@@ -187,7 +187,7 @@ fn expect(before: &[u8], slots: &Slots, written: &[(Window<'_>, Vec<u8>)]) -> Ve
 }
 
 fn check_reduce(case: &Case, level: Level) {
-    for stores in [Stores::Cached, Stores::Streaming, Stores::StreamingBut(0)] {
+    for stores in [Stores::Cached, Stores::Streaming, Stores::StreamingBut(0), Stores::StreamingOnly(0)] {
         check_reduce_with(stores, case, level);
     }
 }
@@ -308,6 +308,7 @@ fn streaming_reaches_every_destination() {
 fn streaming_reaches_every_destination_that_begins_with_a_line() {
     check_streaming(|_| 0, Stores::Streaming);
     check_streaming(|_| 0, Stores::StreamingBut(70));
+    check_streaming(|_| 0, Stores::StreamingOnly(70));
 }
 
 #[test]

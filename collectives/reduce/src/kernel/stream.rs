@@ -36,7 +36,12 @@ fn streamed<'a>(
     sources: impl Iterator<Item = Window<'a>> + Clone,
 ) -> u128 {
     let is_source = |d: &Window<'_>| sources.clone().any(|s| s.as_ptr() == d.as_ptr());
-    let is_kept = |place| stores == Stores::StreamingBut(place);
+    let is_kept = |place: usize| match stores {
+        Stores::Cached => true,
+        Stores::Streaming => false,
+        Stores::StreamingBut(kept) => kept == place,
+        Stores::StreamingOnly(only) => only != place,
+    };
     let places = destinations.iter().take(MASKED).enumerate();
     let marked = places.filter(|(place, d)| !is_kept(*place) && !is_source(d));
     marked.fold(0, |mask, (i, _)| mask | 1 << i)

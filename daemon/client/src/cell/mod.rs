@@ -243,6 +243,10 @@ impl Calls {
             match poll {
                 Poll::Unmapped { rank, region } => {
                     if !self.peers.map(&self.part.client, self.part.number, rank, region) {
+                        let reach = Reach { rank: self.part.rank, own, peers: &self.peers };
+                        if !self.member.leave_lane(sequence, &reach) {
+                            self.peers.ask_again();
+                        }
                         return match self.member.cell().verdict() {
                             Some(verdict) => Poll::Failed(verdict),
                             None => Poll::Pending,
