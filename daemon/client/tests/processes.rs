@@ -381,10 +381,13 @@ fn play_rank_beside_one_that_stops() {
 
 #[test]
 fn a_rank_that_is_stopped_ends_the_others_operations_in_time() {
-    let daemon = DaemonProcess::start();
-    let ranks = (0..3).map(|rank| daemon.rank("play_rank_beside_one_that_stops", rank, 3, "")).collect();
-    formed(&daemon);
-    stop_rank_1_until_others_fail(&daemon, ranks);
+    for isolation in ISOLATIONS {
+        let daemon = DaemonProcess::start_with(isolation);
+        let rank = |rank| daemon.rank("play_rank_beside_one_that_stops", rank, 3, "");
+        let ranks = (0..3).map(rank).collect();
+        formed(&daemon);
+        stop_rank_1_until_others_fail(&daemon, ranks);
+    }
 }
 
 /// Connects as a client that finds no daemon and may start one.
