@@ -93,7 +93,7 @@ pub(crate) unsafe fn copy((level, stores): (Level, Stores), source: Window<'_>, 
         start = end;
     }
     // SAFETY: everything has been sent.
-    unsafe { finish(source.as_ptr(), destinations, mask, length) };
+    unsafe { finish(source.as_ptr(), destinations, length) };
 }
 
 /// Results on their way to the destinations: the last line's worth of what was sent on, and the next block.
@@ -198,7 +198,7 @@ impl Stage {
             return fence();
         }
         // SAFETY: the stage has the last line's worth of bytes, and the caller vouches for the destinations.
-        unsafe { finish(self.from(length), destinations, self.streamed, length) };
+        unsafe { finish(self.from(length), destinations, length) };
     }
 }
 
@@ -237,14 +237,14 @@ unsafe fn send_to_all(level: Level, part: Part, destinations: &[Window<'_>], mas
     }
 }
 
-/// Stores what is left in the last line of every destination that was streamed to, and makes all of it visible.
+/// Stores what is left in the last line of every destination, and makes visible all that was streamed.
 ///
 /// # Safety
 /// The last line's worth of the `length` bytes from `from` on is readable, every destination is valid for writes of
 /// them, and all have been sent.
-unsafe fn finish(from: *const u8, destinations: &[Window<'_>], mask: u128, length: usize) {
-    for (place, destination) in destinations.iter().enumerate() {
-        if cfg!(target_arch = "x86_64") && is_streamed(mask, place) {
+unsafe fn finish(from: *const u8, destinations: &[Window<'_>], length: usize) {
+    if cfg!(target_arch = "x86_64") {
+        for destination in destinations {
             let to = destination.as_ptr();
             // SAFETY: the caller vouches for the bytes; the last boundary is at most a line before the end.
             unsafe { store(from, to, last_boundary(to, length), length) };
@@ -318,14 +318,14 @@ mod x86 {
 
     /// Declares a sender to one destination and to all, from the instructions that load and stream a register.
     macro_rules! sender {
-        ($one:ident, $all:ident, $feature:literal, $register:ty, $load:ident, $stream:ident) => {
-            /// Streams the lines that the part completes in a destination.
+        ($one:ident, $all:ident, $feature:literal, $register:ty, $load:ident, $stream:ident, $store:ident) => {
+            /// Writes the lines that the part completes in a destination, past the caches or through them.
             ///
             /// # Safety
             /// As for [`super::send_to_all`].
             #[inline]
             #[target_feature(enable = $feature)]
-            unsafe fn $one(part: Part, to: *mut u8) {
+            unsafe fn $one<const STREAMS: bool>(part: Part, to: *mut u8) {
                 const STEP: usize = size_of::<$register>();
                 let mut at = if part.start == 0 {
                     let first = to.addr().wrapping_neg() % LINE;
@@ -343,8 +343,9 @@ mod x86 {
                     for i in 0..LINE / STEP {
                         // SAFETY: from the line before the part on, up to its end, bytes are readable.
                         let value = unsafe { $load(from.wrapping_add(i)) };
+                        let to = line.wrapping_add(i);
                         // SAFETY: inside the line; `at` is where a line begins, so the address is aligned.
-                        unsafe { $stream(line.wrapping_add(i), value) };
+                        unsafe { if STREAMS { $stream(to, value) } else { $store(to, value) } };
                     }
                     at += LINE;
                 }
@@ -359,16 +360,22 @@ mod x86 {
                 for (place, destination) in destinations.iter().enumerate() {
                     if is_streamed(mask, place) {
                         // SAFETY: the caller's promise is passed on.
-                        unsafe { $one(part, destination.as_ptr()) };
+                        unsafe { $one::<true>(part, destination.as_ptr()) };
                     } else {
                         // SAFETY: as above.
-                        unsafe { store(part.from, destination.as_ptr(), part.start, part.end) };
+                        unsafe { $one::<false>(part, destination.as_ptr()) };
                     }
                 }
             }
         };
     }
 
-    sender!(send_avx2, send_to_all_avx2, "avx2", __m256i, _mm256_loadu_si256, _mm256_stream_si256);
-    sender!(send_sse2, send_to_all_sse2, "sse2", __m128i, _mm_loadu_si128, _mm_stream_si128);
+    sender! {
+        send_avx2, send_to_all_avx2, "avx2",
+        __m256i, _mm256_loadu_si256, _mm256_stream_si256, _mm256_store_si256
+    }
+    sender! {
+        send_sse2, send_to_all_sse2, "sse2",
+        __m128i, _mm_loadu_si128, _mm_stream_si128, _mm_store_si128
+    }
 }
