@@ -63,7 +63,9 @@ def measure(options, plan, compared, records):
                 if turn >= program.rounds_max:
                     continue
                 settings = program.settings(work)
-                for setting in settings[:1] if options.default_settings else settings:
+                if options.default_settings and program.name != "ringway":
+                    settings = settings[:1]
+                for setting in settings:
                     spent = time.monotonic() - begun
                     progress(f"{done} of {len(plan) * options.rounds} in {spent:.0f} s: {work.operation} {work.ranks} "
                              f"ranks, {table.size_text(work.sizes[0])}..., {program.name} {setting}")
