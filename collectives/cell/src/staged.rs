@@ -10,6 +10,8 @@
 //! alone, from and to its own memory. Between two ranks that spares half of all copies. A rank to which other ranks'
 //! memory is refused moves all of its own, and leaves its lane to whoever can do it.
 
+use core::ops::Range;
+
 use ringway_mem::Window;
 use ringway_reduce::Stores;
 
@@ -64,16 +66,15 @@ impl Cell {
         {
             return false;
         }
-        // Where a lane is: the first segments of it are done, and those that staging memory has room for may be.
-        let (offered, shared) = (self.offered(rank, sequence), job.published(self));
-        let from = offered.segments.saturating_sub(SEGMENTS_AHEAD);
+        let offered = self.offered(rank, sequence);
+        let under_way = under_way(offered.segments, job.published(self));
         let lane_done = |lane| {
-            let done = (from..shared).take_while(|segment| job.is_lane_done(self, lane, *segment));
-            from + done.count() as u64
+            let done = under_way.clone().take_while(|segment| job.is_lane_done(self, lane, *segment));
+            under_way.start + done.count() as u64
         };
         let all_done = (0..self.ranks()).map(lane_done).min().unwrap_or(0);
         let has_room = offered.segments < job.segments.min(all_done + SEGMENTS_AHEAD);
-        has_room || !offered.whole && lane_done(rank) < shared
+        has_room || !offered.whole && lane_done(rank) < under_way.end
     }
 
     /// What a staged rank has published.
@@ -81,6 +82,12 @@ impl Cell {
         let count = self.count(self.layout.published(sequence, rank), sequence);
         Offered { segments: count % WHOLE, whole: count >= WHOLE }
     }
+}
+
+/// The segments that all have published and that may not be done yet: those before them have left the staging memory of a
+/// rank that has published so many. Few, whatever the words say, which may have changed between two looks.
+fn under_way(offered: u64, shared: u64) -> Range<u64> {
+    offered.saturating_sub(SEGMENTS_AHEAD)..shared.min(offered)
 }
 
 /// What a staged rank has published of a call.
@@ -257,5 +264,24 @@ impl Progress {
             self.finished += 1;
         }
         self.finished > before
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_segments_are_under_way_whatever_ranks_say() {
+        for offered in [0, 1, SEGMENTS_AHEAD, SEGMENTS_AHEAD + 1, WHOLE - 1, u64::MAX] {
+            for shared in [0, 1, SEGMENTS_AHEAD, WHOLE - 1, u64::MAX] {
+                let range = under_way(offered, shared);
+                assert!(
+                    range.is_empty() || range.end - range.start <= SEGMENTS_AHEAD,
+                    "{offered} and {shared}: {range:?}"
+                );
+            }
+        }
+        assert_eq!(under_way(7, 5), 3..5);
     }
 }

@@ -293,3 +293,27 @@ fn a_rank_to_which_others_memory_is_refused_leaves_its_lane_to_them() {
         });
     }
 }
+
+/// What others did then would meet what it has done.
+#[test]
+fn a_rank_that_has_begun_with_its_lane_does_not_leave_it() {
+    let case = Case { staged: vec![true; 2], ..plain(Operation::Allreduce, 2, 600_001) };
+    let (cell, memory) = (cell(2), Memory::new(2, case.room(), |_| true));
+    let mut members = [0, 1].map(|rank| Member::new(cell.clone(), rank));
+    let reach = |rank| Reach { memory: &memory, rank: Some(rank) };
+    for (rank, member) in (0..).zip(&mut members) {
+        assert_eq!(case.begin(member, rank, &memory, false), Some(1));
+    }
+    for (rank, member) in (0..).zip(&mut members) {
+        assert_eq!(member.poll(1, &reach(rank)), Poll::Pending);
+    }
+    assert!(members[0].leave_lane(1, &reach(0)), "it had nothing to work with yet");
+    assert!(!members[1].leave_lane(1, &reach(1)), "its lane is begun");
+    thread::scope(|scope| {
+        for (rank, member) in (0..).zip(&mut members) {
+            let reach = reach(rank);
+            scope.spawn(move || assert_eq!(wait(member, 1, &reach), Poll::Done));
+        }
+    });
+    [0, 1].into_iter().for_each(|rank| case.check(rank, &memory));
+}

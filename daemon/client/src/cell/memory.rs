@@ -1,6 +1,10 @@
 //! What this rank can reach: its own memory, and what it has mapped of the others'.
 
-use std::{os::fd::AsFd as _, sync::Arc};
+use std::{
+    os::fd::AsFd as _,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use ringway_abi::control::{Reply, Request};
 use ringway_cell::{OWN_INPUT, OWN_OUTPUT, Place, Regions};
@@ -14,6 +18,9 @@ const NOTHING: u64 = u64::MAX;
 /// Regions of at most so many bytes get all their page table entries at once, which takes some milliseconds; of larger
 /// ones, which may never be used as a whole, as they are used.
 const POPULATED_BYTES: u64 = 16 << 20;
+
+/// A region without which a call cannot go on is asked for again this long after it was refused.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// The memory that one call of this rank names.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +88,8 @@ pub(crate) struct Peers {
     mapped: Vec<Vec<(u64, Mapping)>>,
     /// The region that could not be had when it was last asked for.
     refused: Option<(u32, u64)>,
+    /// When that was.
+    refused_at: Instant,
 }
 
 /// Of a rank's regions those that are mapped.
@@ -96,7 +105,7 @@ impl Regions for Peers {
 
 impl Peers {
     pub(crate) fn new(ranks: u32) -> Self {
-        Self { mapped: (0..ranks).map(|_| Vec::new()).collect(), refused: None }
+        Self { mapped: (0..ranks).map(|_| Vec::new()).collect(), refused: None, refused_at: Instant::now() }
     }
 
     /// Maps a region of another rank; whether it is there now. One that was refused is asked for again only after
@@ -107,7 +116,7 @@ impl Peers {
         }
         let mapping = fetch(client, Request::MapRegion { communicator, rank, region });
         let (Some(mapping), Some(regions)) = (mapping, self.mapped.get_mut(rank as usize)) else {
-            self.refused = Some((rank, region));
+            (self.refused, self.refused_at) = (Some((rank, region)), Instant::now());
             return false;
         };
         match regions.binary_search_by_key(&region, |(handle, _)| *handle) {
@@ -119,6 +128,13 @@ impl Peers {
 
     pub(crate) const fn ask_again(&mut self) {
         self.refused = None;
+    }
+
+    /// As [`Peers::ask_again`], now and then only: nobody else can do the work for which the region is needed.
+    pub(crate) fn ask_again_later(&mut self) {
+        if self.refused_at.elapsed() >= ASK_AGAIN_AFTER {
+            self.refused = None;
+        }
     }
 
     /// Unmaps what is mapped of a rank that has released regions: those it still has are mapped again when they are

@@ -245,7 +245,7 @@ impl Calls {
                     if !self.peers.map(&self.part.client, self.part.number, rank, region) {
                         let reach = Reach { rank: self.part.rank, own, peers: &self.peers };
                         if !self.member.leave_lane(sequence, &reach) {
-                            self.peers.ask_again();
+                            self.peers.ask_again_later();
                         }
                         return match self.member.cell().verdict() {
                             Some(verdict) => Poll::Failed(verdict),
