@@ -104,7 +104,7 @@ fn a_rank_that_stops_between_two_of_its_segments_is_told_from_those_who_wait_for
     for (rank, call) in [(0, staged), (1, staged), (2, allreduce(600_000))] {
         assert_eq!(members[rank].begin(&call, false, &arenas), Some(1));
     }
-    let behind = |cell: &Cell| (0..3).filter(|rank| cell.is_behind(*rank, 1)).collect::<Vec<_>>();
+    let behind = |cell: &Cell| cell.behind(1);
     let mut job = Job::new(3);
     let shape = cell.signature(2, 1).and_then(|call| Shape::of(&call, 3)).expect("a call");
     job.load(&cell, 1, shape).expect("a call of all");
@@ -122,7 +122,7 @@ fn a_rank_that_stops_between_two_of_its_segments_is_told_from_those_who_wait_for
         finish(1, segment);
     }
     assert_eq!(behind(&cell), [], "that was the last segment");
-    assert!(!cell.is_behind(1, 2) && !cell.is_behind(3, 1), "nothing of the kind is known");
+    assert_eq!(cell.behind(2), [], "nothing is known of it");
 }
 
 #[test]

@@ -54,27 +54,30 @@ pub(crate) fn segments(shape: &Shape) -> (u64, u64) {
 }
 
 impl Cell {
-    /// Whether a call that all have published cannot go on without a rank, although it is not at work: it has yet to offer a
-    /// segment for which there is room, or to do its own lane of what all have offered. By what ranks say.
+    /// The ranks without which a call that all have published cannot go on, although they are not at work: they have yet to
+    /// offer a segment for which there is room, or to do their own lane of what all have offered. By what ranks say.
     #[must_use]
-    pub fn is_behind(&self, rank: u32, sequence: u64) -> bool {
-        let signature = self.signature(rank, sequence);
-        let Some(shape) = signature.and_then(|call| Shape::of(&call, self.ranks())) else { return false };
+    pub fn behind(&self, sequence: u64) -> Vec<u32> {
         let mut job = Job::new(self.ranks());
-        if job.load(self, sequence, shape).is_err()
-            || !job.parts.get(rank as usize).is_some_and(|part| part.staged)
-        {
-            return false;
+        let shape = self.signature(0, sequence).and_then(|call| Shape::of(&call, self.ranks()));
+        if shape.is_none_or(|shape| job.load(self, sequence, shape).is_err()) {
+            return Vec::new();
         }
-        let offered = self.offered(rank, sequence);
-        let under_way = under_way(offered.segments, job.published(self));
-        let lane_done = |lane| {
+        let staged = (0..).zip(&job.parts).filter(|(_, part)| part.staged);
+        let offered: Vec<(u32, Offered)> =
+            staged.map(|(rank, _)| (rank, self.offered(rank, sequence))).collect();
+        let under_way = under_way(offered.iter().map(|(_, offered)| offered.segments));
+        let done = |lane| {
             let done = under_way.clone().take_while(|segment| job.is_lane_done(self, lane, *segment));
             under_way.start + done.count() as u64
         };
-        let all_done = (0..self.ranks()).map(lane_done).min().unwrap_or(0);
-        let has_room = offered.segments < job.segments.min(all_done + SEGMENTS_AHEAD);
-        has_room || !offered.whole && lane_done(rank) < under_way.end
+        let done: Vec<u64> = (0..self.ranks()).map(done).collect();
+        let room = done.iter().min().map_or(0, |all| job.segments.min(all + SEGMENTS_AHEAD));
+        let is_behind = |(rank, offered): &(u32, Offered)| {
+            let lane = done.get(*rank as usize).copied().unwrap_or(0);
+            offered.segments < room || !offered.whole && lane < under_way.end
+        };
+        offered.into_iter().filter(is_behind).map(|(rank, _)| rank).collect()
     }
 
     /// What a staged rank has published.
@@ -84,10 +87,11 @@ impl Cell {
     }
 }
 
-/// The segments that all have published and that may not be done yet: those before them have left the staging memory of a
-/// rank that has published so many. Few, whatever the words say, which may have changed between two looks.
-fn under_way(offered: u64, shared: u64) -> Range<u64> {
-    offered.saturating_sub(SEGMENTS_AHEAD)..shared.min(offered)
+/// The segments that all staged ranks have published, so many each, and that may not be done yet: those before them have left
+/// the staging memory of the rank that has published most. Few, whatever ranks say.
+fn under_way(published: impl Iterator<Item = u64> + Clone) -> Range<u64> {
+    let (least, most) = (published.clone().min().unwrap_or(0), published.max().unwrap_or(0));
+    most.saturating_sub(SEGMENTS_AHEAD)..least
 }
 
 /// What a staged rank has published of a call.
@@ -134,7 +138,14 @@ enum Moved {
 }
 
 /// Copies a rank's blocks of a segment between its own memory and its staging memory.
-fn move_blocks(
+fn move_blocks(job: &Job, rank: (u32, &Part), what: (u64, Side, Moved), regions: &impl Regions) {
+    // What is not there cannot be copied, and was checked when the call was made.
+    let copied = try_move_blocks(job, rank, what, regions);
+    debug_assert!(copied.is_some(), "the caller's own memory is not there");
+}
+
+/// As [`move_blocks`]; `None` when the memory is not there.
+fn try_move_blocks(
     job: &Job,
     (rank, part): (u32, &Part),
     (segment, side, moved): (u64, Side, Moved),
@@ -210,8 +221,7 @@ impl Progress {
             return self.whole;
         }
         for segment in 0..self.published {
-            let copied = move_blocks(job, rank, (segment, Side::Input, Moved::OwnLane), regions);
-            debug_assert!(copied.is_some(), "the caller's own memory is not there");
+            move_blocks(job, rank, (segment, Side::Input, Moved::OwnLane), regions);
         }
         self.whole = true;
         cell.add_count(cell.layout.published(job.sequence, rank.0), job.sequence, WHOLE);
@@ -229,9 +239,7 @@ impl Progress {
     ) -> bool {
         let before = self.published;
         while self.published < job.segments && self.published < self.finished + SEGMENTS_AHEAD {
-            // What is not there cannot be copied, and was checked when the call was made.
-            let copied = move_blocks(job, rank, (self.published, Side::Input, self.moved()), regions);
-            debug_assert!(copied.is_some(), "the caller's own memory is not there");
+            move_blocks(job, rank, (self.published, Side::Input, self.moved()), regions);
             reach(Step::CopiedIn);
             self.published += 1;
             cell.add_count(cell.layout.published(job.sequence, rank.0), job.sequence, 1);
@@ -257,8 +265,7 @@ impl Progress {
         while self.finished < self.published && job.is_done(cell, self.finished) {
             reach(Step::Ready);
             if writes_output(job, rank.0, regions) {
-                let copied = move_blocks(job, rank, (self.finished, Side::Output, self.moved()), regions);
-                debug_assert!(copied.is_some(), "the caller's own memory is not there");
+                move_blocks(job, rank, (self.finished, Side::Output, self.moved()), regions);
             }
             reach(Step::CopiedOut);
             self.finished += 1;
@@ -273,15 +280,11 @@ mod tests {
 
     #[test]
     fn few_segments_are_under_way_whatever_ranks_say() {
-        for offered in [0, 1, SEGMENTS_AHEAD, SEGMENTS_AHEAD + 1, WHOLE - 1, u64::MAX] {
-            for shared in [0, 1, SEGMENTS_AHEAD, WHOLE - 1, u64::MAX] {
-                let range = under_way(offered, shared);
-                assert!(
-                    range.is_empty() || range.end - range.start <= SEGMENTS_AHEAD,
-                    "{offered} and {shared}: {range:?}"
-                );
-            }
+        let counts = [0, 1, SEGMENTS_AHEAD, SEGMENTS_AHEAD + 1, WHOLE - 1];
+        for published in counts.into_iter().flat_map(|one| counts.map(|other| [one, other])) {
+            let range = under_way(published.into_iter());
+            assert!(range.end.saturating_sub(range.start) <= SEGMENTS_AHEAD, "{published:?}: {range:?}");
         }
-        assert_eq!(under_way(7, 5), 3..5);
+        assert_eq!(under_way([7, 5].into_iter()), 3..5);
     }
 }

@@ -446,7 +446,7 @@ impl<'a> Views<'a> {
 
 impl Job {
     /// Segments that every staged rank has published.
-    pub(crate) fn published(&self, cell: &Cell) -> u64 {
+    fn published(&self, cell: &Cell) -> u64 {
         if !self.staged {
             return 1;
         }

@@ -87,9 +87,15 @@ pub(crate) struct Peers {
     /// For each rank, in the order of handles.
     mapped: Vec<Vec<(u64, Mapping)>>,
     /// The region that could not be had when it was last asked for.
-    refused: Option<(u32, u64)>,
-    /// When that was.
-    refused_at: Instant,
+    refused: Option<Refused>,
+}
+
+/// A region that could not be had.
+#[derive(Debug, Clone, Copy)]
+struct Refused {
+    rank: u32,
+    region: u64,
+    at: Instant,
 }
 
 /// Of a rank's regions those that are mapped.
@@ -105,18 +111,18 @@ impl Regions for Peers {
 
 impl Peers {
     pub(crate) fn new(ranks: u32) -> Self {
-        Self { mapped: (0..ranks).map(|_| Vec::new()).collect(), refused: None, refused_at: Instant::now() }
+        Self { mapped: (0..ranks).map(|_| Vec::new()).collect(), refused: None }
     }
 
     /// Maps a region of another rank; whether it is there now. One that was refused is asked for again only after
     /// [`Peers::ask_again`]: whoever can reach it does the work.
     pub(crate) fn map(&mut self, client: &Client, communicator: u32, rank: u32, region: u64) -> bool {
-        if self.refused == Some((rank, region)) {
+        if self.refused.is_some_and(|refused| (refused.rank, refused.region) == (rank, region)) {
             return false;
         }
         let mapping = fetch(client, Request::MapRegion { communicator, rank, region });
         let (Some(mapping), Some(regions)) = (mapping, self.mapped.get_mut(rank as usize)) else {
-            (self.refused, self.refused_at) = (Some((rank, region)), Instant::now());
+            self.refused = Some(Refused { rank, region, at: Instant::now() });
             return false;
         };
         match regions.binary_search_by_key(&region, |(handle, _)| *handle) {
@@ -132,7 +138,7 @@ impl Peers {
 
     /// As [`Peers::ask_again`], now and then only: nobody else can do the work for which the region is needed.
     pub(crate) fn ask_again_later(&mut self) {
-        if self.refused_at.elapsed() >= ASK_AGAIN_AFTER {
+        if self.refused.is_some_and(|refused| refused.at.elapsed() >= ASK_AGAIN_AFTER) {
             self.refused = None;
         }
     }

@@ -226,11 +226,9 @@ impl GroupCell {
     /// The ranks that are at work on others' memory for a call or, when none is, those for whose own memory all wait; by what
     /// the ranks say.
     pub(super) fn at_work(&self, sequence: u64) -> Vec<u32> {
-        let those = |what: fn(&Cell, u32, u64) -> bool| -> Vec<u32> {
-            (0..self.cell.ranks()).filter(|rank| what(&self.cell, *rank, sequence)).collect()
-        };
-        let at_work = those(Cell::is_at_work);
-        if at_work.is_empty() { those(Cell::is_behind) } else { at_work }
+        let ranks = 0..self.cell.ranks();
+        let at_work: Vec<u32> = ranks.filter(|rank| self.cell.is_at_work(*rank, sequence)).collect();
+        if at_work.is_empty() { self.cell.behind(sequence) } else { at_work }
     }
 
     /// Collectives that every rank has called, by what the ranks say.
