@@ -24,6 +24,23 @@ pub fn not_tried(why: &str) {
     say_not_tried(why);
 }
 
+/// What this process lacks to make network namespaces and links between them, and how to get it; `None` when it lacks nothing.
+#[must_use]
+pub fn lacks_namespaces() -> Option<&'static str> {
+    let made = std::thread::spawn(|| {
+        #[expect(
+            deprecated,
+            reason = "a new network namespace alone does not touch what the unsafe form warns of"
+        )]
+        rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET)
+    });
+    if !made.join().is_ok_and(|made| made.is_ok()) {
+        return Some("needs the privilege to make network namespaces; run the tests as root");
+    }
+    let has_ip = std::process::Command::new("ip").arg("-V").output().is_ok();
+    (!has_ip).then_some("needs `ip`, to link network namespaces; install iproute2")
+}
+
 #[expect(clippy::print_stdout, reason = "what a test says is shown with it")]
 fn say_not_tried(why: &str) {
     println!("NOT TRIED: {why}");

@@ -7,6 +7,7 @@
 use ringway_client::{Client, Communicator, Reduction, UniqueId};
 use ringway_plan::{Algorithm, Blocks, Call, Layout, Plan, Terms, Tuning, View};
 use ringway_service::status::DaemonStatus;
+use ringway_sim::lacks_namespaces;
 use ringway_types::Operation;
 
 use crate::harness::{ALL_TOOLS, LONG, Program, assert_mentions, ringway, run_ringway};
@@ -22,7 +23,7 @@ const SIZES: [usize; 4] = [8, 3001, 300_000, 1_300_000];
 /// How nodes reach each other: in network namespaces where this process may make them, or where no tool that a test needs may be
 /// missing.
 fn network() -> [&'static str; 2] {
-    let may = rustix::process::geteuid().is_root();
+    let may = lacks_namespaces().is_none();
     ["--network", if may || std::env::var_os(ALL_TOOLS).is_some() { "namespaces" } else { "loopback" }]
 }
 

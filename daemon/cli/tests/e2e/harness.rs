@@ -15,6 +15,8 @@ use std::{
 };
 
 use ringway_client::Client;
+use ringway_sim::lacks_namespaces;
+pub(crate) use ringway_sim::not_tried;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long anything may take on a slow and loaded machine before its test fails.
@@ -26,10 +28,13 @@ pub(crate) const ALL_TOOLS: &str = "RINGWAY_TEST_ALL_TOOLS";
 pub(crate) const RINGWAY: &str = env!("CARGO_BIN_EXE_ringway");
 pub(crate) const RINGWAYD: &str = env!("CARGO_BIN_EXE_ringwayd");
 
-/// Says that a test is left out for want of a privilege or tool; fails where the environment says that none may be.
-pub(crate) fn not_tried(why: &str) {
-    assert!(std::env::var_os(ALL_TOOLS).is_none(), "this test cannot be done: {why}");
-    eprintln!("NOT TRIED: {why}");
+/// Whether this process may make network namespaces; says that a test is left out where it may not.
+pub(crate) fn has_namespaces() -> bool {
+    let lacks = lacks_namespaces();
+    if let Some(what) = lacks {
+        not_tried(what);
+    }
+    lacks.is_none()
 }
 
 /// Waits until something is true.

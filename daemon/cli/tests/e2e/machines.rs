@@ -9,6 +9,7 @@ use std::{
     process::Command,
 };
 
+use ringway_sim::lacks_namespaces;
 use rustix::{process::Signal, thread::UnshareFlags};
 use serde_json::{Value, json};
 
@@ -65,21 +66,17 @@ impl Machine {
     }
 }
 
-/// Two machines: joined by a virtual link for root, on loopback for others.
+/// Two machines: joined by a virtual link where this process may make one, on loopback elsewhere.
 fn machines() -> [Machine; 2] {
-    joined().unwrap_or_else(|| {
-        eprintln!("on loopback: needs root, to make network namespaces; run the tests as root");
-        // A client that names no address of its own is 127.0.0.1 to all of loopback.
-        [Ipv4Addr::LOCALHOST.into(), free_address().ip()]
-            .map(|address: IpAddr| Machine { namespace: None, address: address.to_string() })
-    })
+    let Some(lacks) = lacks_namespaces() else { return joined() };
+    eprintln!("on loopback: {lacks}");
+    // A client that names no address of its own is 127.0.0.1 to all of loopback.
+    [Ipv4Addr::LOCALHOST.into(), free_address().ip()]
+        .map(|address: IpAddr| Machine { namespace: None, address: address.to_string() })
 }
 
-/// Two machines joined by a virtual link, for root.
-pub(crate) fn joined() -> Option<[Machine; 2]> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
+/// Two machines joined by a virtual link.
+pub(crate) fn joined() -> [Machine; 2] {
     let both = ["10.74.13.1", "10.74.13.2"].map(Machine::namespace);
     both[0].ip(&format!("link add rw0 mtu 9000 type veth peer name rw0 mtu 9000 netns {}", both[1].path()));
     for machine in &both {
@@ -87,7 +84,7 @@ pub(crate) fn joined() -> Option<[Machine; 2]> {
         machine.ip(&format!("addr add {}/24 dev rw0", machine.address));
         machine.ip("link set rw0 up");
     }
-    Some(both)
+    both
 }
 
 /// Measures between the two as soon as the server listens.

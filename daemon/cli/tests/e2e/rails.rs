@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::{
     harness::{
-        Daemon, Folder, KEY, LONG, Program, Rank, assert_mentions, form, free_address, not_tried, ringway,
-        tell_all,
+        Daemon, Folder, KEY, LONG, Program, Rank, assert_mentions, form, free_address, has_namespaces,
+        not_tried, ringway, tell_all,
     },
     machines::Machine,
 };
@@ -165,8 +165,7 @@ struct Wired {
 impl Wired {
     /// For root, where the kernel can limit what a link carries.
     fn new(count: usize) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            not_tried("needs root, to make network namespaces; run the tests as root");
+        if !has_namespaces() {
             return None;
         }
         let switch = Machine::namespace("");
@@ -191,7 +190,7 @@ impl Wired {
                 let words: Vec<&str> = limit.split(' ').collect();
                 let limited = Program::start(&mut machine.command("tc", &words)).end();
                 if !limited.status.success() {
-                    eprintln!("NOT TRIED: `tc {limit}` does not work here: {}", limited.err);
+                    not_tried(&format!("`tc {limit}` does not work here: {}", limited.err));
                     return None;
                 }
             }

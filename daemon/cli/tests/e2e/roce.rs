@@ -5,7 +5,7 @@ use std::{fs, net::UdpSocket};
 use serde_json::Value;
 
 use crate::harness::{
-    Folder, KEY, LONG, Program, assert_mentions, configuration, form, free_address, not_tried, ringway,
+    Folder, KEY, LONG, Program, assert_mentions, configuration, form, free_address, has_namespaces, ringway,
     spawn_daemon, tell_all, two_nodes,
 };
 
@@ -122,8 +122,7 @@ fn the_status_counts_what_a_bad_network_costs() {
 /// Allreduces of four ranks on two nodes in network namespaces, which only root may make: exact, over the device `used` when
 /// `asked` is asked for.
 fn exact_between_namespaces(asked: &str, used: &str) {
-    if !rustix::process::geteuid().is_root() {
-        not_tried("needs root, to make network namespaces; run the tests as root");
+    if !has_namespaces() {
         return;
     }
     let given = ["--ranks", "4", "--nodes", "2", "--network", "namespaces", "--device", asked];

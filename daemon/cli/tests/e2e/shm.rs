@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::harness::{
-    Daemon, KEY, LONG, Program, assert_mentions, form, node, not_tried, ringway, run_ringway, tell_all,
+    Daemon, KEY, LONG, Program, assert_mentions, form, has_namespaces, node, ringway, run_ringway, tell_all,
     two_nodes,
 };
 
@@ -74,8 +74,7 @@ fn auto_goes_on_to_the_next_where_a_node_cannot_share_memory_and_says_why() {
 /// What `auto` chooses there is in the tests of the RoCE devices.
 #[test]
 fn nodes_in_different_network_namespaces_do_not_have_it_in_common() {
-    if !rustix::process::geteuid().is_root() {
-        not_tried("needs root, to make network namespaces; run the tests as root");
+    if !has_namespaces() {
         return;
     }
     let given = ["perf", "allreduce", "--ranks", "2", "--nodes", "2", "--network", "namespaces"];

@@ -1,6 +1,6 @@
 //! Two nodes: network namespaces of their own, which vanish with this process, joined by a veth pair.
 #![allow(dead_code, reason = "not every test file uses all of it")]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may panic")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 use std::{
     fs::File,
@@ -82,14 +82,11 @@ impl Node {
 
 /// Two nodes whose interfaces have this MTU and so many queues; `None`, having said so, without the privilege.
 pub(crate) fn network(mtu: usize, queues: usize) -> Option<[Node; 2]> {
-    let nodes = match (Node::new(1), Node::new(2)) {
-        (Ok(one), Ok(other)) => [one, other],
-        (Err(error), _) | (_, Err(error)) if error.raw_os_error() == Some(libc::EPERM) => {
-            ringway_sim::not_tried("needs root, to make network namespaces; run the tests as root");
-            return None;
-        }
-        (one, other) => panic!("{one:?}, {other:?}"),
-    };
+    if let Some(lacks) = ringway_sim::lacks_namespaces() {
+        ringway_sim::not_tried(lacks);
+        return None;
+    }
+    let nodes = [1, 2].map(|number| Node::new(number).unwrap());
     let [one, other] = &nodes;
     let queues = format!("numrxqueues {queues} numtxqueues {queues}");
     one.ip(&format!(
