@@ -1,12 +1,8 @@
 //! The daemon's part in a cell: work on calls for which a rank wants help.
 
 use crate::{
-    Clock, Regions, SLOTS, budget,
-    cell::Cell,
-    job::Job,
-    lane_order::LaneOrder,
-    shape::Shape,
-    work::{Views, Worker},
+    Clock, Regions, SLOTS, budget, cell::Cell, job::Job, lane_order::LaneOrder, shape::Shape, work::Views,
+    worker::Worker,
 };
 
 /// The daemon's worker for one cell. It believes nothing of what the cell says: records are copied and parsed, memory is

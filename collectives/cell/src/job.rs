@@ -8,7 +8,9 @@
 //! are cut into blocks, which are claimed one by one.
 //!
 //! When some rank's memory is not registered, the call runs in segments: the same call for some elements of every
-//! block at a time, see [`crate::staged`]. Such a rank does its own lane itself, straight from and to its memory.
+//! block at a time, see [`crate::staged`]. Such a rank does its own lane itself, straight from and to its memory. Where all
+//! ranks are like that, a lane of a broadcast or all_gather is all that one rank gets as well: they do not write to staging memory
+//! that others have read, which takes four times as long where processors have no cache in common.
 
 use core::ops::Range;
 
@@ -30,9 +32,11 @@ const BLOCK_MAX: u64 = 64 << 10;
 /// can take.
 const BLOCKS_PER_LANE: u64 = 4;
 /// The most bytes of a rank's output that are read from the others. An all_gather reads each input once for every rank:
-/// only what stays in caches is worth it.
+/// only what stays in caches is worth it, unless writing costs more.
 const PULLED_ALL_GATHER: u64 = 512 << 10;
 const PULLED_ALL_TO_ALL: u64 = 1 << 30;
+/// Where all ranks' memory is ordinary; beyond, a lane would have more blocks than can be counted.
+const PULLED_ORDINARY: u64 = 1 << 34;
 /// Parts of a vector begin at multiples of this, so that no two workers write to one cache line.
 const PART_UNIT: u64 = 64;
 
@@ -175,8 +179,10 @@ impl Job {
 
     fn pays_to_pull(&self, shape: &Shape) -> bool {
         let output = shape.block.saturating_mul(u64::from(shape.ranks));
+        let all_staged = || output <= PULLED_ORDINARY && self.parts.iter().all(|part| part.staged);
         match shape.operation {
-            Operation::AllGather => output <= PULLED_ALL_GATHER,
+            Operation::AllGather => output <= PULLED_ALL_GATHER || all_staged(),
+            Operation::Broadcast => all_staged(),
             Operation::AllToAll => {
                 let is_apart = |part: &Part| part.staged || part.input != part.output;
                 output <= PULLED_ALL_TO_ALL && self.parts.iter().all(is_apart)
@@ -246,6 +252,16 @@ impl Job {
         }
     }
 
+    /// Whether ranks that copy their only block to staging memory copy it to their own output at the same time.
+    pub(crate) fn keeps_while_staging(&self) -> bool {
+        self.pulls && self.shape.operation == Operation::AllGather
+    }
+
+    /// From how many ranks a lane that is all that one rank gets has something.
+    const fn givers(&self) -> u32 {
+        if matches!(self.shape.operation, Operation::Broadcast) { 1 } else { self.shape.ranks }
+    }
+
     const fn partner(&self, lane: u32, nth: u32) -> u32 {
         (lane + nth) % self.shape.ranks
     }
@@ -261,7 +277,7 @@ impl Job {
                 (0..self.pairs(lane)).map(|nth| self.unit(lane, nth).div_ceil(self.piece)).sum()
             }
             Cut::Pairs => u64::from(self.pairs(lane)) * self.segment.div_ceil(self.piece),
-            Cut::Pulls => u64::from(self.shape.ranks) * self.segment.div_ceil(self.piece),
+            Cut::Pulls => u64::from(self.givers()) * self.segment.div_ceil(self.piece),
             _ => self.unit(lane, 0).div_ceil(self.piece),
         }
     }
@@ -306,7 +322,11 @@ impl Job {
             Cut::Pairs | Cut::Pulls => {
                 let (nth, block) = self.pair_of(lane, block)?;
                 let end = if counted { self.unit(lane, nth) } else { self.segment_length(segment) };
-                (self.partner(lane, nth), block * self.piece, end)
+                let other = match self.shape.operation {
+                    Operation::Broadcast => self.shape.root,
+                    _ => self.partner(lane, nth),
+                };
+                (other, block * self.piece, end)
             }
         };
         let length = end.checked_sub(start)?.min(self.piece);

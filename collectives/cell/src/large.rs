@@ -101,7 +101,7 @@ impl Member {
                     large.progress.leave_lane(cell, job, (*rank, &own), regions);
                 }
                 moved |= large.progress.copy_out(cell, job, (*rank, &own), regions);
-                moved |= large.progress.copy_in(cell, job, (*rank, &own), regions);
+                moved |= large.progress.copy_in(worker, cell, job, (*rank, &own), regions);
             }
             if !large.exhausted {
                 let does_own_lane = own.staged && !large.progress.whole;

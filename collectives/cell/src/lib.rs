@@ -53,6 +53,7 @@ pub mod step;
 mod tagged;
 mod ways;
 mod work;
+mod worker;
 
 use ringway_mem::Window;
 use ringway_types::{DataType, Operation, Reduction};

@@ -21,7 +21,7 @@ use crate::{
     shape::{Need, Shape},
     small::Small,
     tagged::Distance,
-    work::Worker,
+    worker::Worker,
 };
 
 pub use handing_over::{Refusal, StandIn};

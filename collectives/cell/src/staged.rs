@@ -3,7 +3,8 @@
 //! A rank whose buffers are not registered names its staging memory instead: room for [`SEGMENTS_AHEAD`] segments of a
 //! call. A segment is the same call for some elements of every block; the rank copies what it contributes to one in,
 //! publishes how many segments are there, and copies its results out when the segment is done. A segment can be worked
-//! on when every staged rank has published it. Segments are small enough to stay in a core's second-level cache from
+//! on when every staged rank has published it. How it is copied in, through the caches or past them, is learnt from what that
+//! took ([`crate::worker`]). Segments are small enough to stay in a core's second-level cache from
 //! copying in to copying out.
 //!
 //! Nobody but the rank itself gets its calls on, so what of a segment is in its own lane is not moved: it does that lane
@@ -24,6 +25,7 @@ use crate::{
     record::Part,
     shape::Shape,
     step::{Step, reach},
+    worker::Worker,
 };
 
 /// Bytes of a segment's input, and of its output.
@@ -137,8 +139,18 @@ enum Moved {
     OtherLanes,
 }
 
+/// Bytes of a segment that a rank copies to its staging memory.
+fn bytes_moved(job: &Job, rank: u32, segment: u64, moved: Moved) -> u64 {
+    let length = job.segment_length(segment);
+    let of_block = |block| {
+        let own = job.in_own_lane((rank, Side::Input), block, segment);
+        if moved == Moved::All { length } else { length - (own.end - own.start) }
+    };
+    (0..job.shape.blocks(rank).0).map(of_block).sum()
+}
+
 /// Copies a rank's blocks of a segment between its own memory and its staging memory.
-fn move_blocks(job: &Job, rank: (u32, &Part), what: (u64, Side, Moved), regions: &impl Regions) {
+fn move_blocks(job: &Job, rank: (u32, &Part), what: (u64, Side, Moved, Stores), regions: &impl Regions) {
     // What is not there cannot be copied, and was checked when the call was made.
     let copied = try_move_blocks(job, rank, what, regions);
     debug_assert!(copied.is_some(), "the caller's own memory is not there");
@@ -148,7 +160,7 @@ fn move_blocks(job: &Job, rank: (u32, &Part), what: (u64, Side, Moved), regions:
 fn try_move_blocks(
     job: &Job,
     (rank, part): (u32, &Part),
-    (segment, side, moved): (u64, Side, Moved),
+    (segment, side, moved, stores): (u64, Side, Moved, Stores),
     regions: &impl Regions,
 ) -> Option<()> {
     let (input_blocks, output_blocks) = job.shape.blocks(rank);
@@ -162,6 +174,11 @@ fn try_move_blocks(
     let own = regions.window(rank, Place { region: place, offset: 0 }, blocks * job.shape.block)?;
     let staging = regions.window(rank, part.input.or(part.output)?, BYTES)?;
     let length = job.segment_length(segment);
+    let kept = if side == Side::Input && moved == Moved::OtherLanes && job.keeps_while_staging() {
+        kept(job, rank, regions)?
+    } else {
+        None
+    };
     for block in 0..blocks {
         let lane = job.in_own_lane((rank, side), block, segment);
         let ranges = match moved {
@@ -172,16 +189,40 @@ fn try_move_blocks(
         for range in ranges.into_iter().filter(|range| !range.is_empty()) {
             let length = usize::try_from(range.end - range.start).ok()?;
             let at = block * job.shape.block + segment * job.segment + range.start;
-            let own = own.sub(usize::try_from(at).ok()?, length)?;
-            let at = start(job, segment, block, side) + range.start;
-            let staged = staging.sub(usize::try_from(at).ok()?, length)?;
-            match side {
-                Side::Input => copy(Stores::Cached, own, staged),
-                Side::Output => copy(stores(job), staged, own),
+            let at = usize::try_from(at).ok()?;
+            let own = own.sub(at, length)?;
+            let staged_at = start(job, segment, block, side) + range.start;
+            let staged = staging.sub(usize::try_from(staged_at).ok()?, length)?;
+            match (side, kept) {
+                (Side::Input, Some(kept)) => copy_and_keep(job, stores, own, [staged, kept.sub(at, length)?]),
+                (Side::Input, None) => copy(stores, own, staged),
+                (Side::Output, _) => copy(stores, staged, own),
             }
         }
     }
     Some(())
+}
+
+/// Where a rank's only block belongs in its own output, unless that is where it is: copied there while it is staged, it is read
+/// once and written twice. `None` when the memory is not there.
+fn kept<'a>(job: &Job, rank: u32, regions: &'a impl Regions) -> Option<Option<Window<'a>>> {
+    let blocks = job.shape.blocks(rank).1;
+    let output = regions.window(rank, Place { region: OWN_OUTPUT, offset: 0 }, blocks * job.shape.block)?;
+    let block = usize::try_from(job.shape.block).ok()?;
+    let kept = output.sub(block * rank as usize, block)?;
+    let input = regions.window(rank, Place { region: OWN_INPUT, offset: 0 }, job.shape.block)?;
+    Some((kept.as_ptr() != input.as_ptr()).then_some(kept))
+}
+
+/// Copies a block to staging memory with these stores, and to the rank's own output.
+fn copy_and_keep(job: &Job, staging: Stores, from: Window<'_>, to: [Window<'_>; 2]) {
+    let stores = match (staging, stores(job)) {
+        (Stores::Cached, Stores::Streaming) => Stores::StreamingOnly(1),
+        (Stores::Streaming, Stores::Cached) => Stores::StreamingBut(1),
+        (both, _) => both,
+    };
+    let done = ringway_reduce::copy_with(stores, from, &to);
+    debug_assert!(done.is_ok(), "{done:?}");
 }
 
 /// Whether a rank's output changes: it takes something, or keeps what lies elsewhere.
@@ -221,7 +262,7 @@ impl Progress {
             return self.whole;
         }
         for segment in 0..self.published {
-            move_blocks(job, rank, (segment, Side::Input, Moved::OwnLane), regions);
+            move_blocks(job, rank, (segment, Side::Input, Moved::OwnLane, Stores::Cached), regions);
         }
         self.whole = true;
         cell.add_count(cell.layout.published(job.sequence, rank.0), job.sequence, WHOLE);
@@ -232,6 +273,7 @@ impl Progress {
     /// Copies in the segments for which there is room; whether there were any.
     pub(crate) fn copy_in(
         &mut self,
+        worker: &mut Worker,
         cell: &Cell,
         job: &Job,
         rank: (u32, &Part),
@@ -239,7 +281,10 @@ impl Progress {
     ) -> bool {
         let before = self.published;
         while self.published < job.segments && self.published < self.finished + SEGMENTS_AHEAD {
-            move_blocks(job, rank, (self.published, Side::Input, self.moved()), regions);
+            let bytes = bytes_moved(job, rank.0, self.published, self.moved());
+            worker.stage(job, (self.published, bytes), |stores| {
+                move_blocks(job, rank, (self.published, Side::Input, self.moved(), stores), regions);
+            });
             reach(Step::CopiedIn);
             self.published += 1;
             cell.add_count(cell.layout.published(job.sequence, rank.0), job.sequence, 1);
@@ -265,7 +310,7 @@ impl Progress {
         while self.finished < self.published && job.is_done(cell, self.finished) {
             reach(Step::Ready);
             if writes_output(job, rank.0, regions) {
-                move_blocks(job, rank, (self.finished, Side::Output, self.moved()), regions);
+                move_blocks(job, rank, (self.finished, Side::Output, self.moved(), stores(job)), regions);
             }
             reach(Step::CopiedOut);
             self.finished += 1;

@@ -8,6 +8,7 @@
 //! tries: now and then, and ever more rarely while that brings nothing, some calls in a row go the other way, as the
 //! first ones still find the lines where the old way left them; the way whose fastest call cost less is used from then
 //! on. When calls become much slower than they were, it is tried again at once.
+//! A rank that stages its memory learns the same of its segments, each of which is as a call here ([`crate::worker`]).
 //!
 //! What is computed does not depend on it.
 

@@ -1,110 +1,21 @@
 //! Working on a job: claiming blocks and doing them.
 
 use arrayvec::ArrayVec;
-use ringway_mem::{Window, calls};
+use ringway_mem::Window;
 use ringway_reduce::{ScanStep, Source, Stores};
 use ringway_types::Operation;
 
 use crate::{
-    Clock, Courtesy, OWN_INPUT, OWN_OUTPUT, Place, Regions,
+    OWN_INPUT, OWN_OUTPUT, Place, Regions,
     cell::Cell,
     job::{Job, Piece, Side},
     layout::SEGMENTS_AHEAD,
-    shape::Shape,
     staged,
     step::{Step, reach},
-    ways::Ways,
 };
 
 /// One entry for each rank.
 type List<T> = ArrayVec<T, { crate::RANKS_MAX as usize }>;
-
-/// Who works.
-#[derive(Debug)]
-pub(crate) struct Worker {
-    /// `None` for the daemon.
-    pub(crate) rank: Option<u32>,
-    /// Every rank can have a processor of its own, with caches of its own.
-    roomy: bool,
-    /// What it does by the time that things take; without a clock it goes by rules.
-    timing: Option<Timing>,
-}
-
-#[derive(Debug)]
-struct Timing {
-    /// What it has learnt about writing others' outputs.
-    ways: Ways,
-    courtesy: Courtesy,
-}
-
-impl Worker {
-    /// For a cell whose ranks have not said yet where they may run.
-    pub(crate) const fn new(rank: Option<u32>) -> Self {
-        Self { rank, roomy: false, timing: None }
-    }
-
-    /// So many of this many ranks can run at a time.
-    pub(crate) const fn set_processors(&mut self, processors: u32, ranks: u32) {
-        self.roomy = processors >= ranks;
-    }
-
-    /// Whether every rank can have a processor of its own.
-    pub(crate) const fn is_roomy(&self) -> bool {
-        self.roomy
-    }
-
-    /// Lets it learn from what calls take.
-    pub(crate) fn learn_by(&mut self, clock: Clock) {
-        self.timing = Some(Timing { ways: Ways::new(clock), courtesy: Courtesy::new(clock) });
-    }
-
-    /// Gives the processor to whoever else wants it.
-    pub(crate) fn hand_over(&mut self) {
-        match &mut self.timing {
-            Some(timing) => _ = timing.courtesy.hand_over(),
-            None => calls::yield_now(),
-        }
-    }
-
-    /// As [`Job::work`], with the stores that suit the call.
-    pub(crate) fn work(
-        &mut self,
-        (cell, job): (&Cell, &Job),
-        views: &mut Views<'_>,
-        lanes: impl Iterator<Item = u32>,
-        limits: (u64, u64),
-    ) -> Worked {
-        let Some(bytes) = views.bytes_to_others(job) else { return job.work(cell, views, lanes, limits) };
-        let (past, weighed) = self.goes_past(job.sequence, &job.shape, bytes);
-        views.streams_to_others = past;
-        let worked = job.work(cell, views, lanes, limits);
-        self.learn(weighed, worked.bytes);
-        worked
-    }
-
-    /// Whether to write others' outputs past the caches in a call that touches so many bytes in all, by what was learnt so
-    /// far. The work begins now.
-    pub(crate) fn goes_past(&mut self, sequence: u64, shape: &Shape, bytes: u64) -> (bool, Weighed) {
-        let guess = self.roomy && ringway_reduce::streaming_to_others_pays(bytes, shape.ranks);
-        let Some(Timing { ways, .. }) = &mut self.timing else { return (guess, Weighed { begun: None }) };
-        let past = ways.go_past(sequence, shape.operation, bytes, guess);
-        (past, Weighed { begun: ways.begin() })
-    }
-
-    /// After that work, which read and wrote so many bytes.
-    pub(crate) fn learn(&mut self, weighed: Weighed, bytes: u64) {
-        if let Some(Timing { ways, .. }) = &mut self.timing {
-            ways.end(weighed.begun, bytes);
-        }
-    }
-}
-
-/// Work from which is learnt what it costs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Weighed {
-    /// `None` when it is not timed.
-    begun: Option<u64>,
-}
 
 /// The memory of a job's ranks while it is worked on, and lists that kernels take.
 #[derive(Debug)]
@@ -124,7 +35,7 @@ pub(crate) struct Views<'a> {
     /// Bytes of memory that the whole call touches.
     bytes: u64,
     /// Others' outputs are written past the caches, whatever `stores` says of the worker's own.
-    streams_to_others: bool,
+    pub(crate) streams_to_others: bool,
     /// The worker's own output is, where nobody else can reach it.
     streams_to_private: bool,
 }
@@ -213,7 +124,7 @@ impl<'a> Views<'a> {
 
     /// Bytes of memory that the whole call touches, when it is a question how others' outputs are written. Outputs that
     /// are inputs as well are written through the caches in any case.
-    fn bytes_to_others(&self, job: &Job) -> Option<u64> {
+    pub(crate) fn bytes_to_others(&self, job: &Job) -> Option<u64> {
         let in_place = || job.parts.iter().all(|part| part.input == part.output);
         let asks = self.stores == Stores::Cached
             && ringway_reduce::streaming_to_others_matters(self.bytes)
@@ -356,19 +267,21 @@ impl<'a> Views<'a> {
                 self.reduce(job, Some(owner), segment, piece)
             }
             Operation::Scan | Operation::Exscan => self.scan(job, segment, piece),
+            Operation::AllGather if self.is_private && owner == lane && job.keeps_while_staging() => Some(0),
+            Operation::Broadcast | Operation::AllGather | Operation::AllToAll if job.pulls => {
+                let to_me = (job.shape.operation == Operation::AllToAll).then_some(lane);
+                let of = (job.shape.operation != Operation::Broadcast).then_some(owner);
+                let from = self.at(job, (owner, Side::Input, to_me), segment, range)?;
+                let to = self.at(job, (lane, Side::Output, of), segment, range);
+                self.deliver(lane, to, Some(&from))?;
+                Some(self.copy(from))
+            }
             Operation::Broadcast => {
                 let from = self.at(job, (root, Side::Input, None), segment, range)?;
                 for rank in everybody {
                     let to = self.at(job, (rank, Side::Output, None), segment, range);
                     self.deliver(rank, to, Some(&from))?;
                 }
-                Some(self.copy(from))
-            }
-            Operation::AllGather | Operation::AllToAll if job.pulls => {
-                let to_me = (job.shape.operation == Operation::AllToAll).then_some(lane);
-                let from = self.at(job, (owner, Side::Input, to_me), segment, range)?;
-                let to = self.at(job, (lane, Side::Output, Some(owner)), segment, range);
-                self.deliver(lane, to, Some(&from))?;
                 Some(self.copy(from))
             }
             Operation::AllGather | Operation::AllGatherV => {

@@ -156,9 +156,10 @@ fn the_order_of_ranks_shows_in_the_bits() {
 
 #[test]
 fn slices_of_many_segments_arrive_whole() {
-    for (staged, help) in [([true, true, true], false), ([false, true, false], true)] {
-        for operation in [Operation::Allreduce, Operation::AllGather, Operation::AllToAll, Operation::Exscan]
-        {
+    let all = [true; 3];
+    for (staged, help) in [(all, false), (all, true), ([false, true, false], true)] {
+        use Operation::{AllGather, AllToAll, Allreduce, Broadcast, Exscan, Gather, ReduceScatter, Scatter};
+        for operation in [Allreduce, AllGather, AllToAll, Broadcast, Exscan, Gather, ReduceScatter, Scatter] {
             let case = Case { staged: staged.to_vec(), ..plain(operation, 3, 1_100_001) };
             let cell = cell(3);
             let mut members: Vec<_> = (0..3).map(|r| Member::new(cell.clone(), r)).collect();

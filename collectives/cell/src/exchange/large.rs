@@ -18,7 +18,7 @@ use crate::{
     record::Part,
     shape::{Need, Shape},
     step::{Step, reach},
-    work::Weighed,
+    worker::Weighed,
 };
 
 /// The most bytes of another's output whose lines are asked for at once: more are too many to be under way together.
