@@ -8,9 +8,9 @@
 //! are cut into blocks, which are claimed one by one.
 //!
 //! When some rank's memory is not registered, the call runs in segments: the same call for some elements of every
-//! block at a time, see [`crate::staged`]. Such a rank does its own lane itself, straight from and to its memory. Where all
-//! ranks are like that, a lane of a broadcast or all_gather is all that one rank gets as well: they do not write to staging memory
-//! that others have read, which takes four times as long where processors have no cache in common.
+//! block at a time, see [`crate::staged`]. Such a rank does its own lane itself, straight from and to its memory. Where
+//! all ranks are like that, a lane of a broadcast or all_gather is all that one rank gets as well: they do not write to
+//! staging memory that others have read, which takes twice to four times as long where processors have no cache in common.
 
 use core::ops::Range;
 
@@ -257,13 +257,17 @@ impl Job {
         self.pulls && self.shape.operation == Operation::AllGather
     }
 
-    /// From how many ranks a lane that is all that one rank gets has something.
+    /// From how many ranks a lane reads that is all that one rank gets.
     const fn givers(&self) -> u32 {
         if matches!(self.shape.operation, Operation::Broadcast) { 1 } else { self.shape.ranks }
     }
 
+    /// The other rank of a lane's `nth` pair, or the `nth` rank that it reads from.
     const fn partner(&self, lane: u32, nth: u32) -> u32 {
-        (lane + nth) % self.shape.ranks
+        match self.shape.operation {
+            Operation::Broadcast => self.shape.root,
+            _ => (lane + nth) % self.shape.ranks,
+        }
     }
 
     /// Blocks of a lane in each segment; some may be empty.
@@ -322,11 +326,7 @@ impl Job {
             Cut::Pairs | Cut::Pulls => {
                 let (nth, block) = self.pair_of(lane, block)?;
                 let end = if counted { self.unit(lane, nth) } else { self.segment_length(segment) };
-                let other = match self.shape.operation {
-                    Operation::Broadcast => self.shape.root,
-                    _ => self.partner(lane, nth),
-                };
-                (other, block * self.piece, end)
+                (self.partner(lane, nth), block * self.piece, end)
             }
         };
         let length = end.checked_sub(start)?.min(self.piece);

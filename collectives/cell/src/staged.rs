@@ -3,9 +3,9 @@
 //! A rank whose buffers are not registered names its staging memory instead: room for [`SEGMENTS_AHEAD`] segments of a
 //! call. A segment is the same call for some elements of every block; the rank copies what it contributes to one in,
 //! publishes how many segments are there, and copies its results out when the segment is done. A segment can be worked
-//! on when every staged rank has published it. How it is copied in, through the caches or past them, is learnt from what that
-//! took ([`crate::worker`]). Segments are small enough to stay in a core's second-level cache from
-//! copying in to copying out.
+//! on when every staged rank has published it. Segments are small enough to stay in a core's second-level cache from
+//! copying in to copying out; whether they are copied in through the caches or past them is learnt from what that took
+//! ([`crate::worker`]).
 //!
 //! Nobody but the rank itself gets its calls on, so what of a segment is in its own lane is not moved: it does that lane
 //! alone, from and to its own memory. Between two ranks that spares half of all copies. A rank to which other ranks'
@@ -139,14 +139,21 @@ enum Moved {
     OtherLanes,
 }
 
+/// Which bytes of a segment of one of a rank's blocks are moved.
+fn ranges(job: &Job, at: (u32, Side), (segment, block): (u64, u64), moved: Moved) -> [Range<u64>; 2] {
+    let (length, lane) = (job.segment_length(segment), job.in_own_lane(at, block, segment));
+    match moved {
+        Moved::All => [0..length, 0..0],
+        Moved::OwnLane => [lane, 0..0],
+        Moved::OtherLanes => [0..lane.start, lane.end..length],
+    }
+}
+
 /// Bytes of a segment that a rank copies to its staging memory.
-fn bytes_moved(job: &Job, rank: u32, segment: u64, moved: Moved) -> u64 {
-    let length = job.segment_length(segment);
-    let of_block = |block| {
-        let own = job.in_own_lane((rank, Side::Input), block, segment);
-        if moved == Moved::All { length } else { length - (own.end - own.start) }
-    };
-    (0..job.shape.blocks(rank).0).map(of_block).sum()
+fn bytes_in(job: &Job, rank: u32, segment: u64, moved: Moved) -> u64 {
+    let blocks = 0..job.shape.blocks(rank).0;
+    let moved = blocks.flat_map(|block| ranges(job, (rank, Side::Input), (segment, block), moved));
+    moved.map(|range| range.end - range.start).sum()
 }
 
 /// Copies a rank's blocks of a segment between its own memory and its staging memory.
@@ -173,56 +180,36 @@ fn try_move_blocks(
     }
     let own = regions.window(rank, Place { region: place, offset: 0 }, blocks * job.shape.block)?;
     let staging = regions.window(rank, part.input.or(part.output)?, BYTES)?;
-    let length = job.segment_length(segment);
-    let kept = if side == Side::Input && moved == Moved::OtherLanes && job.keeps_while_staging() {
-        kept(job, rank, regions)?
-    } else {
-        None
-    };
+    let keeps = side == Side::Input && moved == Moved::OtherLanes && job.keeps_while_staging();
+    let kept = if keeps { kept(job, rank, own, regions)? } else { None };
     for block in 0..blocks {
-        let lane = job.in_own_lane((rank, side), block, segment);
-        let ranges = match moved {
-            Moved::All => [0..length, 0..0],
-            Moved::OwnLane => [lane, 0..0],
-            Moved::OtherLanes => [0..lane.start, lane.end..length],
-        };
+        let ranges = ranges(job, (rank, side), (segment, block), moved);
         for range in ranges.into_iter().filter(|range| !range.is_empty()) {
             let length = usize::try_from(range.end - range.start).ok()?;
-            let at = block * job.shape.block + segment * job.segment + range.start;
-            let at = usize::try_from(at).ok()?;
+            let at = usize::try_from(block * job.shape.block + segment * job.segment + range.start).ok()?;
             let own = own.sub(at, length)?;
             let staged_at = start(job, segment, block, side) + range.start;
             let staged = staging.sub(usize::try_from(staged_at).ok()?, length)?;
             match (side, kept) {
-                (Side::Input, Some(kept)) => copy_and_keep(job, stores, own, [staged, kept.sub(at, length)?]),
-                (Side::Input, None) => copy(stores, own, staged),
-                (Side::Output, _) => copy(stores, staged, own),
+                (Side::Input, Some(kept)) => {
+                    copy(stores_to_both(stores, job), own, &[staged, kept.sub(at, length)?]);
+                }
+                (Side::Input, None) => copy(stores, own, &[staged]),
+                (Side::Output, _) => copy(stores, staged, &[own]),
             }
         }
     }
     Some(())
 }
 
-/// Where a rank's only block belongs in its own output, unless that is where it is: copied there while it is staged, it is read
-/// once and written twice. `None` when the memory is not there.
-fn kept<'a>(job: &Job, rank: u32, regions: &'a impl Regions) -> Option<Option<Window<'a>>> {
+/// Where a rank's only block, which lies there now, belongs in its own output, unless that is the same place: copied there
+/// while it is staged, it is read once and written twice. `None` when the memory is not there.
+fn kept<'a>(job: &Job, rank: u32, now: Window<'_>, regions: &'a impl Regions) -> Option<Option<Window<'a>>> {
     let blocks = job.shape.blocks(rank).1;
     let output = regions.window(rank, Place { region: OWN_OUTPUT, offset: 0 }, blocks * job.shape.block)?;
     let block = usize::try_from(job.shape.block).ok()?;
     let kept = output.sub(block * rank as usize, block)?;
-    let input = regions.window(rank, Place { region: OWN_INPUT, offset: 0 }, job.shape.block)?;
-    Some((kept.as_ptr() != input.as_ptr()).then_some(kept))
-}
-
-/// Copies a block to staging memory with these stores, and to the rank's own output.
-fn copy_and_keep(job: &Job, staging: Stores, from: Window<'_>, to: [Window<'_>; 2]) {
-    let stores = match (staging, stores(job)) {
-        (Stores::Cached, Stores::Streaming) => Stores::StreamingOnly(1),
-        (Stores::Streaming, Stores::Cached) => Stores::StreamingBut(1),
-        (both, _) => both,
-    };
-    let done = ringway_reduce::copy_with(stores, from, &to);
-    debug_assert!(done.is_ok(), "{done:?}");
+    Some((kept.as_ptr() != now.as_ptr()).then_some(kept))
 }
 
 /// Whether a rank's output changes: it takes something, or keeps what lies elsewhere.
@@ -240,8 +227,17 @@ pub(crate) fn stores(job: &Job) -> Stores {
     if ringway_reduce::streaming_pays(bytes, false) { Stores::Streaming } else { Stores::Cached }
 }
 
-fn copy(stores: Stores, from: Window<'_>, to: Window<'_>) {
-    let done = ringway_reduce::copy_with(stores, from, &[to]);
+/// How a block goes to staging memory, with these stores, and to its own rank's output.
+fn stores_to_both(staging: Stores, job: &Job) -> Stores {
+    match (staging, stores(job)) {
+        (Stores::Cached, Stores::Streaming) => Stores::StreamingOnly(1),
+        (Stores::Streaming, Stores::Cached) => Stores::StreamingBut(1),
+        (both, _) => both,
+    }
+}
+
+fn copy(stores: Stores, from: Window<'_>, to: &[Window<'_>]) {
+    let done = ringway_reduce::copy_with(stores, from, to);
     debug_assert!(done.is_ok(), "{done:?}");
 }
 
@@ -281,7 +277,7 @@ impl Progress {
     ) -> bool {
         let before = self.published;
         while self.published < job.segments && self.published < self.finished + SEGMENTS_AHEAD {
-            let bytes = bytes_moved(job, rank.0, self.published, self.moved());
+            let bytes = bytes_in(job, rank.0, self.published, self.moved());
             worker.stage(job, (self.published, bytes), |stores| {
                 move_blocks(job, rank, (self.published, Side::Input, self.moved(), stores), regions);
             });

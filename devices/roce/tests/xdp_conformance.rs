@@ -1,5 +1,5 @@
 //! The device passes the suite over AF_XDP between network namespaces, with selective acknowledgement and without, and with
-//! AF_XDP at one end and UDP at the other. It needs root; without it each test says so and checks nothing.
+//! AF_XDP at one end and UDP at the other. It needs root and `ip`; without them each test says so and checks nothing.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may panic")]
 

@@ -24,17 +24,27 @@ pub fn not_tried(why: &str) {
     say_not_tried(why);
 }
 
-/// What this process lacks to make network namespaces and links between them, and how to get it; `None` when it lacks nothing.
-#[must_use]
-pub fn lacks_namespaces() -> Option<&'static str> {
+/// A new network namespace, which lives as long as the file.
+///
+/// # Errors
+/// Without the privilege to make one.
+pub fn network_namespace() -> std::io::Result<std::fs::File> {
+    // It belongs to a thread; when that ends, the descriptor keeps it alive.
     let made = std::thread::spawn(|| {
         #[expect(
             deprecated,
             reason = "a new network namespace alone does not touch what the unsafe form warns of"
         )]
-        rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET)
+        rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET)?;
+        std::fs::File::open("/proc/thread-self/ns/net")
     });
-    if !made.join().is_ok_and(|made| made.is_ok()) {
+    made.join().map_err(|_| std::io::Error::other("the thread that makes a network namespace failed"))?
+}
+
+/// What this process lacks to make network namespaces and links between them, and how to get it; `None` when it lacks nothing.
+#[must_use]
+pub fn lacks_namespaces() -> Option<&'static str> {
+    if network_namespace().is_err() {
         return Some("needs the privilege to make network namespaces; run the tests as root");
     }
     let has_ip = std::process::Command::new("ip").arg("-V").output().is_ok();

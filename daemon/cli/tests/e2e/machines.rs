@@ -9,8 +9,8 @@ use std::{
     process::Command,
 };
 
-use ringway_sim::lacks_namespaces;
-use rustix::{process::Signal, thread::UnshareFlags};
+use ringway_sim::{lacks_namespaces, network_namespace};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -26,15 +26,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn namespace(address: &str) -> Self {
-        let file = std::thread::spawn(|| {
-            #[expect(
-                deprecated,
-                reason = "a new network namespace alone does not touch what the unsafe form warns of"
-            )]
-            rustix::thread::unshare(UnshareFlags::NEWNET).expect("a namespace");
-            File::open("/proc/thread-self/ns/net").expect("its file")
-        });
-        Self { namespace: Some(file.join().expect("the thread ends")), address: address.to_owned() }
+        Self { namespace: Some(network_namespace().expect("a namespace")), address: address.to_owned() }
     }
 
     pub(crate) fn path(&self) -> String {

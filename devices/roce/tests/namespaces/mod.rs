@@ -4,14 +4,13 @@
 
 use std::{
     fs::File,
-    io,
     net::IpAddr,
     os::fd::{AsFd, AsRawFd},
     process::{self, Command},
     thread,
 };
 
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// The name of a node's interface.
 pub(crate) const INTERFACE: &str = "rw0";
@@ -24,19 +23,10 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    fn new(number: usize) -> io::Result<Self> {
-        // The namespace belongs to a thread; when that ends, the descriptor keeps it alive.
-        let file = thread::spawn(|| {
-            #[expect(
-                deprecated,
-                reason = "a new network namespace alone does not touch what the unsafe form warns of"
-            )]
-            rustix::thread::unshare(UnshareFlags::NEWNET)?;
-            File::open("/proc/thread-self/ns/net")
-        });
-        let node = Self { file: file.join().unwrap()?, number };
+    fn new(number: usize) -> Self {
+        let node = Self { file: ringway_sim::network_namespace().unwrap(), number };
         node.ip("link set lo up");
-        Ok(node)
+        node
     }
 
     /// Another handle of the same.
@@ -86,7 +76,7 @@ pub(crate) fn network(mtu: usize, queues: usize) -> Option<[Node; 2]> {
         ringway_sim::not_tried(lacks);
         return None;
     }
-    let nodes = [1, 2].map(|number| Node::new(number).unwrap());
+    let nodes = [1, 2].map(Node::new);
     let [one, other] = &nodes;
     let queues = format!("numrxqueues {queues} numtxqueues {queues}");
     one.ip(&format!(
