@@ -6,7 +6,7 @@ mod queue;
 use std::sync::Arc;
 
 use ringway_verbs::{
-    Completion, CompletionKind, LocalSlice, Operation, PostError, QueuePairConfig, QueuePairNumber,
+    Completion, CompletionKind, Deadline, LocalSlice, Operation, PostError, QueuePairConfig, QueuePairNumber,
     QueuePairState, ReceiveRequest, Status, Time, Untaken, WorkRequest,
 };
 use ringway_wire::Psn;
@@ -101,8 +101,8 @@ pub(crate) struct Pair {
     pub(crate) untaken: Untaken,
     /// How the oldest request of those that are flushed ends, when it was none of them that failed.
     first_status: Status,
-    /// When connecting began.
-    began: Time,
+    /// When connecting must be over.
+    connected_by: Deadline,
     /// When the peer was heard last.
     heard: Time,
     /// It is on its way to RTS, on another thread.
@@ -114,7 +114,7 @@ pub(crate) struct Pair {
     /// It is being tried.
     probing: bool,
     /// When the device must be through with flushing.
-    flush_by: Time,
+    flush_by: Deadline,
 }
 
 /// The queue pair of a completed request, its place in the queue, and whether it is a receive.
@@ -143,13 +143,13 @@ impl Pair {
             receives: Queue::with_capacity(config.receive_depth as usize),
             untaken: Untaken::default(),
             first_status: Status::Flushed,
-            began: Time(0),
+            connected_by: Deadline::At(Time(0)),
             heard: Time(0),
             setting_up: false,
             flush_asked: false,
             unsignalled: 0,
             probing: false,
-            flush_by: Time(0),
+            flush_by: Deadline::At(Time(0)),
         })
     }
 
@@ -434,7 +434,7 @@ impl Pair {
         shared.changed = true;
         (self.phase, self.failure) = (Phase::Failed, Some(failure));
         let gone = failure == IbverbsFailure::DeviceLost || self.hardware.fail().is_err();
-        self.flush_by = if gone { shared.now } else { Time(shared.now.0.saturating_add(FLUSH_NS)) };
+        self.flush_by = if gone { Deadline::At(shared.now) } else { Deadline::After(FLUSH_NS) };
         if gone {
             self.give_up_flushing(shared);
         }

@@ -202,6 +202,10 @@ macro_rules! xdp_harness {
                 self.0.pair().pause(idle)
             }
 
+            fn skip(&mut self, time: Duration) {
+                self.0.pair().skip(time);
+            }
+
             fn kill(&mut self, side: Side) {
                 self.0.pair().kill(side);
             }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ringway_mem::{Mapping, NumberTable, RegionTable};
 use ringway_verbs::{
-    Access, Capabilities, Completion, Completions, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
-    PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
+    Access, Capabilities, Completion, Completions, ConnectError, Deadline, Device, Endpoint, LocalKey,
+    MemoryKeys, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
 };
 use rustix::event::{EventfdFlags, epoll};
@@ -264,14 +264,14 @@ impl Device for ShmDevice {
             return Err(ConnectError::WrongState);
         }
         (pair.phase, pair.peer) = (Phase::Connecting, token);
-        pair.deadline = Some(Time(shared.now.0.saturating_add(shared.config.connect_timeout_ns)));
+        pair.deadline = Some(Deadline::After(shared.config.connect_timeout_ns));
         shared.changed = true;
         if role == Role::Active {
             (pair.offered, pair.offer) = (true, None);
             let opened = control::connect(&name).and_then(|socket| pair.open(socket, bell.as_fd()));
             if let Err(failure) = opened {
                 // The next poll says so: what is posted until then fails with it.
-                (pair.failure, pair.deadline) = (Some(failure), Some(Time(0)));
+                (pair.failure, pair.deadline) = (Some(failure), Some(Deadline::At(Time(0))));
             } else if let Some(socket) = &pair.socket {
                 let _ = watch(events, socket, queue_pair.0.into());
             }
@@ -379,7 +379,7 @@ impl Device for ShmDevice {
         if self.connecting == 0 {
             return None;
         }
-        self.table.iter().filter_map(|pair| pair.deadline).min()
+        self.table.iter().filter_map(|pair| pair.deadline).map(Deadline::look_at).min()
     }
 
     fn event_descriptor(&self) -> Option<i32> {

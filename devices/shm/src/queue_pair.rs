@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringway_mem::{RegionTable, Window};
 use ringway_verbs::{
-    Completion, CompletionKind, Completions, LocalSlice, QueuePairConfig, QueuePairNumber, QueuePairState,
-    ReceiveRequest, Status, Time, Untaken, WorkRequest,
+    Completion, CompletionKind, Completions, Deadline, LocalSlice, QueuePairConfig, QueuePairNumber,
+    QueuePairState, ReceiveRequest, Status, Time, Untaken, WorkRequest,
 };
 
 use crate::channel::{Channel, OwnFile};
@@ -109,7 +109,7 @@ pub(crate) struct QueuePair {
     pub(crate) peer: Token,
     pub(crate) phase: Phase,
     pub(crate) failure: Option<ShmFailure>,
-    pub(crate) deadline: Option<Time>,
+    pub(crate) deadline: Option<Deadline>,
     pub(crate) socket: Option<OwnedFd>,
     /// The token was used.
     pub(crate) offered: bool,

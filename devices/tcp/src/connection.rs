@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ringway_verbs::{Status, Time};
+use ringway_verbs::{Deadline, Status};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 
@@ -110,11 +110,8 @@ pub(crate) fn ready(pair: &mut QueuePair, shared: &mut Shared) {
 }
 
 fn set_deadline(pair: &mut QueuePair, shared: &mut Shared, after_ns: u64) {
-    let deadline = Time(shared.now.0.saturating_add(after_ns));
-    pair.deadline = Some(deadline);
-    if shared.next_deadline.is_none_or(|next| deadline < next) {
-        shared.next_deadline = Some(deadline);
-    }
+    let deadline = Deadline::After(after_ns);
+    (pair.deadline, shared.next_deadline) = (Some(deadline), Some(deadline.look_at()));
 }
 
 /// The peer did not do in time what it had to.

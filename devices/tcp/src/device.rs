@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use ringway_mem::{Mapping, RegionTable};
 use ringway_verbs::{
-    Access, Capabilities, Completion, Completions, ConnectError, Device, Endpoint, LocalKey, MemoryKeys,
-    PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
+    Access, Capabilities, Completion, Completions, ConnectError, Deadline, Device, Endpoint, LocalKey,
+    MemoryKeys, PostError, QueuePairConfig, QueuePairError, QueuePairNumber, QueuePairState, ReceiveRequest,
     RegisterError, RemoteKey, Role, Status, Time, WorkRequest,
 };
 use rustix::event::EventfdFlags;
@@ -230,11 +230,12 @@ impl TcpDevice {
             return;
         }
         for pair in self.slots.iter_mut() {
-            if pair.deadline.is_some_and(|deadline| deadline <= now) {
+            if pair.deadline.as_mut().is_some_and(|deadline| deadline.is_over(now)) {
                 expire(pair, &mut self.shared);
             }
         }
-        self.shared.next_deadline = self.slots.iter().filter_map(|pair| pair.deadline).min();
+        self.shared.next_deadline =
+            self.slots.iter().filter_map(|pair| pair.deadline).map(Deadline::look_at).min();
     }
 
     fn take_completions(&mut self, places: &mut [Completion]) -> usize {

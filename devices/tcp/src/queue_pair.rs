@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ringway_mem::{RegionTable, Span};
 use ringway_verbs::{
-    Completion, CompletionKind, Completions, LocalSlice, QueuePairConfig, QueuePairNumber, QueuePairState,
-    ReceiveRequest, Status, Time, Untaken, WorkRequest,
+    Completion, CompletionKind, Completions, Deadline, LocalSlice, QueuePairConfig, QueuePairNumber,
+    QueuePairState, ReceiveRequest, Status, Time, Untaken, WorkRequest,
 };
 
 use crate::buffers::{ReceivePlan, STAGING_LENGTH, SendBatch};
@@ -126,7 +126,7 @@ pub(crate) struct Shared {
     /// A queue pair changed its state since the caller last asked to block: it gets another turn to see it.
     pub(crate) changed: bool,
     pub(crate) now: Time,
-    /// Not later than the earliest deadline of any queue pair.
+    /// When to look at the deadlines of queue pairs, at the latest.
     pub(crate) next_deadline: Option<Time>,
 }
 
@@ -216,7 +216,7 @@ pub(crate) struct QueuePair {
     /// Whether this side connects.
     pub(crate) active: bool,
     pub(crate) dirty: bool,
-    pub(crate) deadline: Option<Time>,
+    pub(crate) deadline: Option<Deadline>,
     pub(crate) failure: Option<TcpFailure>,
     /// How the oldest request completes when the queue pair has failed.
     pub(crate) first_status: Status,

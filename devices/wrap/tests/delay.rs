@@ -59,6 +59,10 @@ macro_rules! harness {
                 self.0.pause(idle)
             }
 
+            fn skip(&mut self, time: Duration) {
+                self.0.now += u64::try_from(time.as_nanos()).expect("a short time");
+            }
+
             fn kill(&mut self, side: Side) {
                 self.0.devices[side as usize] = None;
             }

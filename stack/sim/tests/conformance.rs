@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::expect_used, reason = "the parts of a test")]
 
+use core::time::Duration;
+
 use ringway_sim::conformance::{Harness, Side};
 use ringway_sim::{SimConfig, SimDevice, SimNetwork};
 use ringway_verbs::{Endpoint, Time};
@@ -60,6 +62,10 @@ macro_rules! harness {
 
             fn pause(&mut self, idle: bool) -> bool {
                 self.0.pause(idle)
+            }
+
+            fn skip(&mut self, time: Duration) {
+                self.0.now += u64::try_from(time.as_nanos()).expect("a short time");
             }
 
             fn kill(&mut self, side: Side) {

@@ -19,10 +19,12 @@
 extern crate alloc;
 
 mod completions;
+mod deadline;
 mod error;
 mod request;
 
 pub use completions::{Completions, Untaken};
+pub use deadline::Deadline;
 pub use error::{ConnectError, PostError, QueuePairError, RegisterError};
 pub use request::{
     Access, Completion, CompletionKind, LocalKey, LocalSlice, MAX_SEGMENTS, MemoryKeys, Operation,
@@ -233,7 +235,8 @@ pub trait Device: core::fmt::Debug {
     fn endpoint(&self, queue_pair: QueuePairNumber) -> Result<Endpoint, QueuePairError>;
 
     /// Starts connecting to the peer's queue pair. Both sides call this, one of them with [`Role::Active`]. Success
-    /// or failure shows in [`Device::state`], and a failure flushes what was posted.
+    /// or failure shows in [`Device::state`], and a failure flushes what was posted. The time that it may take begins with the
+    /// next [`Device::poll`].
     ///
     /// # Errors
     /// When the endpoint is not one of this kind of device or the queue pair is not in [`QueuePairState::Init`].

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringway_verbs::{Status, Time};
+use ringway_verbs::{Deadline, Status, Time};
 use ringway_wire::Psn;
 use rustix::io::Errno;
 
@@ -23,7 +23,8 @@ const fn after(time: Time, ns: u64) -> Time {
 impl Pair {
     /// Begins to connect.
     pub(crate) fn connect(&mut self, peer: End, shared: &mut Shared) {
-        (self.phase, self.peer, self.began) = (Phase::Connecting, Some(peer), shared.now);
+        (self.phase, self.peer) = (Phase::Connecting, Some(peer));
+        self.connected_by = Deadline::After(shared.config.connect_timeout_ns);
         shared.changed = true;
         self.set_up(peer.psn, shared);
     }
@@ -116,7 +117,7 @@ impl Pair {
     /// now, and be answered by the device although its answer is not awaited any more: so the next PSN of its own is asked for,
     /// which the queue pair forgets. Ours may be the old ones: what comes twice is answered and not done again.
     fn try_again(&mut self, shared: &mut Shared) {
-        if shared.now >= after(self.began, shared.config.connect_timeout_ns) {
+        if self.connected_by.is_over(shared.now) {
             return self.fail(IbverbsFailure::NoAnswer, shared);
         }
         shared.counters.reconnects += 1;
@@ -146,11 +147,13 @@ impl Pair {
     pub(crate) fn due(&self, shared: &Shared) -> Option<Time> {
         match self.phase {
             Phase::Init => None,
-            Phase::Connecting => Some(after(self.began, shared.config.connect_timeout_ns)),
+            Phase::Connecting => Some(self.connected_by.look_at()),
             // The device itself repeats what is not answered, and says when it gives up.
             Phase::Ready if self.sends.is_posted() && !self.is_untold() => None,
             Phase::Ready => Some(after(self.heard, shared.config.keep_alive_ns)),
-            Phase::Failed if self.sends.is_posted() || self.receives.is_posted() => Some(self.flush_by),
+            Phase::Failed if self.sends.is_posted() || self.receives.is_posted() => {
+                Some(self.flush_by.look_at())
+            }
             Phase::Failed => None,
         }
     }
@@ -163,10 +166,12 @@ impl Pair {
             return;
         }
         match self.phase {
-            Phase::Init => {}
-            Phase::Connecting => self.fail(IbverbsFailure::NoAnswer, shared),
+            Phase::Connecting if self.connected_by.is_over(shared.now) => {
+                self.fail(IbverbsFailure::NoAnswer, shared);
+            }
             Phase::Ready => self.probe(shared),
-            Phase::Failed => self.give_up_flushing(shared),
+            Phase::Failed if self.flush_by.is_over(shared.now) => self.give_up_flushing(shared),
+            Phase::Init | Phase::Connecting | Phase::Failed => {}
         }
     }
 }

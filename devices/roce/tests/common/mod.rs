@@ -177,6 +177,10 @@ impl Pair {
         self.start.elapsed() < PATIENCE
     }
 
+    pub(crate) fn skip(&mut self, time: Duration) {
+        self.start -= time;
+    }
+
     /// What a process that is killed says no more.
     pub(crate) fn kill(&mut self, side: Side) {
         self.cuts[side as usize].store(true, Ordering::Relaxed);
@@ -220,6 +224,10 @@ macro_rules! harness {
 
             fn pause(&mut self, idle: bool) -> bool {
                 self.0.pause(idle)
+            }
+
+            fn skip(&mut self, time: std::time::Duration) {
+                self.0.skip(time);
             }
 
             fn kill(&mut self, side: ringway_sim::conformance::Side) {

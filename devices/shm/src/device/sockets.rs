@@ -136,7 +136,7 @@ impl ShmDevice {
     fn expire(&mut self) {
         let now = self.shared.now;
         for pair in self.table.iter_mut() {
-            if pair.deadline.is_some_and(|deadline| deadline <= now) {
+            if pair.deadline.as_mut().is_some_and(|deadline| deadline.is_over(now)) {
                 let failure = pair.failure.unwrap_or(ShmFailure::TimedOut);
                 pair.fail(&mut self.shared, failure, Status::TransportLost);
             }

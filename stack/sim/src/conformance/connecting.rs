@@ -1,5 +1,7 @@
 //! Making, failing and losing connections.
 
+use core::time::Duration;
+
 use ringway_verbs::{
     Access, ConnectError, Device, Endpoint, Operation, PostError, QueuePairConfig, QueuePairNumber,
     QueuePairState, Role, Status,
@@ -7,6 +9,9 @@ use ringway_verbs::{
 
 use super::fixture::{Fixture, pattern, request};
 use super::{Harness, Side};
+
+/// Longer than any device here takes to connect, and than it waits for a sign of life.
+const LONG: Duration = Duration::from_secs(10);
 
 const SEND: Operation = Operation::Send { immediate: None };
 
@@ -73,6 +78,20 @@ pub fn connecting_to_nobody_fails<H: Harness>() {
     let receives = fixture.take_of(Side::Left, left, false, 1);
     assert_eq!((receives[0].id, receives[0].status), (1, Status::Flushed));
     assert_eq!(fixture.state(Side::Left, left), QueuePairState::Error);
+}
+
+/// Who has not polled for long has as much time to connect as others, and keeps the connections that it has.
+pub fn time_to_connect_begins_when_it_is_asked_for<H: Harness>() {
+    let (mut fixture, older) = Fixture::<H>::connected();
+    fixture.harness.skip(LONG);
+    let newer = fixture.connect(4);
+    let memory = Side::BOTH.map(|side| fixture.memory(side, 64, Access::ALL));
+    for [left, right] in [older, newer] {
+        fixture.receive(Side::Right, right, 1, memory[1].slice(0, 64));
+        fixture.send(Side::Left, left, &request(2, SEND, &[memory[0].slice(0, 64)]));
+        fixture.expect(Side::Right, 1, Status::Success);
+        fixture.expect(Side::Left, 2, Status::Success);
+    }
 }
 
 /// Posts two SENDs that have to wait and a receive on the left side.

@@ -102,8 +102,18 @@ impl<H: Harness> Fixture<H> {
         let pair = self.pair(depth);
         self.start_connect(pair);
         self.until("both queue pairs are ready", |fixture| {
-            fixture.state(Side::Left, pair[0]) == QueuePairState::Ready
-                && fixture.state(Side::Right, pair[1]) == QueuePairState::Ready
+            let states = [(Side::Left, pair[0]), (Side::Right, pair[1])].map(|(side, queue_pair)| {
+                let state = fixture.state(side, queue_pair);
+                // Nothing brings it back, so there is nothing to wait for.
+                assert_ne!(
+                    state,
+                    QueuePairState::Error,
+                    "the connection failed at {side:?}: {:?}",
+                    fixture.device(side).failure(queue_pair)
+                );
+                state
+            });
+            states == [QueuePairState::Ready; 2]
         });
         pair
     }

@@ -19,7 +19,7 @@ mod messages;
 mod order;
 mod traffic;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 pub use connecting::*;
 pub use draining::*;
@@ -87,6 +87,9 @@ pub trait Harness {
     /// too long.
     fn pause(&mut self, idle: bool) -> bool;
 
+    /// This much time passes in which nobody polls.
+    fn skip(&mut self, time: Duration);
+
     /// Ends one side as if its process had died.
     fn kill(&mut self, side: Side);
 
@@ -148,6 +151,7 @@ macro_rules! conformance_suite {
             foreign_endpoints_are_refused,
             connecting_twice_is_refused,
             connecting_to_nobody_fails,
+            time_to_connect_begins_when_it_is_asked_for,
             the_peers_death_is_noticed,
             the_peers_destroyed_queue_pair_is_noticed,
             failing_a_queue_pair_is_noticed_by_the_peer,
