@@ -78,6 +78,20 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     Ok(printer.finish())
 }
 
+/// That the largest size is an element at least: else nothing would be measured, and come out right. Who says 0 means it.
+fn check_elements(args: &PerfArgs, sizes: &[u64]) -> Result<(), String> {
+    let parts = if args.operation.size_is_total() { u64::from(args.ranks) } else { 1 };
+    let element = args.datatype.0.iter().map(|datatype| datatype.size()).min().unwrap_or(1) as u64;
+    let (most, needed) = (sizes.iter().max().copied().unwrap_or(0), parts * element);
+    if most == 0 || most >= needed {
+        return Ok(());
+    }
+    let whose = if parts > 1 { format!(" for each of {parts} ranks") } else { String::new() };
+    Err(format!(
+        "{most} B has no element of {element} B{whose}; give at least {needed} B, or a shorter --type"
+    ))
+}
+
 /// That the algorithm asked for can do the operation between so many nodes: else another would be measured.
 fn check_algorithm(args: &PerfArgs, nodes: usize) -> Result<(), String> {
     let operation = args.operation.operation();
@@ -166,6 +180,7 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
     if list.is_empty() {
         return Err(format!("no size lies between {} and {}; give -b at most -e", args.begin, args.end));
     }
+    check_elements(args, &list)?;
     if (args.overlap || args.tenants) && args.operation != Measured::Allreduce {
         return Err("--overlap and --tenants are measured with allreduce".to_owned());
     }

@@ -129,6 +129,17 @@ fn perf_times_more_calls_one_by_one_than_an_arena_has_room_for() {
 }
 
 #[test]
+fn perf_refuses_sizes_of_which_none_has_an_element() {
+    for (given, needed) in [(["allreduce", "--sizes", "3"], "4 B"), (["all_gather", "--sizes", "4,7"], "8 B")]
+    {
+        let refused = run_ringway(&[&["perf"], &given[..]].concat()).failure().err;
+        assert_mentions(&refused, &["element of 4 B", needed]);
+    }
+    assert_eq!(rows(&["allreduce", "--sizes", "3,4", "-n", "1"]).len(), 2);
+    assert_eq!(rows(&["allreduce", "--sizes", "0", "-n", "1"])[0]["count"], 0);
+}
+
+#[test]
 fn perf_can_keep_ranks_apart() {
     let rows = rows(&["allreduce", "--isolation", "strict", "--sizes", "64,64K", "-n", "5"]);
     assert!(rows.iter().all(|row| row["path"] == "engine" && row["errors"] == 0), "{rows:?}");
