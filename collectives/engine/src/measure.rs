@@ -24,8 +24,10 @@ const FAN: usize = 8;
 const FANS: usize = 9;
 /// Bytes of one write.
 pub(crate) const WRITE_BYTES: u64 = 256 << 10;
-/// Writes behind one another, where the first one did not take long.
+/// Writes behind one another, where one did not take long.
 const WRITES: u32 = 12;
+/// How often they are timed after a first one: a thread that had no processor meanwhile tells nothing of the link.
+const WRITINGS: usize = 3;
 /// How long it may have taken.
 const SLOW_NS: u64 = 4_000_000;
 /// After this time what is known is enough.
@@ -48,7 +50,6 @@ enum Phase {
     Bursts,
     Fans,
     Room,
-    FirstWrite,
     Writes,
     Done,
 }
@@ -71,7 +72,11 @@ pub(crate) struct Measure {
     fan: u32,
     fans: [u64; FANS],
     fans_taken: usize,
-    byte_ns: Option<f64>,
+    /// What writes took for each byte, in picoseconds, and how often they were timed.
+    byte_ps: [u64; 1 + WRITINGS],
+    writings: usize,
+    /// How many writes are timed next.
+    writes: u32,
     /// Bytes of the writes that are timed.
     written: u64,
     room: RemoteSlice,
@@ -92,7 +97,9 @@ impl Measure {
             fan: 0,
             fans: [0; FANS],
             fans_taken: 0,
-            byte_ns: None,
+            byte_ps: [0; 1 + WRITINGS],
+            writings: 0,
+            writes: 1,
             written: 0,
             room: RemoteSlice::default(),
         }
@@ -114,12 +121,22 @@ impl Measure {
         burst.max(fan)
     }
 
+    /// What a byte takes; `None` where none was written.
+    fn byte_ns(&self) -> Option<f64> {
+        let byte_ps = match self.writings {
+            0 => return None,
+            1 => self.byte_ps[0],
+            taken => median(self.byte_ps, taken),
+        };
+        Some(byte_ps as f64 / 1000.0)
+    }
+
     /// What is known.
     fn measured(&self) -> Measured {
         Measured {
             latency_ns: self.round_trip_ns() as f64 / 2.0,
             message_ns: self.message_ns(),
-            byte_ns: self.byte_ns,
+            byte_ns: self.byte_ns(),
         }
     }
 
@@ -137,8 +154,7 @@ impl Measure {
             // Asked by whoever has all links.
             Phase::Fans => {}
             Phase::Room => self.ask(WRITE_BYTES, link, turn),
-            Phase::FirstWrite => self.write(1, link, turn),
-            Phase::Writes => self.write(WRITES, link, turn),
+            Phase::Writes => self.write(self.writes, link, turn),
             Phase::Done => {}
         }
     }
@@ -181,17 +197,14 @@ impl Measure {
             Phase::Room => match room {
                 Some(room) => {
                     self.room = room;
-                    Phase::FirstWrite
+                    Phase::Writes
                 }
                 None => Phase::Done,
             },
-            Phase::FirstWrite => {
-                self.count_writes(elapsed_ns);
-                if elapsed_ns < SLOW_NS { Phase::Writes } else { Phase::Done }
-            }
             Phase::Writes => {
                 self.count_writes(elapsed_ns);
-                Phase::Done
+                // Where there is nothing to write from, nothing was written.
+                if self.written > 0 && self.writings <= WRITINGS { Phase::Writes } else { Phase::Done }
             }
             Phase::Done => return,
         };
@@ -221,10 +234,13 @@ impl Measure {
     }
 
     fn count_writes(&mut self, elapsed_ns: u64) {
-        if self.written > 0 {
-            let beyond = elapsed_ns.saturating_sub(self.round_trip_ns());
-            self.byte_ns = Some(beyond as f64 / self.written as f64);
+        let beyond = elapsed_ns.saturating_sub(self.round_trip_ns());
+        let byte_ps = beyond.saturating_mul(1000).checked_div(self.written);
+        if let (Some(place), Some(byte_ps)) = (self.byte_ps.get_mut(self.writings), byte_ps) {
+            *place = byte_ps;
+            self.writings += 1;
         }
+        self.writes = if elapsed_ns < SLOW_NS * u64::from(self.writes) { WRITES } else { 1 };
     }
 
     fn is_done(&self, now: Time) -> bool {
@@ -302,5 +318,29 @@ impl Engine {
     #[must_use]
     pub fn is_measuring(&self, id: CommunicatorId) -> bool {
         self.get(id).is_some_and(|communicator| communicator.measure.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found when writes take so long, one after the other.
+    fn byte_ns(times_ns: &[u64]) -> Option<f64> {
+        let mut measure = Measure::new(0, Time(0));
+        for time_ns in times_ns {
+            measure.written = u64::from(measure.writes) * WRITE_BYTES;
+            measure.count_writes(*time_ns);
+        }
+        measure.byte_ns()
+    }
+
+    #[test]
+    fn one_write_that_takes_long_says_nothing_of_the_link() {
+        let (one, many) = (WRITE_BYTES, u64::from(WRITES) * WRITE_BYTES);
+        assert_eq!(byte_ns(&[9 * one, many, 20 * many, one]), Some(1.0), "neither the first nor another");
+        assert_eq!(byte_ns(&[20 * one, 20 * one, 20 * one, 20 * one]), Some(20.0), "slow ones are single");
+        assert_eq!(byte_ns(&[9 * one]), Some(9.0), "better than nothing");
+        assert_eq!(byte_ns(&[]), None);
     }
 }
