@@ -108,8 +108,16 @@ fn times_are_those_of_the_closed_formulas() {
                 formula(Of { p, lg: p.log2().floor(), lg_up: p.log2().ceil(), n });
             let expected = messages * A + moved * B + combined * G;
             let (chunk_bytes, depth) = (1 << 40, 1);
-            let problem =
-                Problem { layout: &layout, operation, bytes, chunk_bytes, depth, mesh, group_nodes: 0 };
+            let problem = Problem {
+                layout: &layout,
+                operation,
+                bytes,
+                chunk_bytes,
+                depth,
+                mesh,
+                group_nodes: 0,
+                asks: false,
+            };
             let time = predict(found, &problem, &constants()).expect("a time").time_ns;
             if (time / expected - 1.0).abs() > 1e-9 {
                 wrong.push(format!("{algorithm} {operation} on {nodes} nodes: {time} ns, not {expected}"));
@@ -134,6 +142,7 @@ fn a_pipelined_ring_takes_a_message_more_for_every_further_chunk() {
                 chunk_bytes: 4096,
                 depth: nodes - 1,
                 mesh: false,
+                asks: false,
                 group_nodes: 0,
             };
             let found = predict(Algorithm::Ring, &problem, &constants()).expect("a time");
@@ -160,6 +169,7 @@ fn a_double_tree_takes_about_what_is_published() {
                 chunk_bytes: 1 << 20,
                 depth: 64,
                 mesh: false,
+                asks: false,
                 group_nodes: 0,
             };
             let free = Constants { reduce_ns: 0.0, ..constants() };

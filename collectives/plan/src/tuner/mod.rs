@@ -99,7 +99,8 @@ fn best(
     let tried = CHUNKS.iter().chain([&tuning.chunk_bytes]).filter_map(|chunk_bytes| {
         let chunk_bytes = *chunk_bytes;
         let (depth, group_nodes) = (tuning.depth, tuning.group_nodes);
-        let problem = Problem { layout, operation, bytes, chunk_bytes, depth, group_nodes, mesh: false };
+        let problem =
+            Problem { layout, operation, bytes, chunk_bytes, depth, group_nodes, mesh: false, asks: true };
         let prediction = predict(algorithm, &problem, constants)?;
         Some(Candidate { algorithm, chunk_bytes, prediction })
     });

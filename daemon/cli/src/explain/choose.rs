@@ -109,7 +109,16 @@ impl Chooser {
         let candidate = |(algorithm, settings): &(Algorithm, PlanSettings)| {
             let Choice { plan, chunk_bytes, .. } = self.choice(settings, bytes);
             let algorithm = plan.algorithm().filter(|chosen| chosen == algorithm)?;
-            let problem = Problem { layout, operation, bytes, chunk_bytes, depth, group_nodes, mesh: false };
+            let problem = Problem {
+                layout,
+                operation,
+                bytes,
+                chunk_bytes,
+                depth,
+                group_nodes,
+                mesh: false,
+                asks: true,
+            };
             let prediction = predict(algorithm, &problem, &self.constants)?;
             Some(Candidate { algorithm, chunk_bytes, prediction })
         };
