@@ -28,7 +28,7 @@ pub(crate) const WRITE_BYTES: u64 = 256 << 10;
 const WRITES: u32 = 12;
 /// How often they are timed after a first one: a thread that had no processor meanwhile tells nothing of the link.
 const WRITINGS: usize = 3;
-/// How long it may have taken.
+/// What one of them takes at most for several to be timed together.
 const SLOW_NS: u64 = 4_000_000;
 /// After this time what is known is enough.
 const LONGEST_NS: u64 = 500_000_000;

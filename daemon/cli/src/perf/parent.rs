@@ -80,7 +80,7 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
 
 /// That the largest size is an element at least: else nothing would be measured, and come out right. Who says 0 means it.
 fn check_elements(args: &PerfArgs, sizes: &[u64]) -> Result<(), String> {
-    let parts = if args.operation.size_is_total() { u64::from(args.ranks) } else { 1 };
+    let parts = args.operation.parts(args.ranks.into());
     let element = args.datatype.0.iter().map(|datatype| datatype.size()).min().unwrap_or(1) as u64;
     let (most, needed) = (sizes.iter().max().copied().unwrap_or(0), parts * element);
     if most == 0 || most >= needed {

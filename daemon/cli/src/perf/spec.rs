@@ -136,13 +136,18 @@ impl Measured {
             || self.operation().has_counts()
     }
 
+    /// Ranks that a size is divided among.
+    pub(crate) const fn parts(self, ranks: u64) -> u64 {
+        if self.size_is_total() && ranks > 0 { ranks } else { 1 }
+    }
+
     /// Elements of one call (what `count` means there) for a size in bytes, and the bytes this really is.
     pub(crate) fn count(self, bytes: u64, datatype: DataType, ranks: u64) -> (u64, u64) {
         let element = datatype.size() as u64;
         if matches!(self, Self::Barrier) {
             return (0, 0);
         }
-        let parts = if self.size_is_total() { ranks.max(1) } else { 1 };
+        let parts = self.parts(ranks);
         let count = bytes / element / parts;
         (count, count * element * parts)
     }

@@ -102,7 +102,8 @@ impl<H: Harness> Fixture<H> {
         let pair = self.pair(depth);
         self.start_connect(pair);
         self.until("both queue pairs are ready", |fixture| {
-            let states = [(Side::Left, pair[0]), (Side::Right, pair[1])].map(|(side, queue_pair)| {
+            let states = Side::BOTH.map(|side| {
+                let queue_pair = pair[side as usize];
                 let state = fixture.state(side, queue_pair);
                 // Nothing brings it back, so there is nothing to wait for.
                 assert_ne!(
