@@ -252,10 +252,15 @@ impl Cell {
         rank < self.ranks && sequence > 0 && self.rank_word(rank, RankWord::Inside) == sequence
     }
 
-    /// The last call that a rank is through with, with all before it, by what it says: it may not have said so yet.
+    /// The last call that a rank is through with, with all before it, by what it says: it may not have said so yet. One that
+    /// has left is through with all it made.
     #[must_use]
     pub fn consumed(&self, rank: u32) -> u64 {
-        if rank < self.ranks { self.rank_word(rank, RankWord::Consumed) } else { 0 }
+        match rank {
+            _ if rank >= self.ranks => 0,
+            _ if self.has_left(rank) => self.called(rank),
+            _ => self.rank_word(rank, RankWord::Consumed),
+        }
     }
 
     /// The last call that every rank is through with.

@@ -74,6 +74,43 @@ fn what_is_complete_succeeds_after_a_verdict_too() {
     assert_eq!(members[0].poll(1, &arenas), Poll::Done);
 }
 
+/// Whoever comes late to a call that others have had from the same rank has it as well, and then no more.
+#[test]
+fn what_whoever_is_needed_has_published_can_be_had_after_a_verdict_too() {
+    let (cell, mut members, arenas) = setup();
+    let broadcast = Call { operation: Operation::Broadcast, reduction: None, ..allreduce(5) };
+    assert_eq!(members[0].begin(&broadcast, false, &arenas), Some(1));
+    assert!(members[2].is_met(&broadcast));
+    cell.fail(LOST);
+    assert!(members[2].is_met(&broadcast), "the root has published it");
+    assert_eq!(members[2].begin(&broadcast, false, &arenas), Some(1));
+    assert_eq!(members[2].poll(1, &arenas), Poll::Done);
+    assert!(!members[2].is_met(&broadcast), "nor this one");
+    assert!(!members[0].is_met(&broadcast), "what needs nobody would go on for ever");
+    assert!(!members[1].is_met(&allreduce(5)), "it is something else, and rank 2 has not come");
+}
+
+/// It may have made calls that were over for it before others made them: it holds nobody up in those.
+#[test]
+fn a_rank_that_has_left_is_through_with_what_it_called() {
+    let (cell, mut members, arenas) = setup();
+    let broadcast = Call { operation: Operation::Broadcast, reduction: None, ..allreduce(5) };
+    for sequence in 1..=crate::SLOTS {
+        for rank in [0, 1] {
+            assert_eq!(members[rank].begin(&broadcast, false, &arenas), Some(sequence));
+            assert_eq!(members[rank].poll(sequence, &arenas), Poll::Done);
+        }
+    }
+    cell.set_left(1);
+    assert_eq!(members[0].begin(&broadcast, false, &arenas), None, "rank 2 has not come");
+    assert_eq!(members[0].missing(1).collect::<Vec<_>>(), [2]);
+    for sequence in 1..=crate::SLOTS {
+        assert_eq!(members[2].begin(&broadcast, false, &arenas), Some(sequence));
+        assert_eq!(members[2].poll(sequence, &arenas), Poll::Done);
+    }
+    assert_eq!(members[0].begin(&broadcast, false, &arenas), Some(crate::SLOTS + 1));
+}
+
 #[test]
 fn a_rank_that_dies_with_a_block_in_hand_ends_the_call_and_memory_is_free_when_it_has_exited() {
     let (cell, mut members, arenas) = setup();

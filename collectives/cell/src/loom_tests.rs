@@ -57,6 +57,13 @@ fn take_part(cell: Cell, rank: u32, call: fn(u64) -> Call<'static>) -> u64 {
     over
 }
 
+/// Makes a call and polls it once; whether it was over.
+fn take_part_once(cell: &Cell, rank: u32) -> bool {
+    let mut member = Member::new(cell.clone(), rank);
+    let sequence = member.begin(&call(1), false, &Nothing).expect("a slot");
+    member.poll(sequence, &Nothing) == Poll::Done
+}
+
 #[test]
 fn a_record_is_whole_when_it_is_seen_and_its_slot_is_not_reused_before_it_is_consumed() {
     loom::model(|| {
@@ -165,6 +172,27 @@ fn nobody_is_thought_to_have_left_who_then_works() {
             worker.join().expect("no panic");
             assert_eq!(cell.words.load(memory), before, "written after all had left");
         }
+    });
+}
+
+/// Rank 0 ends the communicator when its call is over; rank 1, which has made that call as well, is at any point of it.
+#[test]
+fn a_verdict_does_not_undo_a_call_that_was_complete_before_it() {
+    loom::model(|| {
+        let cell = cell();
+        let other = cell.clone();
+        let mut member = Member::new(cell, 1);
+        let sequence = member.begin(&call(1), false, &Nothing).expect("a slot");
+        let peer = thread::spawn(move || {
+            if take_part_once(&other, 0) {
+                other.fail(Verdict { status: 35, rank: 0 });
+            }
+        });
+        match member.poll(sequence, &Nothing) {
+            Poll::Done | Poll::Pending => {}
+            other => panic!("{other:?}"),
+        }
+        peer.join().expect("no panic");
     });
 }
 

@@ -340,10 +340,38 @@ impl Member {
         Small { cell: &self.cell, sequence, shape, rank: self.rank }
     }
 
+    /// Whether a call that is not published yet can be over at once: somebody is needed for it, and whoever is has
+    /// published it. Large ones need everybody.
+    #[must_use]
+    pub fn is_met(&self, call: &Call<'_>) -> bool {
+        let shape = Shape::of_call(call, self.cell.ranks());
+        let need = shape.need(self.rank);
+        if !shape.is_small() || need == Need::Nobody {
+            return false;
+        }
+        let history = self.history_and(Agreement::of(call));
+        look(&self.cell, (self.next(), history), &mut 0, self.rank, need) == Seen::All
+    }
+
     /// Does of a call what can be done now; never blocks. `regions` must know this rank's own memory, until the call is
-    /// over. A call that is over stays so.
+    /// over. A call that is over stays so, and one that was complete when the communicator failed is over.
     #[inline]
     pub fn poll(&mut self, sequence: u64, regions: &impl Regions) -> Poll {
+        match self.poll_once(sequence, regions) {
+            Poll::Failed(_) => self.poll_failed(sequence, regions),
+            poll => poll,
+        }
+    }
+
+    /// What was complete before the verdict may not have been when it was looked at, before that.
+    #[cold]
+    #[inline(never)]
+    fn poll_failed(&mut self, sequence: u64, regions: &impl Regions) -> Poll {
+        self.poll_once(sequence, regions)
+    }
+
+    #[inline]
+    fn poll_once(&mut self, sequence: u64, regions: &impl Regions) -> Poll {
         let index = Self::index(sequence);
         let Some(call) = self.calls.get_mut(index) else { return Poll::Done };
         if call.over || call.sequence != sequence {

@@ -306,7 +306,11 @@ impl StandIn {
         if self.is_small(sequence) {
             self.member.poll(sequence, regions)
         } else {
-            self.member.watch(sequence)
+            match self.member.watch(sequence) {
+                // As in [`Member::poll`].
+                Poll::Failed(_) => self.member.watch(sequence),
+                poll => poll,
+            }
         }
     }
 

@@ -201,7 +201,7 @@ impl Calls {
             self.look_around();
         }
         if self.member.cell().verdict().is_some() {
-            return Some(NEVER);
+            return Some(self.begin_last(call, own).unwrap_or(NEVER));
         }
         let releases = self.part.client.session().releases();
         if releases != self.releases {
@@ -209,6 +209,14 @@ impl Calls {
             self.member.set_epoch(releases);
         }
         self.member.begin(call, help, &Reach { rank: self.part.rank, own, peers: &self.peers })
+    }
+
+    /// Publishes a call after the communicator has failed, if all that it needs was there before: it is not this call that
+    /// has failed.
+    #[cold]
+    fn begin_last(&mut self, call: &Call<'_>, own: &Own<'_>) -> Option<u64> {
+        let reach = Reach { rank: self.part.rank, own, peers: &self.peers };
+        if self.member.is_met(call) { self.member.begin(call, false, &reach) } else { None }
     }
 
     /// What is done once in many calls.
@@ -247,10 +255,7 @@ impl Calls {
                         if !self.member.leave_lane(sequence, &reach) {
                             self.peers.ask_again_later();
                         }
-                        return match self.member.cell().verdict() {
-                            Some(verdict) => Poll::Failed(verdict),
-                            None => Poll::Pending,
-                        };
+                        return self.poll_without(sequence, own);
                     }
                 }
                 Poll::Stale { rank } => self.peers.forget(rank),
@@ -263,6 +268,17 @@ impl Calls {
                 }
                 other => return other,
             }
+        }
+    }
+
+    /// Others' memory that is needed cannot be had now. Whoever has left may have seen the call through before.
+    #[cold]
+    fn poll_without(&mut self, sequence: u64, own: &Own<'_>) -> Poll {
+        let Some(verdict) = self.member.cell().verdict() else { return Poll::Pending };
+        let reach = Reach { rank: self.part.rank, own, peers: &self.peers };
+        match self.member.poll(sequence, &reach) {
+            Poll::Done => Poll::Done,
+            _ => Poll::Failed(verdict),
         }
     }
 
