@@ -257,7 +257,7 @@ fn median<const N: usize>(mut times: [u64; N], taken: usize) -> u64 {
 }
 
 impl Communicator {
-    /// Answers a probe: with room of the length asked for, if there is some, or without; then what was lent before comes back.
+    /// Answers a probe: with room of the length asked for, if there is some, or without.
     pub(crate) fn on_probe<D: Device + ?Sized>(&mut self, at: usize, length: u64, turn: &mut Turn<'_, D>) {
         let Some(link) = self.peers.links.get_mut(at) else { return };
         let room = if length == WRITE_BYTES { link.lend(turn) } else { None };
