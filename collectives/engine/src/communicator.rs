@@ -87,6 +87,8 @@ pub(crate) struct Communicator {
     pub(crate) told: Vec<bool>,
     /// The link that posted pieces of long messages last.
     posted_last: usize,
+    /// Peers have memory for eager writes.
+    lent: bool,
     /// The next node's link is measured.
     pub(crate) measure: Option<Measure>,
 }
@@ -134,6 +136,7 @@ impl Communicator {
             stopped: None,
             told: vec![false; links],
             posted_last: 0,
+            lent: false,
             measure: None,
             layout,
         }
@@ -263,6 +266,7 @@ impl Communicator {
         self.tell_left(turn);
         self.ping(turn);
         self.begin_measuring(turn);
+        self.lend(turn);
         if !self.peers.links.is_empty() {
             self.peers.links.iter_mut().for_each(|link| link.pump(turn));
             self.drain_events(turn);
@@ -276,6 +280,14 @@ impl Communicator {
         self.collectives(&mut visit, turn)?;
         self.drain_events(turn);
         Ok(visit)
+    }
+
+    /// Lends peers memory for eager writes, once they are wanted.
+    fn lend<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
+        if !self.lent && self.settings.tuning().eager_write_max_bytes > 0 {
+            self.lent = true;
+            self.peers.links.iter_mut().for_each(|link| link.lend_for_eager_writes(turn));
+        }
     }
 
     /// Posts pieces of long messages, up to `room` bytes. Returns the bytes posted and whether there is more that only

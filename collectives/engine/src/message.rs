@@ -30,6 +30,9 @@ const GRANT: u8 = 3;
 const POINT_GRANT: u8 = 6;
 const KIND_BITS: u32 = 4;
 const KIND: u8 = (1 << KIND_BITS) - 1;
+/// Kinds beyond four bits: none that a grant over some channel has.
+const LENT: u8 = 16;
+const EAGER_WRITE: u8 = 17;
 
 /// Names one message of a collective between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +57,8 @@ pub(crate) struct Envelope {
 pub(crate) struct Credits {
     pub(crate) collective: u16,
     pub(crate) point: u16,
+    /// Places for eager writes, a bit each.
+    pub(crate) places: u16,
 }
 
 /// Where a long message may be written.
@@ -123,6 +128,10 @@ pub(crate) enum Message {
     Probe { length: u64 },
     /// The answer, and the room to write into if some was asked for and there is some.
     Probed { room: Option<RemoteSlice> },
+    /// Where a collective's bytes may be written without a grant.
+    Lent { room: RemoteSlice },
+    /// A collective's bytes follow, written there.
+    EagerWrite { exchange: Exchange, length: u64, credits: Credits },
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -194,6 +203,14 @@ impl Message {
                     raw.target(0, room, 1);
                 }
             }
+            Self::Lent { room } => {
+                raw.kind = LENT;
+                raw.target(0, room, 1);
+            }
+            Self::EagerWrite { exchange, length, credits } => {
+                raw.name(EAGER_WRITE, exchange);
+                (raw.length, raw.offset) = (length, credits.pack());
+            }
         }
         raw.emit()
     }
@@ -227,6 +244,8 @@ impl Message {
             12 => Self::Abort,
             13 => Self::Probe { length: raw.length },
             14 => Self::Probed { room: (raw.slot == 1).then_some(target) },
+            LENT => Self::Lent { room: target },
+            EAGER_WRITE => Self::EagerWrite { exchange: raw.exchange()?, length: raw.length, credits },
             kind => match kind & KIND {
                 GRANT => Self::Grant { exchange: raw.exchange()?, length: raw.length, granted },
                 POINT_GRANT => Self::PointGrant { slot: raw.tag, length: raw.length, granted },
@@ -238,12 +257,12 @@ impl Message {
 
 impl Credits {
     const fn pack(self) -> u64 {
-        (self.collective as u64) | ((self.point as u64) << 16)
+        (self.collective as u64) | ((self.point as u64) << 16) | ((self.places as u64) << 32)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "each field is cut to its 16 bits")]
     const fn unpack(packed: u64) -> Self {
-        Self { collective: packed as u16, point: (packed >> 16) as u16 }
+        Self { collective: packed as u16, point: (packed >> 16) as u16, places: (packed >> 32) as u16 }
     }
 }
 

@@ -21,10 +21,10 @@ fn signatures() -> impl Strategy<Value = Signature> {
 fn messages() -> impl Strategy<Value = Message> {
     let words = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
     let halves = (any::<u32>(), any::<u32>(), any::<u16>(), any::<u16>());
-    (0_u8..14, signatures(), words, halves).prop_map(|(kind, signature, (a, b, c, d), (e, f, g, h))| {
+    (0_u8..16, signatures(), words, halves).prop_map(|(kind, signature, (a, b, c, d), (e, f, g, h))| {
         let exchange = Exchange { sequence: a, chunk: b, tag: e, signature };
         let envelope = Envelope { source: e, destination: f, tag: b, length: c };
-        let credits = Credits { collective: g, point: h };
+        let credits = Credits { collective: g, point: h, places: g ^ h };
         let target = RemoteSlice { key: RemoteKey(f), offset: d };
         let granted = Granted { target, immediate: u32::from(g), channel: (h & 15) as u8 };
         match kind {
@@ -41,6 +41,8 @@ fn messages() -> impl Strategy<Value = Message> {
             10 => Message::Left { rank: e, sequence: a, last: g > 9 },
             11 => Message::Probe { length: c },
             12 => Message::Probed { room: (g > 9).then_some(target) },
+            13 => Message::Lent { room: target },
+            14 => Message::EagerWrite { exchange, length: c, credits },
             _ => Message::Abort,
         }
     })
@@ -66,7 +68,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(
         mut header in prop::array::uniform32(any::<u8>()),
-        kind in 0_u8..16,
+        kind in 0_u8..20,
         failure in proptest::collection::vec(any::<u8>(), FAILURE)
     ) {
         header[0] = kind;

@@ -4,7 +4,7 @@ use ringway_verbs::{Completion, CompletionKind, Device, Status};
 
 use crate::collective::run::Scene;
 use crate::communicator::{Communicator, State};
-use crate::link::{Id, split_id};
+use crate::link::{EagerWrite, Id, Payload, is_eager_write, split_id};
 use crate::message::{Exchange, FAILURE, HEADER, Message, NONSENSE, parse_failure};
 use crate::point::{POINT_IMMEDIATE, Place};
 use crate::turn::Turn;
@@ -110,6 +110,8 @@ impl Communicator {
             Message::Data { .. } | Message::Announce { .. } | Message::Grant { .. } => {
                 self.collective(at, bounce, message, turn)
             }
+            // It does not come like this.
+            Message::EagerWrite { .. } => Err(self.nonsense(at)),
             Message::PointData { .. } | Message::PointAnnounce { .. } | Message::PointGrant { .. } => {
                 self.point_message(at, bounce, message, turn)
             }
@@ -155,7 +157,7 @@ impl Communicator {
             Message::Data { exchange, length, credits } => {
                 scene.peers.links.get_mut(at).into_iter().for_each(|link| link.credit(credits));
                 self.run.unblock();
-                self.run.on_data(at, bounce, (exchange, length), &mut scene, turn)?;
+                self.run.on_data(at, Payload::Bounce(bounce), (exchange, length), &mut scene, turn)?;
             }
             Message::Announce { exchange, length } => {
                 self.run.on_announce(at, (exchange, length), &mut scene, turn)?;
@@ -165,6 +167,27 @@ impl Communicator {
             }
             _ => {}
         }
+        self.drain_events(turn);
+        Ok(())
+    }
+
+    /// A message was written eagerly.
+    fn written_eagerly<D: Device + ?Sized>(
+        &mut self,
+        at: usize,
+        immediate: u32,
+        turn: &mut Turn<'_, D>,
+    ) -> Result<(), Failure> {
+        let come = self.peers.links.get(at).and_then(|link| link.read_eager_write(immediate, turn));
+        let Some(EagerWrite { place, exchange, length, credits }) = come else {
+            return Err(self.nonsense(at));
+        };
+        self.check_call(at, &exchange)?;
+        let (queue, layout, rank) = (&self.queue, &self.layout, self.rank);
+        let mut scene = Scene { queue, layout, rank, peers: &mut self.peers };
+        scene.peers.links.get_mut(at).into_iter().for_each(|link| link.credit(credits));
+        self.run.unblock();
+        self.run.on_data(at, Payload::Place(place), (exchange, length), &mut scene, turn)?;
         self.drain_events(turn);
         Ok(())
     }
@@ -220,6 +243,9 @@ impl Communicator {
         if self.is_ending() {
             return Ok(());
         }
+        if is_eager_write(immediate) {
+            return self.written_eagerly(at, immediate, turn);
+        }
         let known = if immediate & POINT_IMMEDIATE == 0 {
             self.run.on_written(at, immediate)
         } else {
@@ -248,6 +274,9 @@ impl Communicator {
                 }
             }
             Message::Pong { absent } => link.absent = Some(absent),
+            Message::Lent { room } => {
+                return if link.on_lent(room) { Ok(()) } else { Err(self.nonsense(at)) };
+            }
             Message::Probe { length } => self.on_probe(at, length, turn),
             Message::Probed { room } => {
                 return if self.on_probed(at, room, turn) { Ok(()) } else { Err(self.nonsense(at)) };

@@ -12,6 +12,7 @@ const ALIGNMENT: u64 = 64;
 pub(crate) struct Workspace {
     region: RegionId,
     key: LocalKey,
+    length: u64,
     free: Vec<(u64, u64)>,
 }
 
@@ -19,7 +20,7 @@ impl Workspace {
     pub(crate) fn new(region: RegionId, key: LocalKey, length: u64) -> Self {
         let mut free = Vec::with_capacity(256);
         free.push((0, length - length % ALIGNMENT));
-        Self { region, key, free }
+        Self { region, key, length, free }
     }
 
     pub(crate) const fn key(&self) -> LocalKey {
@@ -69,6 +70,12 @@ impl Workspace {
             *block = (start, room - length);
         }
         Some(start + room - length)
+    }
+
+    /// The same of what can be spared: one block of half of all the memory stays for operations.
+    pub(crate) fn take_spare(&mut self, length: u64) -> Option<u64> {
+        let stays = self.largest().checked_sub(length)?;
+        if stays >= self.length / 2 { self.take_long(length) } else { None }
     }
 
     /// Gives back a block of either kind.

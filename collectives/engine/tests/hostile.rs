@@ -14,16 +14,16 @@ use std::sync::Arc;
 use common::Memory;
 use proptest::prelude::*;
 use ringway_engine::{
-    Collective, CommunicatorSpec, Engine, EngineConfig, LocalRank, PointToPoint, RegionId, Request, Token,
-    WorkspaceConfig,
+    BufferRef, Collective, CommunicatorId, CommunicatorSpec, Engine, EngineConfig, LocalRank, PointToPoint,
+    RegionId, Request, Token, WorkspaceConfig,
 };
 use ringway_mem::Mapping;
-use ringway_plan::{Layout, PlanSettings};
-use ringway_sim::{SimConfig, SimNetwork};
+use ringway_plan::{Layout, PlanSettings, Preference, Tuning};
+use ringway_sim::{SimConfig, SimDevice, SimNetwork};
 use ringway_types::{DataType, Operation, Reduction};
 use ringway_verbs::{
-    Access, Completion, Device, LocalSlice, Operation as Verb, QueuePairConfig, ReceiveRequest, RemoteSlice,
-    Role, Time, WorkRequest,
+    Access, Completion, Device, LocalSlice, MemoryKeys, Operation as Verb, QueuePairConfig, QueuePairNumber,
+    ReceiveRequest, RemoteSlice, Role, Time, WorkRequest,
 };
 
 /// What the peer sends: a kind, where fields come from, payload bytes, and whether as a message or a notice.
@@ -41,9 +41,9 @@ fn words() -> impl Strategy<Value = Vec<Word>> {
     let field = proptest::collection::vec(byte, 63);
     let notice = prop::option::weighted(
         0.1,
-        prop_oneof![any::<u32>(), 0..8_u32, (0..8_u32).prop_map(|k| k | 1 << 31)],
+        prop_oneof![any::<u32>(), 0..8_u32, (0..8_u32).prop_map(|k| k | 1 << 31), u32::MAX - 3..=u32::MAX],
     );
-    let word = (0..16_u8, field, prop_oneof![Just(0_usize), 0..300_usize], notice)
+    let word = (0..18_u8, field, prop_oneof![Just(0_usize), 0..300_usize], notice)
         .prop_map(|(kind, fields, payload, notice)| Word { kind, fields, payload, notice });
     proptest::collection::vec(word, 1..80)
 }
@@ -71,26 +71,46 @@ fn learn(memory: &Mapping) -> [u8; 4] {
     bytes
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-    #[test]
-    fn nothing_a_peer_says_does_harm(words in words(), seed: u64) {
+/// An engine with ranks 0 and 2, and a device that is connected with it as rank 1's node.
+struct Scene {
+    engine: Engine,
+    device: SimDevice,
+    memory: Memory,
+    id: CommunicatorId,
+    client: MemoryKeys,
+    peer: SimDevice,
+    pair: QueuePairNumber,
+    own: Arc<Mapping>,
+    keys: MemoryKeys,
+    now: u64,
+}
+
+impl Scene {
+    fn new(seed: u64, settings: PlanSettings) -> Self {
         let network = SimNetwork::new(SimConfig { seed, latency_ns: 100, ..SimConfig::default() });
         let (mut device, mut peer) = (network.device(), network.device());
         let regions: Vec<Arc<Mapping>> =
-            [4 << 20, 64 << 10].iter().map(|n| Arc::new(Mapping::private(*n).unwrap())).collect();
+            [8 << 20, 64 << 10].iter().map(|n| Arc::new(Mapping::private(*n).unwrap())).collect();
         let keys = device.register(regions[0].clone(), Access::ALL).unwrap();
-        let config = WorkspaceConfig { region: RegionId(0), key: keys.local, length: 4 << 20 };
+        let config = WorkspaceConfig { region: RegionId(0), key: keys.local, length: 8 << 20 };
         let mut engine = Engine::new(EngineConfig::new(config)).unwrap();
         let client = device.register(regions[1].clone(), Access::ALL).unwrap();
         engine.add_region(RegionId(1), client.local);
-        let mut memory = Memory { regions, touched: 0, others: None };
+        let memory = Memory { regions, touched: 0, others: None };
         let layout = Layout::new(&[0, 1, 0]).unwrap();
-        let settings = PlanSettings::default();
-        let spec = CommunicatorSpec { layout, node: 0, name: 5, channels: 1, rails: 1, timeout_ms: None, settings, tenant: 5 };
+        let spec = CommunicatorSpec {
+            layout,
+            node: 0,
+            name: 5,
+            channels: 1,
+            rails: 1,
+            timeout_ms: None,
+            settings,
+            tenant: 5,
+        };
         let (id, endpoints) = engine.open(spec, &mut device).unwrap();
 
-        let own = Arc::new(Mapping::private(64 << 10).unwrap());
+        let own = Arc::new(Mapping::private(256 << 10).unwrap());
         let keys = peer.register(own.clone(), Access::ALL).unwrap();
         let pair = peer.create_queue_pair(QueuePairConfig { send_depth: 256, receive_depth: 256 }).unwrap();
         for at in 0..200 {
@@ -99,8 +119,60 @@ proptest! {
         }
         engine.connect(id, &[(1, peer.endpoint(pair).unwrap())], &mut device).unwrap();
         peer.connect(pair, &endpoints[0].1, Role::Passive).unwrap();
+        Self { engine, device, memory, id, client, peer, pair, own, keys, now: 1_000 }
+    }
 
-        let buffer = |offset, length| ringway_engine::BufferRef { region: RegionId(1), offset, length };
+    fn submit(&mut self, rank: u32, token: u32, request: Request<'_>) {
+        self.engine.submit(self.id, LocalRank(rank), Token(token), request, Time(self.now)).unwrap();
+    }
+
+    /// A turn of the engine; how many operations have finished.
+    fn turn(&mut self, nanoseconds: u64) -> usize {
+        self.now += nanoseconds;
+        let mut completions = [Completion::EMPTY; 64];
+        let n = self.device.poll(Time(self.now), &mut completions);
+        self.engine.complete(Time(self.now), &completions[..n], &mut self.device, &mut self.memory);
+        self.engine.advance(Time(self.now), &mut self.device, &mut self.memory);
+        std::iter::from_fn(|| self.engine.next_finished()).count()
+    }
+
+    /// What has come to the peer.
+    fn come(&mut self) -> Vec<Completion> {
+        let mut completions = [Completion::EMPTY; 64];
+        let n = self.peer.poll(Time(self.now), &mut completions);
+        completions[..n].to_vec()
+    }
+
+    /// The peer says something.
+    fn say(&mut self, at: u64, bytes: &[u8], operation: Verb) {
+        self.own.window(at, bytes.len() as u64).unwrap().write(bytes);
+        let local = LocalSlice { key: self.keys.local, offset: at, length: bytes.len() as u64 };
+        let local = [local, LocalSlice::default()];
+        let request = WorkRequest { id: 0, operation, local, signalled: false, fence: false };
+        let _ = self.peer.post_send(self.pair, &request);
+        self.peer.flush();
+    }
+
+    /// Closes the communicator; how many operations have finished meanwhile.
+    fn close(&mut self) -> usize {
+        self.engine.close(self.id);
+        let finished = (0..200).map(|_| self.turn(10_000_000)).sum();
+        assert!(self.engine.close(self.id));
+        finished
+    }
+}
+
+const fn buffer(offset: u64, length: u64) -> BufferRef {
+    BufferRef { region: RegionId(1), offset, length }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn nothing_a_peer_says_does_harm(words in words(), seed: u64, eager_write_max_bytes in prop::sample::select(vec![0, 64_u64 << 10])) {
+        let tuning = Tuning { eager_write_max_bytes, ..Tuning::default() };
+        let settings = PlanSettings::new(tuning, Preference::default(), Vec::new()).unwrap();
+        let mut scene = Scene::new(seed, settings);
         let call = Collective {
             operation: Operation::Allreduce,
             datatype: DataType::U8,
@@ -112,53 +184,77 @@ proptest! {
             input: Some(buffer(0, 2)),
             output: Some(buffer(64, 2)),
         };
-        let mut now = 1_000;
         let receive = |length| PointToPoint::Receive { peer: None, tag: 1, buffer: buffer(1024, length) };
         let send = PointToPoint::Send { peer: 1, tag: 2, buffer: buffer(32 << 10, 20_000) };
-        engine.submit(id, LocalRank(0), Token(1), Request::Collective(call), Time(now)).unwrap();
-        engine.submit(id, LocalRank(1), Token(2), Request::Collective(call), Time(now)).unwrap();
-        engine.submit(id, LocalRank(0), Token(3), Request::PointToPoint(receive(2)), Time(now)).unwrap();
-        engine.submit(id, LocalRank(1), Token(4), Request::PointToPoint(receive(9000)), Time(now)).unwrap();
-        engine.submit(id, LocalRank(1), Token(5), Request::PointToPoint(send), Time(now)).unwrap();
+        scene.submit(0, 1, Request::Collective(call));
+        scene.submit(1, 2, Request::Collective(call));
+        scene.submit(0, 3, Request::PointToPoint(receive(2)));
+        scene.submit(1, 4, Request::PointToPoint(receive(9000)));
+        scene.submit(1, 5, Request::PointToPoint(send));
         let mut words = words.iter();
         let mut finished = 0;
         for round in 0..400 {
-            now += 1_000;
-            let mut completions = [Completion::EMPTY; 16];
-            let n = device.poll(Time(now), &mut completions);
-            engine.complete(Time(now), &completions[..n], &mut device, &mut memory);
-            engine.advance(Time(now), &mut device, &mut memory);
-            finished += std::iter::from_fn(|| engine.next_finished()).count();
-            peer.poll(Time(now), &mut completions);
+            finished += scene.turn(1_000);
+            scene.come();
             if round > 20 && let Some(word) = words.next() {
                 let mut bytes = [0; 512];
-                let length = emit(word, learn(&own), &mut bytes);
-                let at = 16_384 + (round * 512) % 32_768;
-                own.window(at, 512).unwrap().write(&bytes);
-                let local = LocalSlice { key: keys.local, offset: at, length };
-                let operation = match word.notice {
-                    None => Verb::Send { immediate: None },
-                    Some(immediate) => {
-                        let remote = RemoteSlice { key: client.remote, offset: 60_000 };
-                        Verb::WriteWithImmediate { remote, immediate }
-                    }
-                };
-                let local = [local, LocalSlice::default()];
-                let request = WorkRequest { id: 0, operation, local, signalled: false, fence: false };
-                let _ = peer.post_send(pair, &request);
-                peer.flush();
+                let length = emit(word, learn(&scene.own), &mut bytes);
+                let remote = RemoteSlice { key: scene.client.remote, offset: 60_000 };
+                let operation = word.notice.map_or(Verb::Send { immediate: None }, |immediate| {
+                    Verb::WriteWithImmediate { remote, immediate }
+                });
+                scene.say(16_384 + (round * 512) % 32_768, &bytes[..length as usize], operation);
             }
         }
-        engine.close(id);
-        for _ in 0..200 {
-            now += 10_000_000;
-            let mut completions = [Completion::EMPTY; 64];
-            let n = device.poll(Time(now), &mut completions);
-            engine.complete(Time(now), &completions[..n], &mut device, &mut memory);
-            engine.advance(Time(now), &mut device, &mut memory);
-            finished += std::iter::from_fn(|| engine.next_finished()).count();
-        }
-        prop_assert_eq!(finished, 5);
-        prop_assert!(engine.close(id));
+        prop_assert_eq!(finished + scene.close(), 5);
     }
+}
+
+/// A peer that gives back places which it never lent is written to where it lent memory, and from nowhere else.
+#[test]
+fn places_that_were_not_lent_are_not_written_to() {
+    const LENT: u64 = 64 << 10;
+    let tuning = Tuning { eager_write_max_bytes: 64 << 10, ..Tuning::default() };
+    let mut scene = Scene::new(1, PlanSettings::new(tuning, Preference::default(), Vec::new()).unwrap());
+    let broadcast = |scene: &mut Scene, token: u32, count: u64| {
+        for (rank, at) in [(0, 0), (1, 24 << 10)] {
+            let call = Collective {
+                operation: Operation::Broadcast,
+                datatype: DataType::U8,
+                reduction: None,
+                scale: None,
+                root: 0,
+                count,
+                counts: &[],
+                input: (rank == 0).then_some(buffer(at, count)),
+                output: Some(buffer(at, count)),
+            };
+            scene.submit(rank, 2 * token + rank, Request::Collective(call));
+        }
+        let step = |scene: &mut Scene| {
+            scene.turn(1_000);
+            scene.come()
+        };
+        let come: Vec<Completion> = (0..20).flat_map(|_| step(scene)).collect();
+        come.iter().filter_map(|completion| completion.immediate).collect::<Vec<u32>>()
+    };
+    broadcast(&mut scene, 0, 2);
+    let check = learn(&scene.own);
+    let header = |kind: u8, offset: u64, key: u32, slot: u32| {
+        let mut bytes = [0; 64];
+        bytes[0] = kind;
+        bytes[4..8].copy_from_slice(&check);
+        bytes[40..48].copy_from_slice(&offset.to_le_bytes());
+        bytes[56..60].copy_from_slice(&key.to_le_bytes());
+        bytes[60..64].copy_from_slice(&slot.to_le_bytes());
+        bytes
+    };
+    let send = Verb::Send { immediate: None };
+    scene.say(32 << 10, &header(16, LENT, scene.keys.remote.0, 1), send);
+    // Places given back: all that sixteen bits can name.
+    scene.say(33 << 10, &header(8, 0xffff << 32, 0, 0), send);
+    let _: usize = (0..9).map(|_| scene.turn(1_000)).sum();
+    let notices: Vec<u32> = (1..5).flat_map(|token| broadcast(&mut scene, token, 20_000)).collect();
+    assert_eq!(notices, [u32::MAX - 1, u32::MAX], "the others are announced");
+    scene.close();
 }

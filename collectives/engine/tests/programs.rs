@@ -46,6 +46,7 @@ proptest! {
         layout in prop::sample::select(vec![vec![0_u32; 5], vec![0, 1, 0, 1, 2], vec![0, 0, 1, 1, 1]]),
         seed: u64,
         tiny: bool,
+        eagerly: bool,
     ) {
         let mut setup = Setup { region: 8 << 20, ..Setup::new(&layout) };
         setup.network.seed = seed;
@@ -58,7 +59,9 @@ proptest! {
         } else {
             |_| {}
         };
-        if tiny {
+        if eagerly {
+            setup.tuning.eager_write_max_bytes = 64 << 10;
+        } else if tiny {
             setup.tuning.chunk_bytes = 1024;
             setup.tuning.direct_max_bytes = 4096;
         }

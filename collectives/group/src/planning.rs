@@ -2,8 +2,8 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use ringway_plan::tuner::{Constants, Order, Saved, SavedRule, tune};
-use ringway_plan::{Layout, PlanSettings, Preference, Rule};
+use ringway_plan::tuner::{Constants, Order, Saved, SavedRule, eager_write_max_bytes, tune};
+use ringway_plan::{Layout, PlanSettings, Preference, Rule, Tuning};
 
 /// What is the same for all communicators of a root, and what it knows of links. For every communicator it makes settings
 /// that hold on all its nodes.
@@ -24,13 +24,14 @@ pub struct Planning {
     made: VecDeque<Made>,
 }
 
-/// Rules, and what they were made from.
+/// Rules and how long eager writes may be, and what they were made from.
 #[derive(Debug, Clone)]
 struct Made {
     layout: Arc<Layout>,
     constants: Constants,
     asked: Preference,
     rules: Vec<Rule>,
+    eager_write_max_bytes: u64,
 }
 
 /// How many are remembered.
@@ -95,16 +96,25 @@ impl Planning {
         self.measures && !known && place.layout.nodes() > 1
     }
 
-    fn make(&mut self, layout: &Arc<Layout>, constants: Constants, asked: Preference) -> Vec<Rule> {
+    fn make(&mut self, layout: &Arc<Layout>, constants: Constants, asked: Preference) -> (Vec<Rule>, u64) {
         let same =
             |made: &&Made| made.constants == constants && made.asked == asked && made.layout == *layout;
         if let Some(made) = self.made.iter().find(same) {
-            return made.rules.clone();
+            return (made.rules.clone(), made.eager_write_max_bytes);
         }
-        let rules = tune(layout, self.order, &constants, self.settings.tuning(), &asked);
+        let usual = self.settings.tuning();
+        let eager_write_max_bytes = eager_write_max_bytes(layout, &constants, usual);
+        let tuning = Tuning { eager_write_max_bytes, ..*usual };
+        let rules = tune(layout, self.order, &constants, &tuning, &asked);
         self.made.truncate(MADE_MAX - 1);
-        self.made.push_front(Made { layout: Arc::clone(layout), constants, asked, rules: rules.clone() });
-        rules
+        self.made.push_front(Made {
+            layout: Arc::clone(layout),
+            constants,
+            asked,
+            rules: rules.clone(),
+            eager_write_max_bytes,
+        });
+        (rules, eager_write_max_bytes)
     }
 
     /// The settings of a communicator, and what was measured for it, the slowest of all nodes.
@@ -124,7 +134,7 @@ impl Planning {
         let constants = measured.or_else(|| self.constants(place).copied()).or(usual);
         let (mut given, preference) = self.allowed(preference.over(self.settings.preference()));
         let made = constants.map(|constants| self.make(&place.layout, constants, preference));
-        let made = made.unwrap_or_default();
+        let (made, eager_write_max_bytes) = made.unwrap_or_default();
         // What is asked for goes before rules, but for those that say in which chunks it is done.
         given.rules.retain(|SavedRule { rule, .. }| {
             let instead = |made: &Rule| {
@@ -134,7 +144,7 @@ impl Planning {
                 || !made.iter().any(instead)
         });
         let rules = given.over(place.layout.nodes(), made);
-        let tuning = *self.settings.tuning();
+        let tuning = Tuning { eager_write_max_bytes, ..*self.settings.tuning() };
         // Rules are made in order and within bounds, and those given were read so.
         PlanSettings::new(tuning, preference, rules).unwrap_or_else(|_| self.settings.clone())
     }

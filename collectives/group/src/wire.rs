@@ -6,7 +6,7 @@ use ringway_types::Operation;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
 
 /// The version of [`Settings`].
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// Plan settings in a message. At most 18 KiB: 64 rules of each of 16 operations, of 16 bytes each, and names.
 #[derive(Serialize, Deserialize)]
@@ -17,6 +17,7 @@ struct Settings {
     depth: u32,
     pack_max_bytes: u64,
     group_nodes: u32,
+    eager_write_max_bytes: u64,
     preference: String,
     /// The algorithms that rules name, by their place here.
     algorithms: Vec<String>,
@@ -45,6 +46,7 @@ pub(crate) mod settings {
             depth: tuning.depth,
             pack_max_bytes: tuning.pack_max_bytes,
             group_nodes: tuning.group_nodes,
+            eager_write_max_bytes: tuning.eager_write_max_bytes,
             preference: settings.preference().to_string(),
             algorithms: algorithms.iter().map(|algorithm| algorithm.name().to_owned()).collect(),
             rules: rules.ok_or_else(|| S::Error::custom("more than 256 algorithms"))?,
@@ -73,6 +75,7 @@ pub(crate) mod settings {
             depth: said.depth,
             pack_max_bytes: said.pack_max_bytes,
             group_nodes: said.group_nodes,
+            eager_write_max_bytes: said.eager_write_max_bytes,
         };
         let preference = said.preference.parse().map_err(D::Error::custom)?;
         PlanSettings::new(tuning, preference, rules).map_err(D::Error::custom)

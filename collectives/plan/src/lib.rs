@@ -42,3 +42,5 @@ pub use step::{
 /// Up to so many bytes a message travels with its header, where nobody says otherwise; of a longer one the receiver says first
 /// where it goes.
 pub const EAGER_BYTES: u32 = 8 << 10;
+/// The longest message that an engine may write without asking the receiver where to; see [`Tuning::eager_write_max_bytes`].
+pub const EAGER_WRITE_BYTES: u32 = 64 << 10;

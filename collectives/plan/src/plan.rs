@@ -162,6 +162,9 @@ pub struct Tuning {
     /// Consecutive nodes that are a group where an algorithm has groups; 0 for the divisor of the number of nodes that is
     /// nearest to its square root, which makes fewest messages.
     pub group_nodes: u32,
+    /// In calls of one chunk messages up to this many bytes are written into memory that the receiver has lent for good,
+    /// instead of where it says when it is asked; at most [`crate::EAGER_WRITE_BYTES`], 0 for none.
+    pub eager_write_max_bytes: u64,
 }
 
 impl Default for Tuning {
@@ -172,6 +175,7 @@ impl Default for Tuning {
             depth: 4,
             pack_max_bytes: 32 << 10,
             group_nodes: 0,
+            eager_write_max_bytes: 0,
         }
     }
 }

@@ -254,7 +254,8 @@ const fn check(name: &'static str, given: u64, least: u64, most: u64) -> Result<
 fn check_tuning(tuning: &Tuning) -> Result<(), SettingsError> {
     check_chunk(tuning.chunk_bytes)?;
     check("depth", tuning.depth.into(), 1, PlanSettings::DEPTH_MAX.into())?;
-    check("pack_max_bytes", tuning.pack_max_bytes, 0, PlanSettings::PACK_BYTES_MAX)
+    check("pack_max_bytes", tuning.pack_max_bytes, 0, PlanSettings::PACK_BYTES_MAX)?;
+    check("eager_write_max_bytes", tuning.eager_write_max_bytes, 0, crate::EAGER_WRITE_BYTES as u64)
 }
 
 const fn check_chunk(bytes: u64) -> Result<(), SettingsError> {

@@ -107,7 +107,7 @@ proptest! {
         };
         let call = Call { operation, element, count, root };
         let view = View { layout: &layout, node, call, blocks, in_place: &[true, false] };
-        let tuning = Tuning { chunk_bytes, pack_max_bytes, depth, direct_max_bytes: 1, group_nodes: group };
+        let tuning = Tuning { chunk_bytes, pack_max_bytes, depth, direct_max_bytes: 1, group_nodes: group, eager_write_max_bytes: 0 };
         let plans = Algorithm::ALL.iter().filter_map(|it| Plan::with(*it, &view, &tuning).ok());
         for plan in plans.chain([Plan::choose(&view, &tuning)]) {
             let shape = plan.shape(&view);

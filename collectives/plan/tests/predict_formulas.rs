@@ -117,6 +117,7 @@ fn times_are_those_of_the_closed_formulas() {
                 mesh,
                 group_nodes: 0,
                 asks: false,
+                eager_write_max_bytes: 0,
             };
             let time = predict(found, &problem, &constants()).expect("a time").time_ns;
             if (time / expected - 1.0).abs() > 1e-9 {
@@ -143,6 +144,7 @@ fn a_pipelined_ring_takes_a_message_more_for_every_further_chunk() {
                 depth: nodes - 1,
                 mesh: false,
                 asks: false,
+                eager_write_max_bytes: 0,
                 group_nodes: 0,
             };
             let found = predict(Algorithm::Ring, &problem, &constants()).expect("a time");
@@ -170,6 +172,7 @@ fn a_double_tree_takes_about_what_is_published() {
                 depth: 64,
                 mesh: false,
                 asks: false,
+                eager_write_max_bytes: 0,
                 group_nodes: 0,
             };
             let free = Constants { reduce_ns: 0.0, ..constants() };

@@ -43,6 +43,7 @@ fn tunings() -> impl Strategy<Value = Tuning> {
             depth,
             pack_max_bytes,
             group_nodes: 0,
+            eager_write_max_bytes: 0,
         },
     )
 }

@@ -190,7 +190,14 @@ fn time_with(
     let count = bytes / 4 / if whole { 1 } else { u64::from(nodes) };
     let call = Call { operation: line.operation, element: 4, count, root: 0 };
     let chunk_bytes = if line.chunks == 1 { 1 << 40 } else { bytes / line.chunks };
-    let tuning = Tuning { chunk_bytes, direct_max_bytes: 0, depth: 8, pack_max_bytes: 0, group_nodes: 0 };
+    let tuning = Tuning {
+        chunk_bytes,
+        direct_max_bytes: 0,
+        depth: 8,
+        pack_max_bytes: 0,
+        group_nodes: 0,
+        eager_write_max_bytes: 0,
+    };
     let mut network = mesh(nodes, latency);
     network.costs.reduce = reduce;
     let (detail, limits) = (Detail::Nodes, Limits { whole_steps: u64::MAX, ..Limits::default() });

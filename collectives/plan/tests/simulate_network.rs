@@ -24,8 +24,14 @@ fn run(
     let layout = Layout::new(&(0..network.nodes).collect::<Vec<_>>()).unwrap();
     let parts = if operation == Operation::AllGather { u64::from(network.nodes) } else { 1 };
     let call = Call { operation, element: 1, count: bytes / parts, root: 0 };
-    let tuning =
-        Tuning { chunk_bytes: 1 << 40, direct_max_bytes: 0, depth: 4, pack_max_bytes: 0, group_nodes: 0 };
+    let tuning = Tuning {
+        chunk_bytes: 1 << 40,
+        direct_max_bytes: 0,
+        depth: 4,
+        pack_max_bytes: 0,
+        group_nodes: 0,
+        eager_write_max_bytes: 0,
+    };
     let (detail, limits) = (Detail::Auto, Limits::default());
     let layout = &layout;
     simulate(&Request { network, layout, call, algorithm, tuning: &tuning, detail, limits }, &mut |_| {})

@@ -40,7 +40,14 @@ fn time_in_chunks(
     let streams = if HALVES.contains(&operation) { u64::from(nodes) } else { 1 };
     let call = Call { operation, element: 4, count: bytes / 4 / streams, root: 0 };
     let chunk_bytes = if chunks == 1 { 1 << 40 } else { bytes / chunks };
-    let tuning = Tuning { chunk_bytes, direct_max_bytes: 0, depth: 8, pack_max_bytes: 0, group_nodes };
+    let tuning = Tuning {
+        chunk_bytes,
+        direct_max_bytes: 0,
+        depth: 8,
+        pack_max_bytes: 0,
+        group_nodes,
+        eager_write_max_bytes: 0,
+    };
     let limits = Limits { whole_steps: u64::MAX, ..Limits::default() };
     let (layout, tuning, detail) = (&layout, &tuning, Detail::Nodes);
     let request = Request { network, layout, call, algorithm, tuning, detail, limits };

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use proptest::prelude::*;
-use ringway_plan::tuner::{Constants, Order, Saved, SavedRule, candidates, tune};
+use ringway_plan::tuner::{Constants, Order, Saved, SavedRule, candidates, eager_write_max_bytes, tune};
 use ringway_plan::{Algorithm, Blocks, Call, Layout, Origin, PlanSettings, Preference, Rule, Tuning, View};
 use ringway_types::Operation;
 
@@ -91,6 +91,21 @@ fn long_messages_are_asked_for_once() {
     for (algorithm, bytes) in [(Algorithm::Tree, eager), (Algorithm::Ring, 8 * eager)] {
         assert!((160_000.0..400_000.0).contains(&step(algorithm, bytes)), "{algorithm}");
     }
+}
+
+/// Copies spare two ways over a link, and cost a processor: where several nodes have it for themselves that is what counts.
+#[test]
+fn messages_are_written_eagerly_where_ways_are_long_and_processors_are_not_short() {
+    let max = |nodes: u32, latency_ns: f64, sharing: f64| {
+        let measured =
+            Constants { latency_ns, message_ns: 10_000.0, byte_ns: 0.4, sharing, ..Constants::default() };
+        eager_write_max_bytes(&layout(nodes), &measured, &Tuning::default())
+    };
+    assert_eq!(max(2, 120_000.0, 1.0), 64 << 10);
+    assert_eq!(max(8, 120_000.0, 1.0), 64 << 10);
+    assert!(max(8, 120_000.0, 4.0) <= 16 << 10, "eight nodes on two processors");
+    assert_eq!(max(2, 1_000.0, 1.0), 0, "no longer than a few cache lines' way");
+    assert_eq!(max(1, 120_000.0, 1.0), 0, "there is no link");
 }
 
 #[test]

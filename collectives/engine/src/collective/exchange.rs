@@ -4,13 +4,14 @@
 //! in the receiver's buffer when it comes before its step. A long one is written where the receiver's grant says. The
 //! receiver grants as soon as its step may start, since both ends know the length; in the operations whose counts are
 //! not compared (gather_v, scatter_v, all_to_all_v), and when credits have run out, the sender announces the message
-//! first and the receiver grants what was announced. So no message ever waits for another's buffer.
+//! first and the receiver grants what was announced. So no message ever waits for another's buffer. In calls of few messages
+//! over a long way, one that is not much longer is written eagerly (`link::eager_write`).
 
 use ringway_types::Operation;
 use ringway_verbs::Device;
 
 use super::run::{ActiveReceive, ActiveSend, Run, Scene};
-use crate::link::{Class, Early, EarlyKind, Purpose, Taken};
+use crate::link::{Class, Early, EarlyKind, Payload, Purpose, Taken};
 use crate::message::{Exchange, Granted, Message, NONSENSE};
 use crate::turn::Turn;
 use crate::{BufferRef, Failure, RankFailure};
@@ -24,10 +25,15 @@ impl Run {
     }
 
     /// Whether senders announce long messages of this collective.
-    fn announces(&self) -> bool {
+    pub(super) fn announces(&self) -> bool {
         self.signature.is_some_and(|signature| {
             matches!(signature.operation, Operation::GatherV | Operation::ScatterV | Operation::AllToAllV)
         })
+    }
+
+    /// Messages up to so many bytes are sent, or announced, without waiting for a grant.
+    fn unasked_max(&self) -> u64 {
+        self.eager_max.max(self.eager_write_max)
     }
 
     /// Fails when the peer has left and will say nothing more about this collective.
@@ -56,8 +62,15 @@ impl Run {
         self.check_present(at, scene)?;
         let announces = self.announces();
         let Some(link) = scene.peers.links.get_mut(at) else { return Ok(()) };
-        if from.length <= self.eager_max && link.has_credit(Class::Collective) {
-            match link.send_data(exchange, from, Purpose::Step { slot, step }, turn) {
+        let taken = if from.length <= self.eager_max {
+            let credit = link.has_credit(Class::Collective);
+            credit.then(|| link.send_data(exchange, from, Purpose::Step { slot, step }, turn))
+        } else {
+            let eagerly = from.length <= self.unasked_max() && link.can_write_eagerly();
+            eagerly.then(|| link.write_eagerly(exchange, from, turn))
+        };
+        if let Some(taken) = taken {
+            match taken {
                 Taken::No => self.block(),
                 Taken::Posted => self.mark_started(slot, step),
                 Taken::Copied => self.complete(slot, step),
@@ -80,7 +93,7 @@ impl Run {
             }
             return Ok(());
         }
-        if announces || from.length <= self.eager_max {
+        if announces || from.length <= self.unasked_max() {
             link.control(Message::Announce { exchange, length: from.length }, turn);
         }
         if let Some(chunk) = self.chunks.get_mut(slot as usize) {
@@ -113,8 +126,8 @@ impl Run {
             check_length(peer_rank, scene.rank, early.length, into.length)?;
         }
         match early.map(|early| early.kind) {
-            Some(EarlyKind::Data { bounce }) => {
-                link_copy(scene, at, bounce, into, turn);
+            Some(EarlyKind::Data { payload }) => {
+                take_payload(scene, at, payload, into, turn);
                 self.complete(slot, step);
                 return Ok(());
             }
@@ -122,7 +135,7 @@ impl Run {
             Some(_) => {}
         }
         self.mark_started(slot, step);
-        let grant = early.is_some() || (into.length > self.eager_max && !announces);
+        let grant = early.is_some() || (into.length > self.unasked_max() && !announces);
         if let Some(chunk) = self.chunks.get_mut(slot as usize) {
             chunk.receives.push(ActiveReceive { step, link: at, tag, into, granted: grant });
         }
@@ -179,11 +192,11 @@ impl Run {
         }
     }
 
-    /// A short message has come.
+    /// A message has come with its bytes.
     pub(crate) fn on_data<D: Device + ?Sized>(
         &mut self,
         at: usize,
-        bounce: u32,
+        payload: Payload,
         (exchange, length): (Exchange, u64),
         scene: &mut Scene<'_>,
         turn: &mut Turn<'_, D>,
@@ -192,11 +205,11 @@ impl Run {
             .slot_of(&exchange)
             .and_then(|slot| self.waiting_receive(slot, at, exchange.tag).map(|receive| (slot, *receive)));
         let Some((slot, receive)) = found else {
-            return keep(at, Early { exchange, length, kind: EarlyKind::Data { bounce } }, scene);
+            return keep(at, Early { exchange, length, kind: EarlyKind::Data { payload } }, scene);
         };
         let peer_rank = scene.peers.links.get(at).map_or(0, |link| link.rank);
         check_length(peer_rank, scene.rank, length, receive.into.length)?;
-        link_copy(scene, at, bounce, receive.into, turn);
+        take_payload(scene, at, payload, receive.into, turn);
         self.drop_receive(slot, receive.step);
         self.done(slot, receive.step);
         Ok(())
@@ -265,20 +278,17 @@ impl Run {
     }
 }
 
-/// Copies an eager message into place and gives its buffer back.
-fn link_copy<D: Device + ?Sized>(
+/// Copies a message into place and gives its buffer back.
+fn take_payload<D: Device + ?Sized>(
     scene: &mut Scene<'_>,
     at: usize,
-    bounce: u32,
+    payload: Payload,
     into: BufferRef,
     turn: &mut Turn<'_, D>,
 ) {
-    let Some(link) = scene.peers.links.get_mut(at) else { return };
-    if into.length > 0 {
-        turn.memory.copy(link.payload(bounce, into.length, turn.shared), &[into]);
-        turn.shared.copied += 2 * into.length;
+    if let Some(link) = scene.peers.links.get_mut(at) {
+        link.take_payload(payload, into, turn);
     }
-    link.release(bounce, Class::Collective, turn);
 }
 
 /// Keeps a message for later, within what a correct peer can cause.

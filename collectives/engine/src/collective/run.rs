@@ -85,6 +85,8 @@ pub(crate) struct Run {
     /// A send found no room: look again when something was sent.
     blocked: bool,
     pub(crate) eager_max: u64,
+    /// Longer messages up to this are written eagerly, in this collective.
+    pub(crate) eager_write_max: u64,
 }
 
 /// Links to the peer nodes.
@@ -184,6 +186,7 @@ impl Run {
             serial: 0,
             blocked: false,
             eager_max,
+            eager_write_max: 0,
         }
     }
 
@@ -219,6 +222,9 @@ impl Run {
         (self.signature, self.sequence) = (Some(signature), sequence);
         (self.plan, self.shape, self.depth, self.slot_bytes) = (Some(plan), shape, depth, each);
         (self.finished, self.works, self.blocked) = (0, [None; WORKS], false);
+        // Of several chunks the grants are said ahead.
+        let is_short = shape.chunks <= 1 && !self.announces();
+        self.eager_write_max = if is_short { settings.tuning().eager_write_max_bytes } else { 0 };
         if shape.steps == 0 {
             self.shape.chunks = 0;
         }

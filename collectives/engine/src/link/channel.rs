@@ -31,7 +31,8 @@ pub(crate) struct Channel {
     pub(super) transfers: VecDeque<Transfer>,
     /// Receives that are posted.
     pub(super) posted: u32,
-    max_message: u64,
+    /// Of what is posted at once.
+    pub(super) max_message: u64,
     /// When it failed.
     pub(crate) broken: Option<Time>,
     /// When a sign of life was asked for that has not come.

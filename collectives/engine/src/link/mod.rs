@@ -10,6 +10,7 @@
 //! - The word that a node has left may overtake notices of other channels, see `ending`.
 
 mod channel;
+mod eager_write;
 mod receive;
 mod send;
 
@@ -19,6 +20,9 @@ use std::iter;
 use ringway_verbs::{Device, LocalKey, QueuePairConfig, QueuePairNumber, RemoteSlice, Time};
 
 pub(crate) use channel::Channel;
+pub(crate) use eager_write::{EagerWrite, is_eager_write};
+
+use eager_write::EagerWrites;
 
 use crate::measure::WRITE_BYTES;
 use crate::message::{Absent, Credits, Envelope, Exchange, Granted, HEADER, Message};
@@ -111,9 +115,18 @@ pub(crate) struct Early {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum EarlyKind {
-    Data { bounce: u32 },
+    Data { payload: Payload },
     Announce,
     Grant { granted: Granted },
+}
+
+/// Where a message lies that came with its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Payload {
+    /// Behind its header, in this receive buffer.
+    Bounce(u32),
+    /// In this place of those that the peer writes to eagerly.
+    Place(u32),
 }
 
 /// Which credits a buffer belongs to.
@@ -192,6 +205,7 @@ pub(crate) struct Link {
     /// Blocks of the workspace that the link was measured with: written by the peer, and written to it. They stay as long as
     /// the link, since what is sent again may still read or write them.
     measured_with: [Option<u64>; 2],
+    eager_writes: EagerWrites,
 }
 
 /// A queue pair that was made for a link.
@@ -256,7 +270,7 @@ impl Link {
         let (receives, bounce_bytes) = (receives(config), config.bounce_bytes());
         let memory_length = link_bytes(config);
         let memory = shared.workspace.take_long(memory_length)?;
-        let each = Credits { collective: config.credits, point: config.credits };
+        let each = Credits { collective: config.credits, point: config.credits, places: 0 };
         Some(Self {
             node: place.node,
             rank: place.rank,
@@ -290,6 +304,7 @@ impl Link {
             abort_heard: false,
             probes: 0,
             measured_with: [None; 2],
+            eager_writes: EagerWrites::default(),
         })
     }
 
@@ -365,6 +380,7 @@ impl Link {
             shared.workspace.give(self.memory, self.memory_length);
             self.memory_length = 0;
         }
+        self.free_eager_writes(shared);
         for block in self.measured_with.iter_mut().filter_map(Option::take) {
             shared.workspace.give(block, WRITE_BYTES);
         }

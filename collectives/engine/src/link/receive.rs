@@ -2,7 +2,8 @@
 
 use ringway_verbs::{Device, LocalSlice, PostError, Time};
 
-use super::{Class, Link, NOTICES, SEND_DEPTH, SLOT};
+use super::eager_write::ALL_PLACES;
+use super::{Class, Link, NOTICES, Payload, SEND_DEPTH, SLOT};
 use crate::BufferRef;
 use crate::message::{Credits, FAILURE, HEADER, Message};
 use crate::turn::{Shared, Turn};
@@ -109,8 +110,34 @@ impl Link {
         };
         *owed = owed.saturating_add(1);
         if *owed >= self.credits_each.div_ceil(2) {
-            let credits = core::mem::take(&mut self.owed);
-            self.control(Message::Credit { credits }, turn);
+            self.return_credits(turn);
+        }
+    }
+
+    /// Gives the peer back what it is owed.
+    pub(super) fn return_credits<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
+        let credits = core::mem::take(&mut self.owed);
+        self.control(Message::Credit { credits }, turn);
+    }
+
+    /// Copies a collective's message to where it belongs, as long as that is, and gives its buffer back.
+    pub(crate) fn take_payload<D: Device + ?Sized>(
+        &mut self,
+        payload: Payload,
+        into: BufferRef,
+        turn: &mut Turn<'_, D>,
+    ) {
+        if into.length > 0 {
+            let from = match payload {
+                Payload::Bounce(bounce) => self.payload(bounce, into.length, turn.shared),
+                Payload::Place(place) => self.written_eagerly(place, into.length, turn.shared),
+            };
+            turn.memory.copy(from, &[into]);
+            turn.shared.copied += 2 * into.length;
+        }
+        match payload {
+            Payload::Bounce(bounce) => self.release(bounce, Class::Collective, turn),
+            Payload::Place(place) => self.give_back_place(place, turn),
         }
     }
 
@@ -120,6 +147,7 @@ impl Link {
         self.credits = Credits {
             collective: add(self.credits.collective, more.collective),
             point: add(self.credits.point, more.point),
+            places: self.credits.places | (more.places & ALL_PLACES),
         };
     }
 }

@@ -21,7 +21,7 @@ impl Link {
         }
     }
 
-    fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.outbox.is_empty() && self.first.has_room()
     }
 
@@ -160,7 +160,7 @@ impl Link {
     }
 
     /// Memory as the peer names it over a channel.
-    fn target<D: Device + ?Sized>(
+    pub(super) fn target<D: Device + ?Sized>(
         &mut self,
         channel: usize,
         into: BufferRef,
@@ -306,7 +306,12 @@ impl Link {
         self.memory + u64::from(self.first.next % SEND_DEPTH) * SLOT
     }
 
-    fn write_header<D: ?Sized>(&self, slot: u64, message: &Message, turn: &mut Turn<'_, D>) -> LocalSlice {
+    pub(super) fn write_header<D: ?Sized>(
+        &self,
+        slot: u64,
+        message: &Message,
+        turn: &mut Turn<'_, D>,
+    ) -> LocalSlice {
         let workspace = &turn.shared.workspace;
         turn.memory.write(workspace.buffer(slot, HEADER as u64), &message.emit(self.check));
         LocalSlice { key: workspace.key(), offset: slot, length: HEADER as u64 }

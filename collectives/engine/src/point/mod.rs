@@ -16,6 +16,8 @@ use matching::{Copying, Unexpected};
 /// Bits of a key that are the operation's place in the table; the rest is its generation.
 const PLACE_BITS: u32 = 20;
 const KEY_MASK: u32 = 0x7fff_ffff;
+/// The most places of the table. The last immediates, which none of them has, are those of eager writes.
+const PLACES_MAX: usize = (1 << PLACE_BITS) - 16;
 /// Operations looked at in one visit.
 const BATCH: usize = 32;
 /// Bytes touched for them after which the rest waits for the next visit.
@@ -110,7 +112,7 @@ pub(crate) struct Place<'a> {
 impl Point {
     pub(crate) fn new(communicator: CommunicatorId, layout: &Layout, node: u32, limit: u32) -> Self {
         let locals = layout.local(node).len();
-        let entries = (limit as usize * locals).min(1 << PLACE_BITS);
+        let entries = (limit as usize * locals).min(PLACES_MAX);
         let free = Op {
             key: 0,
             state: State::Free,

@@ -493,8 +493,11 @@ impl Network {
                 if ranks > 1 { Preference::everywhere(Algorithm::Ring) } else { Preference::default() };
             for settings in told {
                 let expected = self::settings(instance.root).preferring(asked);
-                assert_eq!((settings.tuning(), settings.preference()), (expected.tuning(), asked));
-                assert_eq!(settings.rules().is_empty(), !several, "rules come from what was measured");
+                // These come from what was measured.
+                let eager_write_max_bytes = settings.tuning().eager_write_max_bytes;
+                assert_eq!((settings.rules().is_empty(), eager_write_max_bytes == 0), (!several, !several));
+                let tuning = Tuning { eager_write_max_bytes, ..*expected.tuning() };
+                assert_eq!((*settings.tuning(), settings.preference()), (tuning, asked));
             }
             let numbers: BTreeSet<u32> = formed.iter().map(|(number, _)| *number).collect();
             assert_eq!(numbers.len(), formed.len(), "each node has its own number");

@@ -98,9 +98,18 @@ fn best(
 ) -> Option<Candidate> {
     let tried = CHUNKS.iter().chain([&tuning.chunk_bytes]).filter_map(|chunk_bytes| {
         let chunk_bytes = *chunk_bytes;
-        let (depth, group_nodes) = (tuning.depth, tuning.group_nodes);
-        let problem =
-            Problem { layout, operation, bytes, chunk_bytes, depth, group_nodes, mesh: false, asks: true };
+        let Tuning { depth, group_nodes, eager_write_max_bytes, .. } = *tuning;
+        let problem = Problem {
+            layout,
+            operation,
+            bytes,
+            chunk_bytes,
+            depth,
+            group_nodes,
+            mesh: false,
+            asks: true,
+            eager_write_max_bytes,
+        };
         let prediction = predict(algorithm, &problem, constants)?;
         Some(Candidate { algorithm, chunk_bytes, prediction })
     });
@@ -114,6 +123,23 @@ impl Candidate {
         let (a, b) = (self.prediction, other.prediction);
         a.time_ns.total_cmp(&b.time_ns).then(a.chunks.cmp(&b.chunks))
     }
+}
+
+/// The value of [`Tuning::eager_write_max_bytes`] with which recursive doubling takes least, whose messages are as long as what it
+/// reduces: copies cost processor time, and spare latency.
+#[must_use]
+pub fn eager_write_max_bytes(layout: &Layout, constants: &Constants, tuning: &Tuning) -> u64 {
+    let most = u64::from(crate::EAGER_WRITE_BYTES);
+    let time_ns = |bytes: u64, eager_write_max_bytes: u64| {
+        let tuning = Tuning { chunk_bytes: most, eager_write_max_bytes, ..*tuning };
+        let call = (layout, Operation::Allreduce, bytes);
+        let found = best(Algorithm::RecursiveDoubling, call, constants, &tuning);
+        found.map_or(0.0, |candidate| candidate.prediction.time_ns)
+    };
+    [most, most / 2, most / 4]
+        .into_iter()
+        .find(|bytes| time_ns(*bytes, *bytes) < time_ns(*bytes, 0))
+        .unwrap_or(0)
 }
 
 /// The rules of what is fastest for every operation and size in a layout, as [`crate::PlanSettings`] takes them: of the

@@ -4,7 +4,7 @@
 use ringway_types::Operation;
 
 use super::Constants;
-use crate::{Algorithm, EAGER_BYTES, Layout, Terms};
+use crate::{Algorithm, Cost, EAGER_BYTES, Layout, Terms};
 
 /// What is to be predicted.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +27,8 @@ pub struct Problem<'a> {
     /// Receivers of messages longer than [`EAGER_BYTES`] say first where they go. They say so ahead, but the first of a call has
     /// to wait for it.
     pub asks: bool,
+    /// As in [`crate::Tuning::eager_write_max_bytes`]: such messages are copied instead.
+    pub eager_write_max_bytes: u64,
 }
 
 /// What is predicted.
@@ -56,10 +58,16 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     let total = algorithm.total(problem.operation, &terms, &cost);
     let local = local_ns(problem.operation, &terms, constants) + total.copied / terms.n() * constants.copy_ns;
     let path_bytes = if problem.mesh { cost.link_bytes } else { cost.port_bytes };
-    let by_port = |sent: f64| if problem.mesh { 0.0 } else { sent * constants.byte_ns };
-    let asked = problem.asks && are_long(cost.messages, cost.sent);
+    let way = Way::of(problem, chunks, &cost);
+    let asked = way == Way::Asked;
+    let sent_byte_ns = if way == Way::Copied {
+        constants.byte_ns + 2.0 * constants.copy_ns.max(FAR_COPY_NS)
+    } else {
+        constants.byte_ns
+    };
+    let by_port = |sent: f64| if problem.mesh { 0.0 } else { sent * sent_byte_ns };
     let first_ns = (cost.rounds + f64::from(u8::from(asked))) * constants.latency_ns
-        + path_bytes * constants.byte_ns
+        + path_bytes * sent_byte_ns
         + cost.path_reduced * constants.reduce_ns
         + local;
     // A node's thread sends, receives and combines; what is sent it copies to the kernel, what comes from it.
@@ -84,9 +92,31 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
 /// one of 68 KiB, whose messages are longer, 0.2 ms more: 4 us of a processor for each, where each message takes 40 or more.)
 const ASKING: f64 = 0.1;
 
-/// Whether messages, of which so many are sent and as many received, do not travel with their headers.
-fn are_long(messages: f64, sent: f64) -> bool {
-    sent > f64::from(EAGER_BYTES) * messages / 2.0
+/// What a byte takes at least that is copied between memory of which nothing is in a near cache, as that is in which eager writes
+/// wait. (Eight nodes on two processors: two copies of 64 KiB made each message 29 us dearer.)
+const FAR_COPY_NS: f64 = 0.2;
+
+/// How messages travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// With their headers, or nobody is asked anyway.
+    Unasked,
+    /// Written eagerly, for which both ends copy them.
+    Copied,
+    /// To where their receivers say.
+    Asked,
+}
+
+impl Way {
+    /// By their mean length: a node sends half of the messages that it handles.
+    fn of(problem: &Problem<'_>, chunks: u64, cost: &Cost) -> Self {
+        let are_within = |bytes: u64| cost.sent <= bytes as f64 * cost.messages / 2.0;
+        match chunks {
+            _ if !problem.asks || are_within(EAGER_BYTES.into()) => Self::Unasked,
+            1 if are_within(problem.eager_write_max_bytes) => Self::Copied,
+            _ => Self::Asked,
+        }
+    }
 }
 
 /// What a node does with the buffers of several ranks of its own, whatever the algorithm. Of one rank nothing: its input is the

@@ -24,7 +24,14 @@ pub fn layouts(nodes: u32) -> Vec<Vec<u32>> {
 
 /// Small constants, so that small calls have several chunks, packed and single blocks.
 pub fn small(chunk_bytes: u64, pack_max_bytes: u64) -> Tuning {
-    Tuning { chunk_bytes, direct_max_bytes: 16, depth: 2, pack_max_bytes, group_nodes: 0 }
+    Tuning {
+        chunk_bytes,
+        direct_max_bytes: 16,
+        depth: 2,
+        pack_max_bytes,
+        group_nodes: 0,
+        eager_write_max_bytes: 0,
+    }
 }
 
 /// A call with counts that depend on `size`, some of them zero.

@@ -105,7 +105,7 @@ impl Chooser {
     /// Every algorithm that does it, with the chunk that it has when it is asked for, the fastest first.
     pub(super) fn candidates(&self, bytes: u64) -> Vec<Candidate> {
         let (layout, operation) = (&*self.place.layout, self.operation.operation());
-        let Tuning { depth, group_nodes, .. } = *self.settings.tuning();
+        let Tuning { depth, group_nodes, eager_write_max_bytes, .. } = *self.settings.tuning();
         let candidate = |(algorithm, settings): &(Algorithm, PlanSettings)| {
             let Choice { plan, chunk_bytes, .. } = self.choice(settings, bytes);
             let algorithm = plan.algorithm().filter(|chosen| chosen == algorithm)?;
@@ -118,6 +118,7 @@ impl Chooser {
                 group_nodes,
                 mesh: false,
                 asks: true,
+                eager_write_max_bytes,
             };
             let prediction = predict(algorithm, &problem, &self.constants)?;
             Some(Candidate { algorithm, chunk_bytes, prediction })
