@@ -340,13 +340,17 @@ impl Member {
         Small { cell: &self.cell, sequence, shape, rank: self.rank }
     }
 
-    /// Whether a call that is not published yet can be over at once: somebody is needed for it, and whoever is has
-    /// published it. Large ones need everybody.
+    /// Whether a call that is not published yet can be had although the communicator has failed: it failed because a rank
+    /// left, that rank made this call before, and whoever is needed for it has published it. Large ones need everybody.
     #[must_use]
     pub fn is_met(&self, call: &Call<'_>) -> bool {
+        let took_part = |rank| self.cell.has_left(rank) && self.cell.called(rank) > self.called;
         let shape = Shape::of_call(call, self.cell.ranks());
         let need = shape.need(self.rank);
         if !shape.is_small() || need == Need::Nobody {
+            return false;
+        }
+        if !self.cell.verdict().is_some_and(|verdict| took_part(verdict.rank)) {
             return false;
         }
         let history = self.history_and(Agreement::of(call));
