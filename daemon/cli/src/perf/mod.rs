@@ -139,7 +139,7 @@ pub struct PerfArgs {
     offsets: Option<Offsets>,
     /// Go over the offsets so many times; each counts with its fastest pass. On a machine that does other things between,
     /// or whose host moves its processors about, one pass finds slow offsets that are none.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "offsets", value_parser = clap::value_parser!(u16).range(1..=100))]
     passes: u16,
     /// Place inputs at these offsets from the page instead of at its beginning, each with every one of --offsets.
     #[arg(long, value_name = "LIST", value_parser = Offsets::parse, action = ArgAction::Set, conflicts_with_all = ["overlap", "tenants"])]
@@ -156,10 +156,10 @@ pub struct PerfArgs {
     #[arg(long, conflicts_with_all = ["floor", "nodes", "blocking", "in_place"])]
     tenants: bool,
     /// Isolation of the daemons started: cell (ranks of one node share memory) or strict (they share the daemon only).
-    #[arg(long, value_name = "cell|strict", conflicts_with = "socket")]
+    #[arg(long, value_name = "MODE", conflicts_with = "socket", value_parser = ["cell", "strict"])]
     isolation: Option<String>,
     /// Polling of the daemons started: spin, adaptive or block.
-    #[arg(long, default_value = "adaptive", value_name = "MODE")]
+    #[arg(long, default_value = "adaptive", value_name = "MODE", value_parser = ["spin", "adaptive", "block"])]
     polling: String,
     /// Use the running daemon that listens on this socket instead of starting one; several times for several nodes,
     /// whose daemons then run on this machine.
