@@ -58,6 +58,14 @@ pub enum Poll {
     Failed(Verdict),
 }
 
+impl Poll {
+    /// What was complete before the verdict may not have been when it was looked at, before that: it is looked at again.
+    #[inline]
+    pub(crate) fn or_complete(self, again: impl FnOnce() -> Self) -> Self {
+        if matches!(self, Self::Failed(_)) { again() } else { self }
+    }
+}
+
 /// One call under way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outstanding {
@@ -361,16 +369,12 @@ impl Member {
     /// over. A call that is over stays so, and one that was complete when the communicator failed is over.
     #[inline]
     pub fn poll(&mut self, sequence: u64, regions: &impl Regions) -> Poll {
-        match self.poll_once(sequence, regions) {
-            Poll::Failed(_) => self.poll_failed(sequence, regions),
-            poll => poll,
-        }
+        self.poll_once(sequence, regions).or_complete(|| self.poll_again(sequence, regions))
     }
 
-    /// What was complete before the verdict may not have been when it was looked at, before that.
     #[cold]
     #[inline(never)]
-    fn poll_failed(&mut self, sequence: u64, regions: &impl Regions) -> Poll {
+    fn poll_again(&mut self, sequence: u64, regions: &impl Regions) -> Poll {
         self.poll_once(sequence, regions)
     }
 

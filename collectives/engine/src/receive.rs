@@ -5,7 +5,7 @@ use ringway_verbs::{Completion, CompletionKind, Device, Status};
 use crate::collective::run::Scene;
 use crate::communicator::{Communicator, State};
 use crate::link::{EagerWrite, Id, Payload, is_eager_write, split_id};
-use crate::message::{Exchange, FAILURE, HEADER, Message, NONSENSE, parse_failure};
+use crate::message::{Credits, Exchange, FAILURE, HEADER, Message, NONSENSE, parse_failure};
 use crate::point::{POINT_IMMEDIATE, Place};
 use crate::turn::Turn;
 use crate::{Failure, Signature};
@@ -107,9 +107,10 @@ impl Communicator {
             return Err(self.nonsense(at));
         }
         match message {
-            Message::Data { .. } | Message::Announce { .. } | Message::Grant { .. } => {
-                self.collective(at, bounce, message, turn)
+            Message::Data { exchange, length, credits } => {
+                self.data(at, Payload::Bounce(bounce), (exchange, length, credits), turn)
             }
+            Message::Announce { .. } | Message::Grant { .. } => self.collective(at, message, turn),
             // It does not come like this.
             Message::EagerWrite { .. } => Err(self.nonsense(at)),
             Message::PointData { .. } | Message::PointAnnounce { .. } | Message::PointGrant { .. } => {
@@ -140,25 +141,16 @@ impl Communicator {
     fn collective<D: Device + ?Sized>(
         &mut self,
         at: usize,
-        bounce: u32,
         message: Message,
         turn: &mut Turn<'_, D>,
     ) -> Result<(), Failure> {
-        let (Message::Data { exchange, .. }
-        | Message::Announce { exchange, .. }
-        | Message::Grant { exchange, .. }) = message
-        else {
+        let (Message::Announce { exchange, .. } | Message::Grant { exchange, .. }) = message else {
             return Ok(());
         };
         self.check_call(at, &exchange)?;
         let (queue, layout, rank) = (&self.queue, &self.layout, self.rank);
         let mut scene = Scene { queue, layout, rank, peers: &mut self.peers };
         match message {
-            Message::Data { exchange, length, credits } => {
-                scene.peers.links.get_mut(at).into_iter().for_each(|link| link.credit(credits));
-                self.run.unblock();
-                self.run.on_data(at, Payload::Bounce(bounce), (exchange, length), &mut scene, turn)?;
-            }
             Message::Announce { exchange, length } => {
                 self.run.on_announce(at, (exchange, length), &mut scene, turn)?;
             }
@@ -182,12 +174,23 @@ impl Communicator {
         let Some(EagerWrite { place, exchange, length, credits }) = come else {
             return Err(self.nonsense(at));
         };
+        self.data(at, Payload::Place(place), (exchange, length, credits), turn)
+    }
+
+    /// A collective's message has come with its bytes.
+    fn data<D: Device + ?Sized>(
+        &mut self,
+        at: usize,
+        payload: Payload,
+        (exchange, length, credits): (Exchange, u64, Credits),
+        turn: &mut Turn<'_, D>,
+    ) -> Result<(), Failure> {
         self.check_call(at, &exchange)?;
+        self.peers.links.get_mut(at).into_iter().for_each(|link| link.credit(credits));
+        self.run.unblock();
         let (queue, layout, rank) = (&self.queue, &self.layout, self.rank);
         let mut scene = Scene { queue, layout, rank, peers: &mut self.peers };
-        scene.peers.links.get_mut(at).into_iter().for_each(|link| link.credit(credits));
-        self.run.unblock();
-        self.run.on_data(at, Payload::Place(place), (exchange, length), &mut scene, turn)?;
+        self.run.on_data(at, payload, (exchange, length), &mut scene, turn)?;
         self.drain_events(turn);
         Ok(())
     }

@@ -75,7 +75,8 @@ pub struct ExplainArgs {
     /// Times every algorithm is timed; the median counts.
     #[arg(long, default_value_t = 3, value_name = "N", requires = "measure", value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
-    /// Seconds that every algorithm is timed for at each size in a round.
+    /// Seconds that every algorithm is timed for at each size in a round. A first measurement of as long, with everything
+    /// cold, is left out.
     #[arg(long, default_value_t = 0.1, value_name = "S", requires = "measure", value_parser = parse_seconds)]
     seconds: f64,
     /// Fail when what is chosen takes more than so many times as long as the fastest that was measured, at any size.

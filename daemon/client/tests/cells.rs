@@ -397,34 +397,26 @@ fn a_rank_that_leaves_is_named_to_whoever_only_gives() {
 /// The communicator fails for whoever asks for more; what the root gave before it left is there for whoever comes late.
 #[test]
 fn what_was_given_by_a_rank_that_has_left_can_be_had() {
-    let daemon = Daemon::start();
-    let id = daemon.client().unique_id(false).expect("id");
-    let failed = &std::sync::Barrier::new(2);
-    thread::scope(|scope| {
-        for rank in 0..3 {
-            let (daemon, id) = (&daemon, &id);
-            scope.spawn(move || {
-                let client = daemon.client();
-                let world = client.communicator(id, rank, 3).timeout(TIMEOUT).join().expect("join");
-                let call = |given: u32| {
-                    let mut data = [if rank == 0 { given } else { 0 }];
-                    world.blocking().broadcast(&mut data, 0).map(|()| data[0])
-                };
-                (0..9).for_each(|given| assert_eq!(call(given).expect("given"), given));
-                if rank == 2 {
-                    failed.wait();
-                }
-                assert_eq!(call(9).expect("given before the root left"), 9);
-                if rank == 0 {
-                    return;
-                }
-                let error = call(10).expect_err("the root has left");
-                assert_eq!(status(&error), Some(Status::RankFailed), "{error}");
-                assert!(error.to_string().contains("rank 0"), "{error}");
-                if rank == 1 {
-                    failed.wait();
-                }
-            });
+    let failed = std::sync::Barrier::new(2);
+    Daemon::start().world(3, |world| {
+        let rank = world.rank();
+        let call = |given: u32| {
+            let mut data = [if rank == 0 { given } else { 0 }];
+            world.blocking().broadcast(&mut data, 0).map(|()| data[0])
+        };
+        (0..9).for_each(|given| assert_eq!(call(given).expect("given"), given));
+        if rank == 2 {
+            failed.wait();
+        }
+        assert_eq!(call(9).expect("given before the root left"), 9);
+        if rank == 0 {
+            return;
+        }
+        let error = call(10).expect_err("the root has left");
+        assert_eq!(status(&error), Some(Status::RankFailed), "{error}");
+        assert!(error.to_string().contains("rank 0"), "{error}");
+        if rank == 1 {
+            failed.wait();
         }
     });
 }

@@ -306,11 +306,7 @@ impl StandIn {
         if self.is_small(sequence) {
             self.member.poll(sequence, regions)
         } else {
-            match self.member.watch(sequence) {
-                // As in [`Member::poll`].
-                Poll::Failed(_) => self.member.watch(sequence),
-                poll => poll,
-            }
+            self.member.watch(sequence).or_complete(|| self.member.watch(sequence))
         }
     }
 

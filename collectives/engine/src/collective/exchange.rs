@@ -66,7 +66,7 @@ impl Run {
             let credit = link.has_credit(Class::Collective);
             credit.then(|| link.send_data(exchange, from, Purpose::Step { slot, step }, turn))
         } else {
-            let eagerly = from.length <= self.unasked_max() && link.can_write_eagerly();
+            let eagerly = from.length <= self.eager_write_max && link.can_write_eagerly();
             eagerly.then(|| link.write_eagerly(exchange, from, turn))
         };
         if let Some(taken) = taken {

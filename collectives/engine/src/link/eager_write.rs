@@ -45,9 +45,9 @@ pub(crate) struct EagerWrite {
 }
 
 impl Link {
-    /// Lends the peer memory, unless it has been lent. Where none can be spared nothing is: messages are announced then.
+    /// Lends the peer memory, for good. Where none can be spared nothing is: messages are announced then.
     pub(crate) fn lend_for_eager_writes<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
-        if self.eager_writes.memory.is_some() || self.first.max_message < PLACE_BYTES {
+        if self.first.max_message < PLACE_BYTES {
             return;
         }
         let memory = turn.shared.workspace.take_spare(2 * u64::from(PLACES) * PLACE_BYTES);

@@ -98,18 +98,7 @@ fn best(
 ) -> Option<Candidate> {
     let tried = CHUNKS.iter().chain([&tuning.chunk_bytes]).filter_map(|chunk_bytes| {
         let chunk_bytes = *chunk_bytes;
-        let Tuning { depth, group_nodes, eager_write_max_bytes, .. } = *tuning;
-        let problem = Problem {
-            layout,
-            operation,
-            bytes,
-            chunk_bytes,
-            depth,
-            group_nodes,
-            mesh: false,
-            asks: true,
-            eager_write_max_bytes,
-        };
+        let problem = Problem::between_daemons((layout, operation, bytes), chunk_bytes, tuning);
         let prediction = predict(algorithm, &problem, constants)?;
         Some(Candidate { algorithm, chunk_bytes, prediction })
     });

@@ -4,7 +4,7 @@
 use ringway_types::Operation;
 
 use super::Constants;
-use crate::{Algorithm, Cost, EAGER_BYTES, Layout, Terms};
+use crate::{Algorithm, Cost, EAGER_BYTES, Layout, Terms, Tuning};
 
 /// What is to be predicted.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +29,29 @@ pub struct Problem<'a> {
     pub asks: bool,
     /// As in [`crate::Tuning::eager_write_max_bytes`]: such messages are copied instead.
     pub eager_write_max_bytes: u64,
+}
+
+impl<'a> Problem<'a> {
+    /// What daemons do between nodes of a layout, each with one port, in chunks of so many bytes in one message.
+    #[must_use]
+    pub const fn between_daemons(
+        (layout, operation, bytes): (&'a Layout, Operation, u64),
+        chunk_bytes: u64,
+        tuning: &Tuning,
+    ) -> Self {
+        let Tuning { depth, group_nodes, eager_write_max_bytes, .. } = *tuning;
+        Self {
+            layout,
+            operation,
+            bytes,
+            chunk_bytes,
+            depth,
+            group_nodes,
+            mesh: false,
+            asks: true,
+            eager_write_max_bytes,
+        }
+    }
 }
 
 /// What is predicted.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringway_plan::{
-    Algorithm, Blocks, Call, Choice, Layout, Origin, PlanSettings, Preference, Tuning, View,
+    Algorithm, Blocks, Call, Choice, Layout, Origin, PlanSettings, Preference, View,
     tuner::{Candidate, Constants, Problem, Saved, SavedLinks, SavedRule, predict},
 };
 use ringway_service::{Place, Planning, protocols};
@@ -105,21 +105,11 @@ impl Chooser {
     /// Every algorithm that does it, with the chunk that it has when it is asked for, the fastest first.
     pub(super) fn candidates(&self, bytes: u64) -> Vec<Candidate> {
         let (layout, operation) = (&*self.place.layout, self.operation.operation());
-        let Tuning { depth, group_nodes, eager_write_max_bytes, .. } = *self.settings.tuning();
         let candidate = |(algorithm, settings): &(Algorithm, PlanSettings)| {
             let Choice { plan, chunk_bytes, .. } = self.choice(settings, bytes);
             let algorithm = plan.algorithm().filter(|chosen| chosen == algorithm)?;
-            let problem = Problem {
-                layout,
-                operation,
-                bytes,
-                chunk_bytes,
-                depth,
-                group_nodes,
-                mesh: false,
-                asks: true,
-                eager_write_max_bytes,
-            };
+            let problem =
+                Problem::between_daemons((layout, operation, bytes), chunk_bytes, self.settings.tuning());
             let prediction = predict(algorithm, &problem, &self.constants)?;
             Some(Candidate { algorithm, chunk_bytes, prediction })
         };

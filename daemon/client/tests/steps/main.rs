@@ -260,7 +260,9 @@ fn a_rank_that_is_killed_at_any_step_is_named_to_the_others() {
         assert!(!victim.wait().expect("wait").success(), "step {step:?} of {kind:?} was not reached");
         succeed(step, kind, survivors);
         let last_ns = kind.survivors().map(|rank| scene.when_ns(rank)).max().expect("survivors");
-        (last_ns - scene.when_ns(kind.victim)) as f64 / 1e6
+        let took_ms = (last_ns - scene.when_ns(kind.victim)) as f64 / 1e6;
+        assert!(took_ms < 5000.0, "much too late even for a machine that is busy with something else");
+        took_ms
     };
     let mut all_ms = Vec::new();
     for (kind, step) in scenes(1) {
@@ -273,11 +275,11 @@ fn a_rank_that_is_killed_at_any_step_is_named_to_the_others() {
         all_ms.push(first_ms);
     }
     all_ms.sort_by(f64::total_cmp);
+    let (median_ms, longest_ms) = (all_ms[all_ms.len() / 2], all_ms[all_ms.len() - 1]);
     eprintln!(
-        "the others have their error {:.1} ms after the kill (median), at most {:.1} ms",
-        all_ms[all_ms.len() / 2],
-        all_ms[all_ms.len() - 1]
+        "the others have their error {median_ms:.1} ms after the kill (median), at most {longest_ms:.1} ms"
     );
+    assert!(median_ms < PROMISED_MS, "at the first try: {median_ms} ms");
 }
 
 #[test]
