@@ -25,6 +25,8 @@ const SECOND_BYTES: u64 = 4 << 20;
 const UNDER_WAY_BYTES: u64 = 64 << 20;
 /// How long a bulk job goes on before and after what is measured beside it.
 const MARGIN_S: f64 = 0.5;
+/// How often two jobs are started anew, each time to go on for longer, that did not run beside one another for long enough.
+const TRIES: u32 = 4;
 /// How often a rank that sleeps looks whether its operation has ended.
 const NAP: Duration = Duration::from_micros(500);
 
@@ -33,8 +35,8 @@ const NAP: Duration = Duration::from_micros(500);
 enum Told {
     /// The first operation has ended.
     Started,
-    /// When each bulk operation ended, in nanoseconds of the system's monotonic clock, all of so many bytes.
-    Bulk { bytes: u64, ended_ns: Vec<u64> },
+    /// When each bulk operation ended, in nanoseconds of the system's monotonic clock.
+    Bulk { ended_ns: Vec<u64> },
     /// Times of the small ones.
     Small { time_us: Times, path: String },
 }
@@ -158,17 +160,11 @@ impl Jobs<'_> {
     }
 
     /// A bulk job, which says when it has begun; when each operation ended.
-    fn bulk(
-        &self,
-        bytes: u64,
-        seconds: f64,
-        asleep: bool,
-        begun: &Sender<()>,
-    ) -> Result<(u64, Vec<u64>), String> {
-        let mut found = (bytes, Vec::new());
+    fn bulk(&self, bytes: u64, seconds: f64, asleep: bool, begun: &Sender<()>) -> Result<Vec<u64>, String> {
+        let mut found = Vec::new();
         self.run(Mode::Bulk { asleep }, bytes, seconds, |told| match told {
             Told::Started => _ = begun.send(()),
-            Told::Bulk { bytes, ended_ns } => found = (*bytes, ended_ns.clone()),
+            Told::Bulk { ended_ns } => found.clone_from(ended_ns),
             Told::Small { .. } => {}
         })?;
         Ok(found)
@@ -186,28 +182,48 @@ impl Jobs<'_> {
         })
     }
 
-    /// Gigabytes per second and share of each job while both run.
+    /// Gigabytes per second and share of each job while both run: from when each has used all of its buffers, for half of
+    /// the time that was asked for at least. Where others want the processors too, one job may begin much later.
     fn shares(&self, bytes: [u64; 2], asleep: bool) -> Result<([f64; 2], [f64; 2]), String> {
-        let seconds = self.spec.seconds + 2.0 * MARGIN_S;
+        for tries in 0..TRIES {
+            let seconds = self.spec.seconds + f64::from(2 << tries) * MARGIN_S;
+            let ended = self.bulk_twice(bytes, seconds, asleep)?;
+            let (from, to) = together(bytes, &ended);
+            if (to.saturating_sub(from) as f64) < self.spec.seconds * 0.5e9 {
+                continue;
+            }
+            let moved = [0, 1].map(|job: usize| operations_within(&ended[job], from, to) * bytes[job] as f64);
+            let all: f64 = moved.iter().sum();
+            return Ok((
+                moved.map(|m| round(m / (to - from) as f64, 4)),
+                moved.map(|m| round(m / all.max(1.0), 4)),
+            ));
+        }
+        Err("the two jobs did not run at the same time; give more --seconds".to_owned())
+    }
+
+    /// Two bulk jobs at once; when each operation of each ended.
+    fn bulk_twice(&self, bytes: [u64; 2], seconds: f64, asleep: bool) -> Result<[Vec<u64>; 2], String> {
         let (begun, _has_begun) = channel();
-        let (a, b) = thread::scope(|scope| {
+        thread::scope(|scope| {
             let jobs = bytes.map(|bytes| {
                 let begun = begun.clone();
                 scope.spawn(move || self.bulk(bytes, seconds, asleep, &begun))
             });
             let [a, b] = jobs.map(|job| ended(job.join()));
-            Ok::<_, String>((a?, b?))
-        })?;
-        let first = |ended: &[u64]| ended.first().copied().unwrap_or(0);
-        let last = |ended: &[u64]| ended.last().copied().unwrap_or(0);
-        let (from, to) = (first(&a.1).max(first(&b.1)), last(&a.1).min(last(&b.1)));
-        if to <= from {
-            return Err("the two jobs did not run at the same time; give more --seconds".to_owned());
-        }
-        let moved = [&a, &b].map(|(bytes, ended)| operations_within(ended, from, to) * *bytes as f64);
-        let all: f64 = moved.iter().sum();
-        Ok((moved.map(|m| round(m / (to - from) as f64, 4)), moved.map(|m| round(m / all.max(1.0), 4))))
+            Ok([a?, b?])
+        })
     }
+}
+
+/// From when until when two jobs run, each with all of its buffers used before.
+fn together(bytes: [u64; 2], ended: &[Vec<u64>; 2]) -> (u64, u64) {
+    let warm = |job: usize| {
+        let uses = depth(Mode::Bulk { asleep: false }, bytes[job]) as usize;
+        ended[job].get(uses).copied().unwrap_or(u64::MAX)
+    };
+    let last = |job: usize| ended[job].last().copied().unwrap_or(0);
+    (warm(0).max(warm(1)), last(0).min(last(1)))
 }
 
 fn ended<T>(joined: thread::Result<Result<T, String>>) -> Result<T, String> {
@@ -295,7 +311,7 @@ impl<'a> Tenant<'a> {
         }
         // Every rank has submitted those that follow the last one.
         pending.into_iter().try_for_each(|p| self.wait(p, asleep).map(drop))?;
-        Ok(Told::Bulk { bytes: elements as u64 * 4, ended_ns })
+        Ok(Told::Bulk { ended_ns })
     }
 
     fn small(&self, arena: &Arena, elements: usize) -> Result<Told, String> {
@@ -316,6 +332,16 @@ impl<'a> Tenant<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_run_together_once_each_has_used_its_buffers() {
+        let bytes = [UNDER_WAY_BYTES, UNDER_WAY_BYTES / 4];
+        let ended = |from: u64, count: u64| (from..from + count).collect::<Vec<_>>();
+        assert_eq!(together(bytes, &[ended(10, 8), ended(0, 20)]), (12, 17));
+        assert_eq!(together(bytes, &[ended(0, 8), ended(4, 20)]), (8, 7));
+        // One that did not come so far was not beside the other.
+        assert_eq!(together(bytes, &[ended(0, 8), ended(0, 4)]), (u64::MAX, 3));
+    }
 
     #[test]
     fn operations_count_with_the_part_that_is_inside() {

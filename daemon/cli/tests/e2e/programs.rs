@@ -206,7 +206,7 @@ fn perf_measures_what_is_hidden_behind_computation() {
     assert!(row["hidden"].is_number() && row["bytes"] == 64 << 10, "{row}");
 }
 
-/// How equal the shares are is measured where nothing else runs; among other tests nobody may be left without.
+/// How equal the shares are is measured where nothing else runs; among other tests it is the kernel that decides.
 #[test]
 fn perf_measures_two_jobs_on_one_daemon() {
     for (daemon, path) in [(&[][..], "cell"), (&["--isolation", "strict"], "engine")] {
@@ -217,7 +217,8 @@ fn perf_measures_two_jobs_on_one_daemon() {
         assert_eq!(kinds, ["shares", "delay", "shares", "delay"]);
         assert!(found.iter().all(|f| f["path"] == path), "{found:?}");
         for shares in found.iter().filter(|f| f["measure"] == "shares") {
-            assert!((0.1..=0.9).contains(&shares["share"][0].as_f64().expect("a share")), "{found:?}");
+            let [first, second] = [0, 1].map(|job: usize| shares["share"][job].as_f64().expect("a share"));
+            assert!(first > 0.0 && second > 0.0 && (first + second - 1.0).abs() < 1e-3, "{found:?}");
         }
         for delay in found.iter().filter(|f| f["measure"] == "delay") {
             assert!(delay["delay_p50_us"].is_number() && delay["small_bytes"] == 8, "{found:?}");
