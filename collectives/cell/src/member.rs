@@ -245,13 +245,7 @@ impl Member {
             let part = Part::of_small([call.input, call.output], scale);
             let (input, output) = self.windows(&shape, &part, regions);
             let puts = input.filter(|_| shape.contributes(self.rank));
-            match puts {
-                Some(input) if shape.is_tagged() => {
-                    self.put_tagged((sequence, history), &shape, input);
-                    self.publish_small((sequence, history), agreement, 0);
-                }
-                _ => self.put_and_publish((sequence, history), agreement, &shape, (scale, puts)),
-            }
+            self.put_and_publish((sequence, history), agreement, &shape, (scale, puts));
             if shape.keeps(self.rank) {
                 let kept = self.small(sequence, &shape).keep_own(input, output);
                 debug_assert!(kept.is_some(), "the caller's memory is not there");

@@ -1,7 +1,7 @@
 //! What a rank publishes for one call: eight words, and up to [`INLINE_BYTES`] of payload or counts.
 //!
-//! Words: 0 = the low half of the sequence, and above it the digest of what this rank has called so far ([`History`]),
-//! stored last; 1 = operation, datatype, reduction + 1 (0 for none) and flags, one byte each
+//! Words: 0 = the low 31 bits of the sequence, a bit for [`STREAMED`], and above them the digest of what this rank has called
+//! so far ([`History`]), stored last; 1 = operation, datatype, reduction + 1 (0 for none) and flags, one byte each
 //! from the low end, then 16 bits of root and 16 of the rank's region epoch; 2 = count, or a digest of the counts that
 //! all ranks must give alike; 3 = the scalar of premul_sum; 4 and 5 = input region and offset; 6 and 7 = output region
 //! and offset. A small call has its payload in words 4 to 7 when it fits, else in its slot of payloads, or of the pool.
@@ -86,8 +86,11 @@ impl History {
     }
 }
 
-/// The half of word 0 that has the sequence. Slots are used again long before it comes to the same value.
-const LOW: u64 = 0xffff_ffff;
+/// The bits of word 0 that have the sequence. Slots are used again long before it comes to the same value.
+const LOW: u64 = 0x7fff_ffff;
+
+/// The bit of word 0 that says that the record went past the caches, and its payload in words with tags.
+pub(crate) const STREAMED: u64 = 1 << 31;
 
 /// What a rank says of its own memory for a large call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -127,7 +130,14 @@ impl Cell {
     /// Whether a later call has taken the place of this one in its rank's slot.
     pub(crate) fn is_overwritten(&self, rank: u32, sequence: u64) -> bool {
         let found = self.words.load_acquire(self.layout.record(rank, sequence));
-        (found as u32).wrapping_sub(sequence as u32) as i32 > 0
+        // Of the bits that have the sequence, as a signed number.
+        ((found as u32) << 1).wrapping_sub((sequence as u32) << 1).cast_signed() > 0
+    }
+
+    /// Whether a record that was seen went past the caches.
+    #[inline(always)]
+    pub(crate) fn is_streamed(&self, rank: u32, sequence: u64) -> bool {
+        self.words.load(self.layout.record(rank, sequence)) & STREAMED != 0
     }
 
     /// A copy of what a rank says of its memory. Only after [`Cell::agreement`] has seen the record.

@@ -16,9 +16,9 @@ pub(crate) struct Small<'c> {
 }
 
 impl<'c> Small<'c> {
-    /// A part of what a rank has put.
+    /// A part of what a rank has put, untagged.
     #[inline(always)]
-    fn payload(&self, rank: u32, start: u64, length: u64) -> Option<Window<'c>> {
+    pub(crate) fn payload(&self, rank: u32, start: u64, length: u64) -> Option<Window<'c>> {
         // Whoever puts anything puts as much as the others.
         let at = self.cell.payload(rank, self.sequence, self.shape.contribution() as usize);
         self.cell.words.bytes(at, start, length)
@@ -91,7 +91,7 @@ impl<'c> Small<'c> {
     #[inline]
     pub(crate) fn take(&self, input: Option<Window<'c>>, output: Option<Window<'_>>) -> Option<bool> {
         let Self { shape, rank, .. } = *self;
-        if shape.is_tagged() {
+        if shape.is_tagged() && self.is_any_streamed() {
             return self.take_tagged(input, output?);
         }
         let taken = match shape.operation {

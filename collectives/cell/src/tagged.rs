@@ -8,7 +8,9 @@
 //! so far: a word that was left there by an earlier call looks like one of this once in 2^32.
 //!
 //! Through memory a line takes as long as between processors that are far apart, and three times as long as between
-//! such as have a cache in common. How far others are is told by what a store takes that is waited for, now and then.
+//! such as have a cache in common. How far others are is told by what a store takes that is waited for, now and then. To
+//! those who are near nothing is tagged: tags take twice the lines, and untagging as long as a short reduction. A record
+//! says which of both it is.
 
 use ringway_mem::Window;
 use ringway_reduce::Source;
@@ -18,7 +20,7 @@ use crate::{
     cell::Cell,
     clock::Clock,
     layout::LINE,
-    record::{Agreement, History, TINY_BYTES},
+    record::{Agreement, History, STREAMED, TINY_BYTES},
     shared::full_fence,
     small::Small,
 };
@@ -112,21 +114,6 @@ impl Cell {
         true
     }
 
-    /// Puts a payload; not its record.
-    #[inline(always)]
-    pub(crate) fn tag(
-        &self,
-        rank: u32,
-        (sequence, history): (u64, History),
-        (payload, bytes): (&Untagged, usize),
-    ) {
-        let tag = tag_of(history.mark(sequence));
-        let at = self.tagged(rank, sequence, bytes);
-        for (word, half) in (at..).zip(payload.chunks_exact(HALF)).take(bytes.div_ceil(HALF)) {
-            self.words.store(word, tagged(tag, half));
-        }
-    }
-
     /// Puts a payload and its record past the caches, in whole lines: of others parts may stay behind.
     #[inline(always)]
     pub(crate) fn stream_tagged(
@@ -137,7 +124,8 @@ impl Cell {
         (payload, bytes): (&Untagged, usize),
     ) {
         let (record, at) = (self.layout.record(rank, sequence), self.tagged(rank, sequence, bytes));
-        let tag = tag_of(history.mark(sequence));
+        let mark = history.mark(sequence) | STREAMED;
+        let tag = tag_of(mark);
         let halves = payload.chunks_exact(HALF).map(|half| tagged(tag, half));
         let is_inside = at == record + INSIDE;
         let words = if is_inside { LINE - INSIDE } else { bytes.div_ceil(HALF).next_multiple_of(LINE) };
@@ -146,7 +134,7 @@ impl Cell {
             (record + INSIDE..record + LINE).for_each(|at| self.words.stream(at, 0));
         }
         let [codes, count] = agreement.words(epoch);
-        for (word, value) in [(1, codes), (2, count), (3, 0), (0, history.mark(sequence))] {
+        for (word, value) in [(1, codes), (2, count), (3, 0), (0, mark)] {
             self.words.stream(record + word, value);
         }
     }
@@ -165,11 +153,35 @@ impl Small<'_> {
         Some(())
     }
 
-    /// As [`Small::take`], of such payloads; whether all of them were there.
+    /// Whether any of the payloads that this rank takes is tagged.
     #[inline(always)]
-    pub(crate) fn take_tagged(&self, input: Option<Window<'_>>, output: Window<'_>) -> Option<bool> {
+    pub(crate) fn is_any_streamed(&self) -> bool {
         let Self { shape, rank: own, sequence, cell } = *self;
-        let (block, bytes) = (shape.block as usize, shape.contribution() as usize);
+        match shape.operation {
+            Operation::Reduce | Operation::Gather => {
+                (0..shape.ranks).any(|rank| rank != own && cell.is_streamed(rank, sequence))
+            }
+            _ => cell.is_streamed(shape.root, sequence),
+        }
+    }
+
+    /// What a rank has put, without tags; `None` when not all of it was there.
+    #[inline(always)]
+    fn untagged<'p>(&'p self, rank: u32, payload: &'p mut Untagged) -> Option<Window<'p>> {
+        let bytes = self.shape.contribution() as usize;
+        if !self.cell.is_streamed(rank, self.sequence) {
+            return self.payload(rank, 0, bytes as u64);
+        }
+        let is_all = self.cell.untag(rank, self.sequence, payload, bytes);
+        if is_all { Some(Window::of(payload.get(..bytes)?)) } else { None }
+    }
+
+    /// As [`Small::take`], where any payload is tagged; whether all were there.
+    #[inline(never)]
+    pub(crate) fn take_tagged(&self, input: Option<Window<'_>>, output: Window<'_>) -> Option<bool> {
+        let Self { shape, rank: own, .. } = *self;
+        let block = shape.block as usize;
+        let mut payload = [0; TAGGED_BYTES];
         match shape.operation {
             Operation::Reduce => match shape.ranks {
                 ..=2 => self.reduce_tagged::<2>(input?, output),
@@ -177,23 +189,16 @@ impl Small<'_> {
                 _ => self.reduce_many_tagged(input?, output),
             },
             Operation::Gather => {
-                let mut payload = [0; TAGGED_BYTES];
                 for rank in (0..shape.ranks).filter(|rank| *rank != own) {
-                    if !cell.untag(rank, sequence, &mut payload, bytes) {
-                        return Some(false);
-                    }
-                    let to = output.sub(rank as usize * block, block)?;
-                    Window::of(payload.get(..block)?).copy_to(&to);
+                    let Some(come) = self.untagged(rank, &mut payload) else { return Some(false) };
+                    come.copy_to(&output.sub(rank as usize * block, block)?);
                 }
                 Some(true)
             }
             _ => {
-                let mut payload = [0; TAGGED_BYTES];
-                if !cell.untag(shape.root, sequence, &mut payload, bytes) {
-                    return Some(false);
-                }
+                let Some(come) = self.untagged(shape.root, &mut payload) else { return Some(false) };
                 let start = if shape.is_split() { self.position(shape.root) as usize * block } else { 0 };
-                Window::of(payload.get(start..start + block)?).copy_to(&output);
+                come.sub(start, block)?.copy_to(&output);
                 Some(true)
             }
         }
@@ -208,18 +213,13 @@ impl Small<'_> {
     /// Combines what all ranks have, of which there are at most `N`.
     #[inline(always)]
     fn reduce_tagged<const N: usize>(&self, input: Window<'_>, output: Window<'_>) -> Option<bool> {
-        let Self { shape, rank: own, sequence, cell } = *self;
-        let bytes = shape.block as usize;
+        let Self { shape, rank: own, .. } = *self;
         let mut payloads = [[0; TAGGED_BYTES]; N];
-        for (rank, payload) in (0..shape.ranks).zip(&mut payloads) {
-            if rank != own && !cell.untag(rank, sequence, payload, bytes) {
-                return Some(false);
-            }
-        }
         let mut sources = [Source::from(input); N];
-        for (rank, (source, payload)) in (0..shape.ranks).zip(sources.iter_mut().zip(&payloads)) {
+        for (rank, (source, payload)) in (0..shape.ranks).zip(sources.iter_mut().zip(&mut payloads)) {
             if rank != own {
-                *source = Window::of(payload.get(..bytes)?).into();
+                let Some(come) = self.untagged(rank, payload) else { return Some(false) };
+                *source = come.into();
             }
         }
         let (sources, divisor) = (sources.get(..shape.ranks as usize)?, shape.divisor(shape.ranks));
@@ -249,24 +249,20 @@ mod tests {
         for bytes in 1..=TAGGED_BYTES {
             let mut payload = [0; TAGGED_BYTES];
             payload.iter_mut().zip(1..).take(bytes).for_each(|(byte, value)| *byte = value);
-            for streams in [false, true] {
-                (sequence, history) = (sequence + 1, history.and(agreement));
-                cell.publish(1, sequence, history);
-                let mut found = [0; TAGGED_BYTES];
-                assert!(!cell.untag(1, sequence, &mut found, bytes), "nothing is there");
-                if streams {
-                    cell.stream_tagged(1, sequence, (agreement, history, 0), (&payload, bytes));
-                } else {
-                    cell.tag(1, (sequence, history), (&payload, bytes));
-                }
-                Words::end_stream();
-                assert_eq!(cell.history(1, sequence), Some(history));
-                assert!(cell.untag(1, sequence, &mut found, bytes), "{bytes} bytes");
-                assert_eq!(found, payload, "{bytes} bytes");
-                let last = cell.tagged(1, sequence, bytes) + bytes.div_ceil(HALF) - 1;
-                cell.words.store(last, 1 << 63);
-                assert!(!cell.untag(1, sequence, &mut found, bytes), "not its last word");
-            }
+            (sequence, history) = (sequence + 1, history.and(agreement));
+            cell.publish(1, sequence, history);
+            let mut found = [0; TAGGED_BYTES];
+            assert!(!cell.is_streamed(1, sequence));
+            assert!(!cell.untag(1, sequence, &mut found, bytes), "nothing is there");
+            cell.stream_tagged(1, sequence, (agreement, history, 0), (&payload, bytes));
+            Words::end_stream();
+            assert_eq!(cell.history(1, sequence), Some(history));
+            assert!(cell.is_streamed(1, sequence));
+            assert!(cell.untag(1, sequence, &mut found, bytes), "{bytes} bytes");
+            assert_eq!(found, payload, "{bytes} bytes");
+            let last = cell.tagged(1, sequence, bytes) + bytes.div_ceil(HALF) - 1;
+            cell.words.store(last, 1 << 63);
+            assert!(!cell.untag(1, sequence, &mut found, bytes), "not its last word");
         }
     }
 

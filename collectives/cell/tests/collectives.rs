@@ -6,6 +6,7 @@
 mod common;
 
 use std::{
+    cell::Cell as Time,
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread,
 };
@@ -200,6 +201,51 @@ fn slots_come_round_many_times() {
                         thread::yield_now();
                     };
                     assert_eq!(sequence, round + 1);
+                    let over = wait(&mut member, sequence, &Reach { memory, rank: Some(rank) });
+                    assert_eq!(over, Poll::Done);
+                    case.check(rank, memory);
+                }
+            });
+        }
+    });
+}
+
+thread_local! {
+    static LOOKS: Time<u64> = const { Time::new(0) };
+}
+
+/// A clock that goes on by 300 ns every so many times it is looked at.
+fn every<const LOOKS_OF_A_STEP: u64>() -> u64 {
+    LOOKS.set(LOOKS.get() + 1);
+    LOOKS.get() / LOOKS_OF_A_STEP * 300
+}
+
+/// Of those who give, one writes through the caches, one past them, and one now so and now so.
+#[test]
+fn few_bytes_come_whole_from_near_and_from_far() {
+    const ROUNDS: u64 = 6000;
+    let clocks: [fn() -> u64; 3] = [every::<{ u64::MAX }>, every::<1>, every::<4>];
+    let operations =
+        [Operation::Reduce, Operation::Gather, Operation::Broadcast, Operation::Scatter, Operation::Reduce];
+    let (cell, memory) = (cell(3), Memory::new(3, 1 << 12, |_| false));
+    thread::scope(|scope| {
+        for (rank, clock) in (0..).zip(clocks) {
+            let (cell, memory) = (cell.clone(), &memory);
+            scope.spawn(move || {
+                let mut member = Member::new(cell, rank).learning_by(clock);
+                for round in 0..ROUNDS {
+                    let operation = operations[round as usize % operations.len()];
+                    let datatype = if round % 3 == 0 { DataType::U8 } else { DataType::F32 };
+                    let count = round % (64 / datatype.size() as u64) + 1;
+                    let case =
+                        Case { seed: round, root: (round / 5 % 3) as u32, ..plain(operation, 3, count) };
+                    let case = Case { datatype, ..case };
+                    let sequence = loop {
+                        if let Some(sequence) = case.begin(&mut member, rank, memory, false) {
+                            break sequence;
+                        }
+                        thread::yield_now();
+                    };
                     let over = wait(&mut member, sequence, &Reach { memory, rank: Some(rank) });
                     assert_eq!(over, Poll::Done);
                     case.check(rank, memory);

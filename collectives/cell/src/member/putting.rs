@@ -13,7 +13,7 @@ use crate::{
     record::{Agreement, History, Part},
     shape::Shape,
     step::{Step, reach},
-    tagged::{TAGGED_BYTES, Untagged},
+    tagged::TAGGED_BYTES,
 };
 
 /// From so many bytes on payloads are put past the caches to those who are far: a line that they have read takes 27 ns to be
@@ -23,7 +23,7 @@ const PUTS_PAST_BYTES: u64 = 2048;
 const ALWAYS_PAST_BYTES: u64 = 24 << 10;
 
 impl Member {
-    /// Publishes a small call whose payload is not tagged; `puts` is this rank's input where others need any of it.
+    /// Publishes a small call, through the caches; `puts` is this rank's input where others need any of it.
     #[inline(always)]
     pub(crate) fn put_and_publish(
         &mut self,
@@ -58,21 +58,7 @@ impl Member {
         if shape.is_pooled() { small.put_pooled(input, stores) } else { small.put(input, stores) }
     }
 
-    /// Puts a tagged payload, to those who are near.
-    #[inline(always)]
-    pub(super) fn put_tagged(&self, call: (u64, History), shape: &Shape, input: Window<'_>) {
-        let mut payload = [0; TAGGED_BYTES];
-        self.gather(call.0, shape, input, &mut payload);
-        self.cell.tag(self.rank, call, (&payload, shape.contribution() as usize));
-    }
-
-    #[inline(always)]
-    fn gather(&self, sequence: u64, shape: &Shape, input: Window<'_>, payload: &mut Untagged) {
-        let gathered = self.small(sequence, shape).gather(input, payload);
-        debug_assert!(gathered.is_some(), "the caller's input is too short");
-    }
-
-    /// Publishes a call whose payload is tagged, to whoever is near or far.
+    /// Publishes a call of few bytes, whose payload is tagged for those who are far.
     #[inline(always)]
     pub(crate) fn publish_tagged(
         &mut self,
@@ -82,7 +68,8 @@ impl Member {
     ) {
         if self.distance.streams(sequence) {
             let mut payload = [0; TAGGED_BYTES];
-            self.gather(sequence, &call.shape, input, &mut payload);
+            let gathered = self.small(sequence, &call.shape).gather(input, &mut payload);
+            debug_assert!(gathered.is_some(), "the caller's input is too short");
             reach(Step::Written);
             let says = (call.agreement, history, self.epoch);
             self.cell.stream_tagged(self.rank, sequence, says, (&payload, call.puts));
@@ -90,7 +77,8 @@ impl Member {
         }
         // Before the payload, which may be in the record's line.
         let begun = self.distance.begin(sequence);
-        self.put_tagged((sequence, history), &call.shape, input);
+        let put = self.small(sequence, &call.shape).put(input, Stores::Cached);
+        debug_assert!(put.is_some(), "the caller's input is too short");
         self.publish_small((sequence, history), call.agreement, 0);
         self.distance.end(begun);
     }
