@@ -5,7 +5,13 @@ use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 use clap::Args;
 use ringway_service::{Config, LogFormat, QuotaSettings, Settings, stop_pair};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{
+    Layer as _,
+    filter::{LevelFilter, Targets},
+    fmt,
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 /// Serve the processes of this node: collectives and messages, here and with other nodes.
 ///
@@ -202,7 +208,7 @@ pub fn daemon(args: DaemonArgs) -> Result<ExitCode, String> {
         print_settings(&settings.with_defaults());
         return Ok(ExitCode::SUCCESS);
     }
-    start_logging(&config);
+    start_logging(&config)?;
     let system = |e: std::io::Error| format!("cannot watch for signals: {e}");
     let (handle, stop) = stop_pair().map_err(system)?;
     handle.on_signals(&[SIGTERM, SIGINT]).map_err(system)?;
@@ -217,18 +223,33 @@ fn print_settings(settings: &Settings) {
     print!("{}", settings.to_toml());
 }
 
-fn start_logging(config: &Config) {
-    let filter = EnvFilter::builder()
-        .with_default_directive(config.log_level.parse().unwrap_or_default())
-        .with_env_var("RINGWAY_LOG")
-        .from_env_lossy();
-    let colours = std::io::stderr().is_terminal();
-    let logs = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
-    // Only a second call in one process could fail.
-    let _ = match config.log_format {
-        LogFormat::Json => logs.json().try_init(),
-        LogFormat::Text => logs.with_target(false).try_init(),
+/// The variable that says how much which modules log.
+const LOG: &str = "RINGWAY_LOG";
+
+fn start_logging(config: &Config) -> Result<(), String> {
+    let filter = log_filter(config.log_level, std::env::var(LOG).ok().as_deref())?;
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let lines = match config.log_format {
+        LogFormat::Json => lines.json().boxed(),
+        LogFormat::Text => lines.with_target(false).boxed(),
     };
+    // Only a second call in one process could fail.
+    let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
+    Ok(())
+}
+
+/// What is logged: from a level on, but where `refined` says otherwise of a module, or of all.
+fn log_filter(level: &str, refined: Option<&str>) -> Result<Targets, String> {
+    let level: LevelFilter = level.parse().map_err(|_| format!("`{level}` is no log level"))?;
+    let Some(refined) = refined.filter(|refined| !refined.is_empty()) else {
+        return Ok(Targets::new().with_default(level));
+    };
+    let targets = refined.parse::<Targets>().map_err(|e| {
+        format!(
+            "{LOG}=`{refined}`: {e}; it is a list such as `info,ringway_service=debug`, of modules and levels"
+        )
+    })?;
+    Ok(if targets.default_level().is_some() { targets } else { targets.with_default(level) })
 }
 
 impl DaemonArgs {
@@ -281,5 +302,34 @@ impl DaemonArgs {
                 region_mib: self.quota_region_mib,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::filter::LevelFilter;
+
+    use super::*;
+
+    #[test]
+    fn a_module_may_log_more_than_others() {
+        let filter = log_filter("warn", Some("ringway_service::peers=debug")).expect("a list");
+        assert_eq!(filter.default_level(), Some(LevelFilter::WARN));
+        let enables =
+            |target, level: LevelFilter| filter.would_enable(target, &level.into_level().expect("a level"));
+        assert!(enables("ringway_service::peers::link", LevelFilter::DEBUG));
+        assert!(!enables("ringway_service", LevelFilter::INFO));
+        let all = log_filter("warn", Some("debug")).expect("a level");
+        assert_eq!(all.default_level(), Some(LevelFilter::DEBUG));
+        assert_eq!(
+            log_filter("info", Some("")).expect("nothing"),
+            log_filter("info", None).expect("nothing")
+        );
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        let why = log_filter("info", Some("ringway_service=loud")).expect_err("no level");
+        assert!(why.contains("RINGWAY_LOG") && why.contains("ringway_service=loud"), "{why}");
     }
 }
