@@ -252,6 +252,10 @@ impl Cell {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use ringway_mem::Mapping;
+
     use super::*;
 
     #[test]
@@ -288,6 +292,29 @@ mod tests {
         let all = [of(&[]), of(&[one]), of(&[other]), of(&[one, one]), of(&[one, other]), of(&[other, one])];
         for (index, history) in all.iter().enumerate() {
             assert!(!all.iter().skip(index + 1).any(|later| later == history), "{index}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_overwritten_by_later_ones_also_where_numbers_wrap_and_of_either_kind() {
+        let length = crate::bytes(1).expect("a rank") as usize;
+        let cell = Cell::attach(Arc::new(Mapping::private(length).expect("map")), 1).expect("attach");
+        // Slots of one number come round: the same one, and so many times later.
+        for first in [5, (1 << 31) - 3, (1 << 31) + 5, (1 << 32) - 3, 1 << 40] {
+            let later = first + crate::SLOTS;
+            for kind in [0, STREAMED] {
+                let write = |sequence| {
+                    let mark = History(0xdead_beef).mark(sequence) | kind;
+                    cell.words.store_release(cell.layout.record(0, sequence), mark);
+                };
+                write(first);
+                assert_eq!(cell.history(0, first), Some(History(0xdead_beef)));
+                assert_eq!(cell.is_streamed(0, first), kind != 0);
+                assert!(!cell.is_overwritten(0, first) && !cell.is_overwritten(0, later), "{first}");
+                write(later);
+                assert_eq!(cell.history(0, first), None);
+                assert!(cell.is_overwritten(0, first) && !cell.is_overwritten(0, later), "{first}");
+            }
         }
     }
 

@@ -168,7 +168,8 @@ pub struct DaemonArgs {
     /// Leave after so many seconds without clients; 0 stays
     #[arg(long, visible_alias = "idle-exit", value_name = "N", allow_negative_numbers = true)]
     idle_exit_s: Option<i64>,
-    /// Least important log lines to write: error, warn, info, debug or trace (RINGWAY_LOG refines it by module)
+    /// Least important log lines to write: error, warn, info, debug or trace; RINGWAY_LOG refines it by module, as in
+    /// `info,ringway_service=debug`
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
     /// Log lines for people (text) or programs (json)

@@ -77,9 +77,7 @@ impl Member {
         }
         // Before the payload, which may be in the record's line.
         let begun = self.distance.begin(sequence);
-        let put = self.small(sequence, &call.shape).put(input, Stores::Cached);
-        debug_assert!(put.is_some(), "the caller's input is too short");
-        self.publish_small((sequence, history), call.agreement, 0);
+        self.put_and_publish((sequence, history), call.agreement, &call.shape, (0, Some(input)));
         self.distance.end(begun);
     }
 

@@ -206,19 +206,18 @@ fn perf_measures_what_is_hidden_behind_computation() {
     assert!(row["hidden"].is_number() && row["bytes"] == 64 << 10, "{row}");
 }
 
-/// How equal the shares are is measured where nothing else runs; among other tests it is the kernel that decides.
+/// How equal the shares are is measured where nothing else runs; among other tests nobody may be left without.
 #[test]
 fn perf_measures_two_jobs_on_one_daemon() {
     for (daemon, path) in [(&[][..], "cell"), (&["--isolation", "strict"], "engine")] {
-        let given = ["perf", "allreduce", "--tenants", "--sizes", "2M", "--seconds", "0.2", "--json"];
+        let given = ["perf", "allreduce", "--tenants", "--sizes", "2M", "--seconds", "1", "--json"];
         let out = run_ringway(&[&given, daemon].concat()).success().out;
         let found: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
         let kinds: Vec<_> = found.iter().map(|f| f["measure"].as_str().expect("a name")).collect();
         assert_eq!(kinds, ["shares", "delay", "shares", "delay"]);
         assert!(found.iter().all(|f| f["path"] == path), "{found:?}");
         for shares in found.iter().filter(|f| f["measure"] == "shares") {
-            let [first, second] = [0, 1].map(|job: usize| shares["share"][job].as_f64().expect("a share"));
-            assert!(first > 0.0 && second > 0.0 && (first + second - 1.0).abs() < 1e-3, "{found:?}");
+            assert!((0.1..=0.9).contains(&shares["share"][0].as_f64().expect("a share")), "{found:?}");
         }
         for delay in found.iter().filter(|f| f["measure"] == "delay") {
             assert!(delay["delay_p50_us"].is_number() && delay["small_bytes"] == 8, "{found:?}");
