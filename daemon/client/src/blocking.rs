@@ -3,7 +3,7 @@
 use ringway_types::Operation;
 
 use crate::{
-    Buffer, CallError, Communicator, Element, Error, Received, Reduce, Source, slices::Uniform, staging::copy,
+    CallError, Communicator, Element, Error, Received, Reduce, Source, slices::Uniform, staging::copy,
 };
 
 /// The blocking operations of a communicator, on ordinary slices; made by [`Communicator::blocking`].
@@ -30,13 +30,6 @@ impl Communicator {
     #[must_use]
     pub const fn blocking(&self) -> Blocking<'_> {
         Blocking(self)
-    }
-}
-
-/// The root's result to the root's slice.
-fn give<T: Element>(result: Option<Buffer<T>>, output: Option<&mut [T]>) {
-    if let (Some(result), Some(output)) = (result, output) {
-        copy(&result, output);
     }
 }
 
@@ -182,10 +175,12 @@ impl Blocking<'_> {
         output: &mut [T],
         counts: &[u64],
     ) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
-        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
-        let (_, to) = self.0.run(|c| c.all_gather_v(from, to, counts))?;
+        let stage = self.0.stage()?;
+        let (from, to) = (stage.input(input)?, stage.output(output.len())?);
+        let (from, to) = self.0.run(|c| c.all_gather_v(from, to, counts))?;
         copy(&to, output);
+        stage.keep_input(from);
+        stage.keep_output(to);
         Ok(())
     }
 
@@ -214,10 +209,12 @@ impl Blocking<'_> {
         counts: &[u64],
         reduce: impl Into<Reduce<T>>,
     ) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
-        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
-        let (_, to) = self.0.run(|c| c.reduce_scatter_v(from, to, counts, reduce))?;
+        let stage = self.0.stage()?;
+        let (from, to) = (stage.input(input)?, stage.output(output.len())?);
+        let (from, to) = self.0.run(|c| c.reduce_scatter_v(from, to, counts, reduce))?;
         copy(&to, output);
+        stage.keep_input(from);
+        stage.keep_output(to);
         Ok(())
     }
 
@@ -253,11 +250,15 @@ impl Blocking<'_> {
         root: u32,
     ) -> Result<(), Error> {
         let output = output.filter(|_| self.0.rank() == root);
-        let mut stage = self.0.stage(&[size_of_val(input), output.as_deref().map_or(0, size_of_val)])?;
-        let from = stage.copy(input)?;
-        let to = output.as_deref().map(|slice| stage.room(slice.len())).transpose()?;
-        let (_, to) = self.0.run(|c| c.gather_v(from, to, counts, root))?;
-        give(to, output);
+        let stage = self.0.stage()?;
+        let from = stage.input(input)?;
+        let to = output.as_deref().map(|slice| stage.output(slice.len())).transpose()?;
+        let (from, to) = self.0.run(|c| c.gather_v(from, to, counts, root))?;
+        stage.keep_input(from);
+        if let (Some(to), Some(output)) = (to, output) {
+            copy(&to, output);
+            stage.keep_output(to);
+        }
         Ok(())
     }
 
@@ -273,11 +274,15 @@ impl Blocking<'_> {
         root: u32,
     ) -> Result<(), Error> {
         let input = input.filter(|_| self.0.rank() == root);
-        let mut stage = self.0.stage(&[input.map_or(0, size_of_val), size_of_val(output)])?;
-        let from = input.map(|slice| stage.copy(slice)).transpose()?;
-        let to = stage.room(output.len())?;
-        let (_, to) = self.0.run(|c| c.scatter_v(from, to, counts, root))?;
+        let stage = self.0.stage()?;
+        let from = input.map(|slice| stage.input(slice)).transpose()?;
+        let to = stage.output(output.len())?;
+        let (from, to) = self.0.run(|c| c.scatter_v(from, to, counts, root))?;
         copy(&to, output);
+        if let Some(from) = from {
+            stage.keep_input(from);
+        }
+        stage.keep_output(to);
         Ok(())
     }
 
@@ -302,10 +307,12 @@ impl Blocking<'_> {
         send_counts: &[u64],
         receive_counts: &[u64],
     ) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(input), size_of_val(output)])?;
-        let (from, to) = (stage.copy(input)?, stage.room(output.len())?);
-        let (_, to) = self.0.run(|c| c.all_to_all_v(from, to, send_counts, receive_counts))?;
+        let stage = self.0.stage()?;
+        let (from, to) = (stage.input(input)?, stage.output(output.len())?);
+        let (from, to) = self.0.run(|c| c.all_to_all_v(from, to, send_counts, receive_counts))?;
         copy(&to, output);
+        stage.keep_input(from);
+        stage.keep_output(to);
         Ok(())
     }
 
@@ -325,8 +332,8 @@ impl Blocking<'_> {
     /// # Errors
     /// As [`Blocking`] says.
     pub fn send<T: Element>(self, values: &[T], to: u32, tag: u64) -> Result<(), Error> {
-        let mut stage = self.0.stage(&[size_of_val(values)])?;
-        self.0.send(stage.copy(values)?, to, tag)?.wait()?;
+        let stage = self.0.stage()?;
+        stage.keep_input(self.0.send(stage.input(values)?, to, tag)?.wait()?);
         Ok(())
     }
 
@@ -340,9 +347,11 @@ impl Blocking<'_> {
         from: impl Into<Source>,
         tag: u64,
     ) -> Result<(u32, usize), Error> {
-        let mut stage = self.0.stage(&[size_of_val(values)])?;
-        let received = self.0.recv(stage.room(values.len())?, from, tag)?.wait()?;
-        Ok(take(&received, values))
+        let stage = self.0.stage()?;
+        let received = self.0.recv(stage.output(values.len())?, from, tag)?.wait()?;
+        let taken = take(&received, values);
+        stage.keep_output(received.buffer);
+        Ok(taken)
     }
 
     /// Sends one message and receives another at the same time; gives what [`Blocking::recv`] gives.
@@ -354,9 +363,12 @@ impl Blocking<'_> {
         (values, to, send_tag): (&[T], u32, u64),
         (into, from, receive_tag): (&mut [U], impl Into<Source>, u64),
     ) -> Result<(u32, usize), Error> {
-        let mut stage = self.0.stage(&[size_of_val(values), size_of_val(into)])?;
-        let (out, room) = (stage.copy(values)?, stage.room(into.len())?);
-        let (_, received) = self.0.send_recv((out, to, send_tag), (room, from, receive_tag))?.wait()?;
-        Ok(take(&received, into))
+        let stage = self.0.stage()?;
+        let (out, room) = (stage.input(values)?, stage.output(into.len())?);
+        let (out, received) = self.0.send_recv((out, to, send_tag), (room, from, receive_tag))?.wait()?;
+        let taken = take(&received, into);
+        stage.keep_input(out);
+        stage.keep_output(received.buffer);
+        Ok(taken)
     }
 }

@@ -8,7 +8,7 @@ use core::{
 use std::sync::Arc;
 
 use ringway_abi::descriptor::BufferHandle;
-use ringway_mem::{Block, Lease, Window};
+use ringway_mem::{Block, Window};
 use zerocopy::FromBytes;
 
 use crate::{Element, arena::Registered};
@@ -16,40 +16,48 @@ use crate::{Element, arena::Registered};
 /// Elements in an [`crate::Arena`], used like a slice. An operation takes it by value and gives it back when it has
 /// ended: while somebody else reads or writes the memory, there is no slice of it.
 pub struct Buffer<T: Element> {
-    block: Block,
-    arena: Arc<Registered>,
+    /// Behind one pointer: operations take buffers and give them back, and a short one takes no longer than moving several
+    /// words, which are stored one by one and loaded in pairs.
+    memory: Box<Memory>,
     element: PhantomData<T>,
 }
 
+struct Memory {
+    block: Block,
+    arena: Arc<Registered>,
+}
+
 impl<T: Element> Buffer<T> {
-    pub(crate) const fn new(block: Block, arena: Arc<Registered>) -> Self {
-        Self { block, arena, element: PhantomData }
+    pub(crate) fn new(block: Block, arena: Arc<Registered>) -> Self {
+        Self { memory: Box::new(Memory { block, arena }), element: PhantomData }
     }
 
     #[inline]
     pub(crate) fn handle(&self) -> BufferHandle {
-        BufferHandle { region: self.arena.region, offset: self.block.offset() }
+        BufferHandle { region: self.memory.arena.region, offset: self.memory.block.offset() }
     }
 
     /// The memory, for an operation that owns the buffer.
     #[inline]
-    pub(crate) const fn window(&self) -> Window<'_> {
-        self.block.window()
+    pub(crate) fn window(&self) -> Window<'_> {
+        self.memory.block.window()
     }
 
     #[inline]
-    pub(crate) const fn region(&self) -> &Arc<Registered> {
-        &self.arena
+    pub(crate) fn region(&self) -> &Arc<Registered> {
+        &self.memory.arena
     }
 
-    /// The memory, to be used again for other elements when the buffer is gone.
-    pub(crate) fn lease(&self) -> (Lease, Arc<Registered>) {
-        (self.block.lease(), Arc::clone(&self.arena))
-    }
-
-    /// The same memory as elements of another type, of which it holds a whole number and to which it is aligned.
-    pub(crate) fn cast<U: Element>(self) -> Buffer<U> {
-        Buffer { block: self.block, arena: self.arena, element: PhantomData }
+    /// The arena's memory that this buffer was taken from, as `length` elements from its beginning on; they hold whatever is
+    /// there. `None` when that has another part still in use, or is shorter.
+    pub(crate) fn reshape<U: Element>(mut self, length: usize) -> Option<Buffer<U>> {
+        let bytes = length.checked_mul(size_of::<U>())? as u64;
+        let block = &mut self.memory.block;
+        if !block.restore() || block.length() < bytes {
+            return None;
+        }
+        block.truncate(bytes);
+        Some(Buffer { memory: self.memory, element: PhantomData })
     }
 
     /// Two buffers: the first `at` elements and the others. Each can be given to an operation of its own.
@@ -57,14 +65,11 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// The buffer itself when it has fewer elements.
     pub fn split_at(self, at: usize) -> Result<(Self, Self), Self> {
-        let Self { block, arena, element } = self;
+        let Memory { block, arena } = *self.memory;
         let bytes = (at as u64).saturating_mul(size_of::<T>() as u64);
         match block.split_at(bytes) {
-            Ok((front, back)) => Ok((
-                Self { block: front, arena: Arc::clone(&arena), element },
-                Self { block: back, arena, element },
-            )),
-            Err(block) => Err(Self { block, arena, element }),
+            Ok((front, back)) => Ok((Self::new(front, Arc::clone(&arena)), Self::new(back, arena))),
+            Err(block) => Err(Self::new(block, arena)),
         }
     }
 
@@ -73,13 +78,10 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// Both when `next` does not directly follow.
     pub fn join(self, next: Self) -> Result<Self, (Self, Self)> {
-        let Self { block, arena, element } = self;
+        let (Memory { block, arena }, next) = (*self.memory, *next.memory);
         match block.join(next.block) {
-            Ok(block) => Ok(Self { block, arena, element }),
-            Err((first, second)) => Err((
-                Self { block: first, arena, element },
-                Self { block: second, arena: next.arena, element },
-            )),
+            Ok(block) => Ok(Self::new(block, arena)),
+            Err((first, second)) => Err((Self::new(first, arena), Self::new(second, next.arena))),
         }
     }
 }
@@ -90,14 +92,14 @@ impl<T: Element> Deref for Buffer<T> {
     #[inline]
     fn deref(&self) -> &[T] {
         // Blocks begin at multiples of 64 bytes, or of an element's size from there, and hold whole elements.
-        <[T]>::ref_from_bytes(self.block.bytes()).unwrap_or_default()
+        <[T]>::ref_from_bytes(self.memory.block.bytes()).unwrap_or_default()
     }
 }
 
 impl<T: Element> DerefMut for Buffer<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
-        <[T]>::mut_from_bytes(self.block.bytes_mut()).unwrap_or_default()
+        <[T]>::mut_from_bytes(self.memory.block.bytes_mut()).unwrap_or_default()
     }
 }
 

@@ -83,35 +83,38 @@ impl Communicator {
         input: Option<&[T]>,
         output: Option<&mut [T]>,
     ) -> Result<(), Error> {
-        let sizes = [input.map_or(0, size_of_val), output.as_deref().map_or(0, size_of_val)];
-        let mut stage = self.stage(&sizes)?;
-        let from = input.map(|slice| stage.copy(slice)).transpose()?;
+        let stage = self.stage()?;
+        let from = input.map(|slice| stage.input(slice)).transpose()?;
+        let mut to = output.as_deref().map(|slice| stage.output(slice.len())).transpose()?;
         // What is not written must come back as it was.
-        let to = output.as_deref().map(|slice| match call.operation {
-            Operation::Exscan => stage.copy(slice),
-            _ => stage.room(slice.len()),
-        });
-        let buffers = (from, to.transpose()?);
-        let (_, to) = self.run(|c| {
-            c.start(buffers, |(from, to): &(Option<Buffer<T>>, Option<Buffer<T>>)| {
+        if let (Operation::Exscan, Some(to), Some(slice)) = (call.operation, &mut to, output.as_deref()) {
+            copy(slice, to);
+        }
+        let (from, to) = self.run(|c| {
+            c.start((from, to), |(from, to): &(Option<Buffer<T>>, Option<Buffer<T>>)| {
                 Ok(call.wish(Place::Apart(from.as_ref().map(view), to.as_ref().map(view))))
             })
         })?;
+        if let Some(from) = from {
+            stage.keep_input(from);
+        }
         if let (Some(to), Some(output)) = (to, output) {
             copy(&to, output);
+            stage.keep_output(to);
         }
         Ok(())
     }
 
     fn within_copy<T: Element>(&self, call: Uniform<T>, values: &mut [T]) -> Result<(), Error> {
-        let mut stage = self.stage(&[size_of_val(values)])?;
-        let buffer = stage.copy(values)?;
+        let stage = self.stage()?;
+        let buffer = stage.input(values)?;
         let buffer =
             self.run(|c| c.start(buffer, |buffer: &Buffer<T>| Ok(call.wish(Place::Within(view(buffer))))))?;
         // Other ranks' memory is only read then.
         if call.operation != Operation::Reduce || self.rank == call.root {
             copy(&buffer, values);
         }
+        stage.keep_input(buffer);
         Ok(())
     }
 }

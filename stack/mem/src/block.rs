@@ -201,36 +201,25 @@ impl Block {
         Err((self, next))
     }
 
-    /// Keeps this block's whole range, to be taken again when all its blocks are gone.
-    #[must_use]
-    pub fn lease(&self) -> Lease {
-        Lease { range: Arc::clone(&self.range) }
+    /// Leaves the bytes from `length` on alone; they go back to the pool with the block.
+    pub fn truncate(&mut self, length: u64) {
+        self.length = usize::try_from(length).map_or(self.length, |length| length.min(self.length));
+    }
+
+    /// Makes this block its whole range again, if the range has no other block; says whether it is.
+    pub fn restore(&mut self) -> bool {
+        // Every block of the range holds a count: being the only holder means that there is no other.
+        let alone = Arc::get_mut(&mut self.range).is_some();
+        if alone {
+            let window = self.range.window();
+            (self.base, self.length) = (window.base(), window.length());
+        }
+        alone
     }
 
     /// Leaves the bytes to whoever may still write to them: they are never given out again.
     pub fn retire(self) {
         let _ = ManuallyDrop::new(self);
-    }
-}
-
-/// A range that is kept for its next use, so that taking it again needs no allocation.
-#[derive(Debug)]
-pub struct Lease {
-    range: Arc<Range>,
-}
-
-impl Lease {
-    /// The whole range as one block; `None` while one of its blocks is still there.
-    pub fn take(&mut self) -> Option<Block> {
-        // Every block of the range holds a count: being the only holder means that there is none.
-        Arc::get_mut(&mut self.range)?;
-        Some(Block::whole(Arc::clone(&self.range)))
-    }
-
-    /// The range's bytes.
-    #[must_use]
-    pub fn length(&self) -> u64 {
-        self.range.length
     }
 }
 
@@ -280,21 +269,20 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_gives_its_range_only_when_it_is_unused() {
+    fn a_block_is_its_whole_range_again_only_when_it_is_alone_there() {
         let pool = pool(4096);
-        let block = pool.take(4096).expect("room");
-        let mut lease = block.lease();
-        let (front, back) = block.split_at(64).expect("long enough");
-        assert!(lease.take().is_none());
+        let (front, mut back) = pool.take(4096).expect("room").split_at(1000).expect("long enough");
+        assert!(!back.restore());
+        assert_eq!((back.offset(), back.length()), (1000, 3096));
         drop(front);
-        assert!(lease.take().is_none());
-        drop(back);
-        let again = lease.take().expect("unused");
-        assert_eq!(again.length(), 4096);
-        assert!(lease.take().is_none());
-        again.retire();
-        assert!(lease.take().is_none());
-        drop(lease);
+        back.truncate(5000);
+        assert_eq!(back.length(), 3096);
+        back.truncate(7);
+        assert_eq!((back.offset(), back.length()), (1000, 7));
+        assert!(pool.take(1).is_err(), "what was truncated is not anybody else's");
+        assert!(back.restore());
+        assert_eq!((back.offset(), back.length()), (0, 4096));
+        back.retire();
         assert!(pool.take(1).is_err(), "a retired range is never given out again");
     }
 

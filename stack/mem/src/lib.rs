@@ -22,7 +22,7 @@ mod window;
 
 pub use admit::{AdmitError, Identity, PeerFile, Region, admit};
 pub use arena::{ARENA_UNIT, Arena, ArenaError};
-pub use block::{Block, Lease, Pool};
+pub use block::{Block, Pool};
 pub use handle::{HandleTable, MAX_HANDLES};
 pub use huge::PageKind;
 pub use mapping::{MapError, Mapping, Protection};
