@@ -147,7 +147,7 @@ fn reduce_at(
     if destinations.is_empty() {
         return Ok(());
     }
-    let job = kernel::ReduceJob { first, rest, destinations, length, stage: None };
+    let job = kernel::ReduceJob { first, rest, destinations, length, stage: None, head: 0 };
     if stores != Stores::Cached && kernel::stream::helps(length) {
         kernel::stream::reduce((level, stores), datatype, reduction, divisor, job);
     } else {

@@ -311,6 +311,15 @@ fn streaming_reaches_every_destination_that_begins_with_a_line() {
     check_streaming(|_| 0, Stores::StreamingOnly(70));
 }
 
+/// Results before the first line are stored singly, if that is whole elements.
+#[test]
+fn streaming_reaches_every_destination_equally_far_from_a_line() {
+    check_streaming(|_| 4, Stores::Streaming);
+    check_streaming(|_| 60, Stores::StreamingBut(70));
+    check_streaming(|_| 62, Stores::Streaming);
+    check_streaming(|slot| slot % 2 * 12, Stores::StreamingOnly(70));
+}
+
 #[test]
 fn scans_give_the_oracle_s_bits() {
     for_every_pair(8, check_scan);

@@ -162,6 +162,9 @@ pub(crate) struct ReduceJob<'a> {
     pub(crate) length: usize,
     /// Present where results go to the destinations by way of it.
     pub(crate) stage: Option<NonNull<Stage>>,
+    /// Bytes before the first whole line of the destinations that whole lines are sent to: fewer than a line's, and whole
+    /// elements.
+    pub(crate) head: usize,
 }
 
 /// A checked request to scan: every window has `length` bytes, a whole number of elements; every output and
@@ -183,6 +186,12 @@ trait Body: Copy {
     /// # Safety
     /// Every window has `N` elements from `offset` on.
     unsafe fn block<R: Rule, const N: usize>(self, rule: R, offset: usize);
+
+    /// Bytes, whole elements and no more than the windows have, to be handled in small blocks before large ones begin.
+    #[inline(always)]
+    fn head(self) -> usize {
+        0
+    }
 }
 
 impl Body for ReduceJob<'_> {
@@ -199,6 +208,11 @@ impl Body for ReduceJob<'_> {
         }
         // SAFETY: as above, and destinations are writable.
         unsafe { rule.store_block(&total, self.destinations, self.stage, offset) };
+    }
+
+    #[inline(always)]
+    fn head(self) -> usize {
+        self.head.min(self.length)
     }
 }
 
@@ -253,7 +267,7 @@ fn fold_block<R: Rule, const N: usize>(rule: R, total: &mut [R::Acc; N], next: &
     }
 }
 
-/// Covers `length` bytes with blocks of `L` elements, then of `M`, then of `S`, then single elements.
+/// Covers `length` bytes: after the body's head with blocks of `L` elements, then of `M`, then of `S`, then single elements.
 ///
 /// # Safety
 /// Every window of the body has `length` bytes.
@@ -265,6 +279,17 @@ unsafe fn run<R: Rule, B: Body, const L: usize, const M: usize, const S: usize>(
 ) {
     let size = size_of::<R::Raw>();
     let mut offset = 0;
+    let head = body.head();
+    while S > 1 && head - offset >= S * size {
+        // SAFETY: the condition leaves `S` elements from `offset` on, as the head is no longer than the windows.
+        unsafe { body.block::<R, S>(rule, offset) };
+        offset += S * size;
+    }
+    while offset < head {
+        // SAFETY: the head is whole elements, and no longer than the windows.
+        unsafe { body.block::<R, 1>(rule, offset) };
+        offset += size;
+    }
     while length - offset >= L * size {
         // SAFETY: the condition leaves `L` elements from `offset` on.
         unsafe { body.block::<R, L>(rule, offset) };

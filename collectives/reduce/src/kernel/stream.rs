@@ -1,7 +1,7 @@
 //! Streaming (non-temporal) stores: whole lines of 64 bytes that go to memory without being read into a cache first.
 //!
-//! Only whole aligned lines are worth it. Where every destination begins with one, blocks of results go there straight
-//! from the registers. Else each destination may lie at another distance from one: results are gathered in a [`Stage`],
+//! Only whole aligned lines are worth it. Where the first one is equally far into every destination, blocks of results go
+//! there straight from the registers, after those before it. Else results are gathered in a [`Stage`],
 //! a few hundred bytes that stay in the first-level cache, and each destination is sent the lines that are complete in
 //! it, at its own alignment; the bytes before its first and after its last line are stored plainly. The way over the
 //! stage costs nothing where memory is the limit, and a third where the sources are in the caches.
@@ -53,6 +53,14 @@ const fn is_streamed(mask: u128, place: usize) -> bool {
     place < MASKED && mask >> place & 1 == 1
 }
 
+/// Bytes before the first line of every destination that is streamed to; `None` where they differ.
+fn common_head(mask: u128, destinations: &[Window<'_>]) -> Option<usize> {
+    let streamed = destinations.iter().enumerate().filter(|(place, _)| is_streamed(mask, *place));
+    let mut heads = streamed.map(|(_, d)| d.as_ptr().addr().wrapping_neg() % LINE);
+    let first = heads.next()?;
+    heads.all(|head| head == first).then_some(first)
+}
+
 /// [`super::reduce`] with streaming stores, of a job of at least [`LEAST`] bytes.
 pub(crate) fn reduce(
     (level, stores): (Level, Stores),
@@ -66,8 +74,9 @@ pub(crate) fn reduce(
     if mask == 0 {
         return super::reduce(level, datatype, reduction, divisor, job);
     }
-    let mut stage = Stage::new(level, mask, job.destinations);
-    let staged = ReduceJob { stage: Some(NonNull::from_mut(&mut stage)), ..job };
+    let head = common_head(mask, job.destinations).filter(|head| head.is_multiple_of(datatype.size()));
+    let mut stage = Stage::new(level, mask, head.is_some());
+    let staged = ReduceJob { stage: Some(NonNull::from_mut(&mut stage)), head: head.unwrap_or(0), ..job };
     super::reduce(level, datatype, reduction, divisor, staged);
     // SAFETY: the stage has seen all bytes of the job, whose destinations were checked.
     unsafe { stage.finish(job.destinations, job.length) };
@@ -106,16 +115,12 @@ pub(crate) struct Stage {
     block: [u8; BLOCK],
     level: Level,
     streamed: u128,
-    /// Every destination that is streamed to begins with a line.
+    /// Blocks are not gathered: the large ones begin with a line in every destination that is streamed to.
     direct: bool,
 }
 
 impl Stage {
-    fn new(level: Level, streamed: u128, destinations: &[Window<'_>]) -> Self {
-        let begins_line = |(place, d): (usize, &Window<'_>)| {
-            !is_streamed(streamed, place) || d.as_ptr().addr().is_multiple_of(LINE)
-        };
-        let direct = destinations.iter().enumerate().all(begins_line);
+    const fn new(level: Level, streamed: u128, direct: bool) -> Self {
         Self { before: [0; LINE], block: [0; BLOCK], level, streamed, direct }
     }
 
@@ -126,11 +131,10 @@ impl Stage {
     }
 
     /// Stores a block of results to every destination: past the caches, except to those that are not streamed to and
-    /// where the block, one of the last few, is not whole registers.
+    /// where the block, one of the first or last few, is not whole registers or does not begin with one.
     ///
     /// # Safety
-    /// Every destination is valid for writes of the block from `offset` on, and those that are streamed to begin with a
-    /// line.
+    /// Every destination is valid for writes of the block from `offset` on.
     #[inline(always)]
     pub(super) unsafe fn send<T: Copy, const N: usize>(
         &self,
@@ -144,10 +148,10 @@ impl Stage {
             #[cfg(target_arch = "x86_64")]
             if size_of::<[T; N]>().is_multiple_of(x86::REGISTER)
                 && is_streamed(self.streamed, place)
-                && offset.is_multiple_of(x86::REGISTER)
+                && to.addr().is_multiple_of(x86::REGISTER)
             {
-                // SAFETY: the caller vouches for the block's bytes, which are whole registers; the destination begins
-                // with a line and the offset is a multiple of a register's size, so that each is aligned.
+                // SAFETY: the caller vouches for the block's bytes, which are whole registers, and aligned as the first
+                // one is.
                 unsafe { x86::stream_block(block, to) };
                 continue;
             }
