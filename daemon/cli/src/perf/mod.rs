@@ -137,8 +137,8 @@ pub struct PerfArgs {
     /// median the slowest is, for each size.
     #[arg(long, value_name = "LIST", value_parser = Offsets::parse, action = ArgAction::Set, conflicts_with_all = ["overlap", "tenants"])]
     offsets: Option<Offsets>,
-    /// Go over the offsets so many times; each counts with its fastest pass. On a machine that does other things between,
-    /// or whose host moves its processors about, one pass finds slow offsets that are none.
+    /// Go over the offsets so many times; each counts with its fastest pass, and once more with its median one. On a machine
+    /// that does other things between, or whose host moves its processors about, one pass finds slow offsets that are none.
     #[arg(long, default_value_t = 1, value_name = "N", requires = "offsets", value_parser = clap::value_parser!(u16).range(1..=100))]
     passes: u16,
     /// Place inputs at these offsets from the page instead of at its beginning, each with every one of --offsets.

@@ -105,11 +105,37 @@ pub(crate) struct OffsetSummary {
     blocking: bool,
     /// How many were measured.
     offsets: usize,
-    /// Over offsets, each with the median time of its fastest pass.
+    /// Each with the median time of its fastest pass.
+    #[serde(flatten)]
+    fastest: Spread,
+    /// Each with the median time of its median pass; absent where there was one pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    median_pass: Option<Spread>,
+}
+
+/// Times over offsets.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Spread {
     median_us: f64,
     slowest_us: f64,
     slowest_to_median: f64,
     slowest: Offset,
+}
+
+impl Spread {
+    /// Of one time for each offset; `None` where there is none.
+    fn of(mut times: Vec<(f64, Offset)>) -> Option<Self> {
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (&(median_us, _), &(slowest_us, slowest)) = (times.get(times.len() / 2)?, times.last()?);
+        let slowest_to_median = round(slowest_us / median_us.max(0.001), 3);
+        Some(Self { median_us, slowest_us, slowest_to_median, slowest })
+    }
+
+    fn text(&self) -> String {
+        let Offset { input, output } = self.slowest;
+        let time = significant(self.slowest_us);
+        format!("{input}+{output}, takes {time} us, {:.2} times the median", self.slowest_to_median)
+    }
 }
 
 impl OffsetSummary {
@@ -120,16 +146,15 @@ impl OffsetSummary {
     }
 
     fn of_one(rows: &[Row]) -> Option<Self> {
-        let mut fastest = BTreeMap::new();
+        let mut passes: BTreeMap<Offset, Vec<f64>> = BTreeMap::new();
         for row in rows {
-            let time = fastest.entry(row.offset?).or_insert(f64::INFINITY);
-            *time = row.time_us.p50.min(*time);
+            passes.entry(row.offset?).or_default().push(row.time_us.p50);
         }
-        let mut times: Vec<(f64, Offset)> =
-            fastest.into_iter().map(|(offset, time)| (time, offset)).collect();
-        times.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (row, &(slowest_us, slowest)) = (rows.first()?, times.last()?);
-        let &(median_us, _) = times.get(times.len() / 2)?;
+        passes.values_mut().for_each(|times| times.sort_by(f64::total_cmp));
+        let each = |pass: fn(&[f64]) -> usize| {
+            passes.iter().filter_map(|(offset, times)| Some((*times.get(pass(times))?, *offset))).collect()
+        };
+        let row = rows.first()?;
         Some(Self {
             operation: row.operation.clone(),
             bytes: row.bytes,
@@ -137,26 +162,25 @@ impl OffsetSummary {
             reduction: row.reduction.clone(),
             in_place: row.in_place,
             blocking: row.blocking,
-            offsets: times.len(),
-            median_us,
-            slowest_us,
-            slowest_to_median: round(slowest_us / median_us.max(0.001), 3),
-            slowest,
+            offsets: passes.len(),
+            fastest: Spread::of(each(|_| 0))?,
+            median_pass: if rows.len() > passes.len() {
+                Spread::of(each(|times| times.len() / 2))
+            } else {
+                None
+            },
         })
     }
 
     /// For the table.
     pub(crate) fn line(&self) -> String {
         let form = if self.in_place { "in place" } else { "out of place" };
-        let Offset { input, output } = self.slowest;
-        format!(
-            "# {} B {} {form}: the slowest of {} offsets, {input}+{output}, takes {} us, {:.2} times the median",
-            self.bytes,
-            self.datatype,
-            self.offsets,
-            significant(self.slowest_us),
-            self.slowest_to_median
-        )
+        let Self { bytes, datatype, offsets, .. } = self;
+        let fastest = self.fastest.text();
+        let by_median = self.median_pass.map_or_else(String::new, |spread| {
+            format!("; by its median instead of its fastest pass {}", spread.text())
+        });
+        format!("# {bytes} B {datatype} {form}: the slowest of {offsets} offsets, {fastest}{by_median}")
     }
 }
 

@@ -168,6 +168,7 @@ fn perf_places_buffers_where_it_is_told() {
         for summary in &summaries {
             assert_eq!((&summary["bytes"], &summary["offsets"]), (&8192.into(), &pairs.len().into()));
             assert!(summary["slowest_to_median"].as_f64().expect("a ratio") >= 1.0, "{summary}");
+            assert!(summary.get("median_pass").is_none(), "of one pass: {summary}");
         }
         let table = run_ringway(&[&["perf"], &given[..]].concat()).success().out;
         assert_mentions(&table, &["offset", "slowest", "out of place", "times the median"]);
@@ -188,6 +189,8 @@ fn perf_counts_an_offset_with_its_fastest_pass() {
     let fastest =
         passes.map(|row| row["time_us"]["p50"].as_f64().expect("a time")).fold(f64::INFINITY, f64::min);
     assert_eq!(summary["slowest_us"].as_f64(), Some(fastest));
+    let by_median = &summary["median_pass"]["slowest_us"];
+    assert!(by_median.as_f64().is_some_and(|time| time >= fastest), "{summary}");
 }
 
 #[test]
