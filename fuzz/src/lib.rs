@@ -13,8 +13,10 @@ pub mod cell;
 pub mod configuration;
 pub mod engine;
 pub mod group;
+pub mod perftest;
 pub mod rc;
 pub mod ring;
+pub mod shm;
 pub mod stand_in;
 pub mod tcp;
 pub mod topology;
@@ -48,6 +50,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ring_producer", run: ring::producer, samples: ring::producer_samples },
     Target { name: "tcp_header", run: tcp::header, samples: tcp::header_samples },
     Target { name: "tcp_preface", run: tcp::data_preface, samples: tcp::data_preface_samples },
+    Target { name: "shm_entry", run: shm::entry, samples: shm::entry_samples },
+    Target { name: "perftest_keys", run: perftest::keys, samples: perftest::keys_samples },
     Target { name: "rc_queue_pair", run: rc::queue_pair, samples: rc::queue_pair_samples },
     Target { name: "wire_packet", run: wire::packet, samples: wire::packet_samples },
     Target { name: "wire_frame", run: wire::frame, samples: wire::frame_samples },

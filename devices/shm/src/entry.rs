@@ -7,16 +7,16 @@
 use ringway_verbs::{RemoteKey, RemoteSlice, Status};
 
 /// Words of an entry.
-pub(crate) const WORDS: usize = 8;
+pub const WORDS: usize = 8;
 /// An entry as it stands in a ring.
-pub(crate) type Raw = [u64; WORDS];
+pub type Raw = [u64; WORDS];
 
 /// Words of an entry that carry bytes.
 const INLINE_WORDS: usize = 4;
 /// Bytes that fit into an entry.
-pub(crate) const INLINE_BYTES: usize = INLINE_WORDS * 8;
+pub const INLINE_BYTES: usize = INLINE_WORDS * 8;
 /// The longest message, in bytes.
-pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
+pub const MAX_MESSAGE: u64 = 1 << 30;
 
 const LAST: u8 = 1;
 const IMMEDIATE: u8 = 2;
@@ -28,13 +28,18 @@ const SHARED: u8 = 3;
 
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A SEND.
     Send,
+    /// A WRITE.
     Write,
     /// Further bytes of the message before it.
     More,
+    /// A READ.
     Read,
+    /// A FETCH_ADD.
     FetchAdd,
+    /// A CMP_SWAP.
     CompareSwap,
     /// Bytes of a READ's response.
     Data,
@@ -68,22 +73,39 @@ impl Kind {
 
 /// Where an entry's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     /// In the entry.
-    Inline { words: [u64; INLINE_WORDS], length: u8 },
+    Inline {
+        /// The words that carry them, the first byte in the lowest place.
+        words: [u64; INLINE_WORDS],
+        /// How many bytes.
+        length: u8,
+    },
     /// In the staging memory that belongs to the ring.
-    Staged { offset: u32, length: u32 },
+    Staged {
+        /// Where they begin there.
+        offset: u32,
+        /// How many bytes.
+        length: u32,
+    },
     /// In a region of the sender, which the receiver has mapped.
-    Shared { key: u32, offset: u64, length: u64 },
+    Shared {
+        /// The region's key, as it was shared.
+        key: u32,
+        /// Where they begin in it.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
+    },
 }
 
 impl Source {
     /// No bytes.
-    pub(crate) const EMPTY: Self = Self::Inline { words: [0; INLINE_WORDS], length: 0 };
+    pub const EMPTY: Self = Self::Inline { words: [0; INLINE_WORDS], length: 0 };
 
     /// The first bytes of these, so many.
     #[inline]
-    pub(crate) fn inline(bytes: &[u8; INLINE_BYTES], length: usize) -> Self {
+    pub fn inline(bytes: &[u8; INLINE_BYTES], length: usize) -> Self {
         let (eights, _) = bytes.as_chunks();
         let mut words = [0; INLINE_WORDS];
         for (word, eight) in words.iter_mut().zip(eights) {
@@ -92,7 +114,8 @@ impl Source {
         Self::Inline { words, length: length.min(INLINE_BYTES) as u8 }
     }
 
-    pub(crate) fn length(&self) -> u64 {
+    /// How many bytes.
+    pub fn length(&self) -> u64 {
         match *self {
             Self::Inline { length, .. } => length.into(),
             Self::Staged { length, .. } => length.into(),
@@ -103,7 +126,7 @@ impl Source {
 
 /// The bytes of inline words.
 #[inline]
-pub(crate) fn bytes_of(words: &[u64; INLINE_WORDS]) -> [u8; INLINE_BYTES] {
+pub fn bytes_of(words: &[u64; INLINE_WORDS]) -> [u8; INLINE_BYTES] {
     let mut bytes = [0; INLINE_BYTES];
     for (chunk, word) in bytes.chunks_mut(8).zip(words) {
         chunk.copy_from_slice(&word.to_le_bytes());
@@ -113,42 +136,47 @@ pub(crate) fn bytes_of(words: &[u64; INLINE_WORDS]) -> [u8; INLINE_BYTES] {
 
 /// An entry, parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) kind: Kind,
+pub struct Entry {
+    /// What it is.
+    pub kind: Kind,
     /// The whole message's bytes; of [`Kind::Refused`] the reason.
-    pub(crate) total: u32,
-    pub(crate) immediate: Option<u32>,
-    pub(crate) remote: RemoteSlice,
-    pub(crate) source: Source,
+    pub total: u32,
+    /// The immediate of a SEND or WRITE.
+    pub immediate: Option<u32>,
+    /// The memory of the reader's that a WRITE, READ or atomic is about.
+    pub remote: RemoteSlice,
+    /// Where its bytes are.
+    pub source: Source,
     /// No further piece follows.
-    pub(crate) last: bool,
+    pub last: bool,
     /// The writer wants to know soon that it was executed.
-    pub(crate) asks: bool,
+    pub asks: bool,
     /// How many of the reader's requests the writer had executed: the lower half of that number.
-    pub(crate) executed: u32,
+    pub executed: u32,
 }
 
 impl Entry {
     /// An entry of a kind, with nothing else said.
-    pub(crate) const fn new(kind: Kind) -> Self {
+    pub const fn new(kind: Kind) -> Self {
         let remote = RemoteSlice { key: RemoteKey(0), offset: 0 };
         let source = Source::EMPTY;
         Self { kind, total: 0, immediate: None, remote, source, last: true, asks: false, executed: 0 }
     }
 
-    pub(crate) fn refused(status: Status) -> Self {
+    /// That the next request was refused.
+    pub fn refused(status: Status) -> Self {
         let code = if status == Status::RemoteAccess { 1 } else { 0 };
         Self { total: code, ..Self::new(Kind::Refused) }
     }
 
     /// Why a request was refused.
-    pub(crate) const fn refusal(&self) -> Status {
+    pub const fn refusal(&self) -> Status {
         if self.total == 1 { Status::RemoteAccess } else { Status::RemoteInvalidRequest }
     }
 
     /// The entry, all but the phase.
     #[inline]
-    pub(crate) fn emit(&self) -> Raw {
+    pub fn emit(&self) -> Raw {
         let (tag, inline, places) = match self.source {
             Source::Inline { words, length } => (INLINE, length, words),
             Source::Staged { offset, length } => (STAGED, 0, [offset.into(), length.into(), 0, 0]),
@@ -165,7 +193,7 @@ impl Entry {
 
     /// Reads an entry; `None` when it means nothing. Where bytes are is not checked against any memory.
     #[inline]
-    pub(crate) fn parse(raw: &Raw) -> Option<Self> {
+    pub fn parse(raw: &Raw) -> Option<Self> {
         let [first, second, offset, a, b, c, d, tail] = *raw;
         let [kind, flags, inline, tag] = ((tail >> 32) as u32).to_le_bytes();
         let source = match tag {

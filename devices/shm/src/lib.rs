@@ -32,7 +32,7 @@ mod control;
 mod counters;
 mod device;
 mod endpoint;
-mod entry;
+pub mod entry;
 mod error;
 #[cfg(test)]
 mod hostile_tests;
