@@ -112,7 +112,7 @@ impl Arena {
     }
 
     /// A buffer that holds whatever its memory held before.
-    fn take<T: Element>(&self, length: usize) -> Result<Buffer<T>, MemoryError> {
+    pub(crate) fn take<T: Element>(&self, length: usize) -> Result<Buffer<T>, MemoryError> {
         let bytes = length.checked_mul(size_of::<T>()).ok_or(MemoryError::TooLarge)?;
         let block = self.shared.pool.take(bytes as u64).map_err(|error| match error {
             ArenaError::Full { wanted, free, longest, length } => {

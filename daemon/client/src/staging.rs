@@ -5,7 +5,7 @@ use core::cell::RefCell;
 use ringway_mem::Window;
 use zerocopy::IntoBytes as _;
 
-use crate::{Buffer, CallError, Communicator, Element, Error, MemoryError};
+use crate::{Arena, Buffer, CallError, Communicator, Element, Error, MemoryError};
 
 /// Copies from one slice to another of the same length, by our own kernel: many a C library's `memcpy` falls to a fraction
 /// of its rate where the destination begins a few bytes past the source modulo the page size.
@@ -19,11 +19,18 @@ pub(crate) fn copy<T: Element>(from: &[T], to: &mut [T]) {
 const LEAST: usize = 64 * 1024;
 
 /// A communicator's staging memory: for what a call reads, and for what it writes. Each grows to what the largest call
-/// needs, and stays; there is none while a call uses it, nor after that failed.
+/// needs, and stays.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
-    input: RefCell<Option<Buffer<u8>>>,
-    output: RefCell<Option<Buffer<u8>>>,
+    input: Kept,
+    output: Kept,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    arena: RefCell<Option<Arena>>,
+    /// In the arena; none while a call uses it, nor after that failed.
+    buffer: RefCell<Option<Buffer<u8>>>,
 }
 
 /// The staging memory of one call. The buffers taken from it need no allocation when those of the last call were given
@@ -56,22 +63,31 @@ impl Stage<'_> {
 
     /// Gives back what [`Stage::input`] gave, when the call has ended.
     pub(crate) fn keep_input<T: Element>(self, buffer: Buffer<T>) {
-        self.0.staging.input.replace(buffer.reshape(0));
+        self.0.staging.input.buffer.replace(buffer.reshape(0));
     }
 
     /// Gives back what [`Stage::output`] gave, when the call has ended.
     pub(crate) fn keep_output<T: Element>(self, buffer: Buffer<T>) {
-        self.0.staging.output.replace(buffer.reshape(0));
+        self.0.staging.output.buffer.replace(buffer.reshape(0));
     }
 
-    fn take<T: Element>(self, kept: &RefCell<Option<Buffer<u8>>>, length: usize) -> Result<Buffer<T>, Error> {
-        // Memory that is too small goes before there is other memory, so that both need not fit.
-        if let Some(buffer) = kept.take().and_then(|kept| kept.reshape(length)) {
+    fn take<T: Element>(self, kept: &Kept, length: usize) -> Result<Buffer<T>, Error> {
+        if let Some(buffer) = kept.buffer.take().and_then(|buffer| buffer.reshape(length)) {
             return Ok(buffer);
         }
         let bytes = length.checked_mul(size_of::<T>()).ok_or(MemoryError::TooLarge)?.max(LEAST);
         let bytes = bytes.checked_next_power_of_two().ok_or(MemoryError::TooLarge)?;
-        let whole = self.0.client.arena(bytes)?.buffer::<u8>(bytes)?;
-        Ok(whole.reshape(length).ok_or(MemoryError::TooLarge)?)
+        let mut arena = kept.arena.borrow_mut();
+        // What a failed call had is free again, unless somebody may still be at work on it.
+        let again = arena.as_ref().and_then(|arena| arena.take(bytes).ok());
+        let buffer: Buffer<u8> = match again {
+            Some(again) => again,
+            None => {
+                // The old memory goes before there is other memory, so that both need not fit.
+                *arena = None;
+                arena.insert(self.0.client.arena(bytes)?).take(bytes)?
+            }
+        };
+        Ok(buffer.reshape(length).ok_or(MemoryError::TooLarge)?)
     }
 }
