@@ -221,6 +221,10 @@ unsafe fn swap_avx2(a: Window<'_>, b: Window<'_>) {
     unsafe { swap_all::<ThirtyTwo>(a, b) }
 }
 
+/// From so many bytes on registers of 64 bytes are used. Fewer bytes are often just written, perhaps by stores that overlap: a load
+/// that needs parts of two of them waits until both are in the cache, and all stores before them.
+const WIDE_FROM: usize = 512;
+
 /// Copies the source to every destination.
 ///
 /// # Safety
@@ -229,10 +233,10 @@ pub(crate) unsafe fn copy(level: Level, source: Window<'_>, destinations: &[Wind
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the caller vouches for the windows and the level.
-        Level::Avx512 => unsafe { copy_avx512(source, destinations) },
+        Level::Avx512 if source.length() >= WIDE_FROM => unsafe { copy_avx512(source, destinations) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Level::Avx2 => unsafe { copy_avx2(source, destinations) },
+        Level::Avx2 | Level::Avx512 => unsafe { copy_avx2(source, destinations) },
         // SAFETY: the caller vouches for the windows.
         _ => unsafe { copy_all::<Sixteen>(source, destinations) },
     }
