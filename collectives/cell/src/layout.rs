@@ -4,7 +4,7 @@
 //! ```text
 //! header   verdict | sleepers
 //! ranks    for each rank: consumed, called | wanted | inside | bell, armed | state, node, processor | processors
-//! records  for each rank and slot: a line
+//! records  for each rank and slot: two lines
 //! work     for each slot: a line per lane with its claim and done counts, a published line per rank
 //! payloads for each rank and slot: INLINE_BYTES, and a line that keeps slots out of each other's cache sets
 //! pool     among more than two ranks, POOL_SLOTS times: POOLED_BYTES, and such a line, with how many of them are there
@@ -17,7 +17,8 @@ pub(crate) const LINE: usize = 8;
 const HEADER: usize = 8 * LINE;
 const RANK: usize = 8 * LINE;
 const SLOT_COUNT: usize = SLOTS as usize;
-const RECORD: usize = LINE;
+/// Words of a record.
+pub(crate) const RECORD: usize = 2 * LINE;
 const PAYLOAD: usize = INLINE_BYTES / 8 + LINE;
 const POOLED: usize = POOLED_BYTES / 8 + LINE;
 

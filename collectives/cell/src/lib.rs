@@ -71,7 +71,7 @@ pub use quota::processor_quota;
 /// Calls of one rank that may be under way at a time.
 pub const SLOTS: u64 = if cfg!(loom) { 2 } else { 128 };
 /// The most bytes a rank contributes to a small call.
-pub const INLINE_BYTES: usize = if cfg!(loom) { 64 } else { 8192 };
+pub const INLINE_BYTES: usize = if cfg!(loom) { 128 } else { 8192 };
 /// The same of a rooted operation between two ranks: of more than this, copying costs more than waiting for the other.
 const BETWEEN_TWO_BYTES: usize = INLINE_BYTES / 2;
 /// The same where every rank needs what the others contribute: shared out, the work is less.

@@ -1,14 +1,19 @@
-//! What a rank publishes for one call: eight words, and up to [`INLINE_BYTES`] of payload or counts.
+//! What a rank publishes for one call: eight words, or sixteen with few bytes of payload, and up to [`INLINE_BYTES`] of payload
+//! or counts elsewhere.
 //!
 //! Words: 0 = the low 31 bits of the sequence, a bit for [`STREAMED`], and above them the digest of what this rank has called
 //! so far ([`History`]), stored last; 1 = operation, datatype, reduction + 1 (0 for none) and flags, one byte each
 //! from the low end, then 16 bits of root and 16 of the rank's region epoch; 2 = count, or a digest of the counts that
 //! all ranks must give alike; 3 = the scalar of premul_sum; 4 and 5 = input region and offset; 6 and 7 = output region
-//! and offset. A small call has its payload in words 4 to 7 when it fits, else in its slot of payloads, or of the pool.
+//! and offset. A small call has its payload from word 4 on when it fits, else in its slot of payloads, or of the pool.
 
 use ringway_types::{DataType, Operation, Reduction, digest_counts};
 
-use crate::{Call, INLINE_BYTES, Place, Signature, cell::Cell, layout::LINE};
+use crate::{
+    Call, INLINE_BYTES, Place, Signature,
+    cell::Cell,
+    layout::{LINE, RECORD},
+};
 
 const HAS_INPUT: u64 = 1 << 24;
 const HAS_OUTPUT: u64 = 1 << 25;
@@ -16,9 +21,10 @@ const STAGED: u64 = 1 << 26;
 /// The bits of word 1 that all ranks must have alike.
 const AGREED: u64 = 0x0000_ffff_00ff_ffff;
 
-/// Payload bytes that fit into the record itself.
-pub(crate) const TINY_BYTES: usize = 32;
-const TINY_WORD: usize = 4;
+/// Where in a record a payload begins that fits into it.
+pub(crate) const TINY_WORD: usize = 4;
+/// Payload bytes that fit: up to 96 take a line less than in a slot of their own.
+pub(crate) const TINY_BYTES: usize = (RECORD - TINY_WORD) * 8;
 
 /// What all ranks must say alike, as words 1 and 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -233,9 +239,16 @@ impl Cell {
     /// Where the lines of a record begin.
     #[inline(always)]
     fn each_line(&self, rank: u32, sequence: u64, bytes: usize, ask: impl Fn(usize)) {
-        ask(self.layout.record(rank, sequence));
+        let record = self.layout.record(rank, sequence);
+        ask(record);
+        if bytes <= TINY_BYTES {
+            if bytes > (LINE - TINY_WORD) * 8 {
+                ask(record + LINE);
+            }
+            return;
+        }
         // Those of the pool are too many to be under way together.
-        if bytes > TINY_BYTES && bytes <= INLINE_BYTES {
+        if bytes <= INLINE_BYTES {
             let payload = self.layout.payload(rank, sequence);
             for line in 0..bytes.div_ceil(64) {
                 ask(payload + line * LINE);

@@ -20,7 +20,7 @@ use crate::{
     cell::Cell,
     clock::Clock,
     layout::LINE,
-    record::{Agreement, History, STREAMED, TINY_BYTES},
+    record::{Agreement, History, STREAMED, TINY_WORD},
     shared::full_fence,
     small::Small,
 };
@@ -71,9 +71,6 @@ impl Distance {
         }
     }
 }
-
-/// Where in a record a payload begins that fits into it.
-const INSIDE: usize = LINE - TINY_BYTES / 8;
 
 /// What the words of a call have beside its payload, of what its record begins with.
 #[inline(always)]
@@ -127,11 +124,12 @@ impl Cell {
         let mark = history.mark(sequence) | STREAMED;
         let tag = tag_of(mark);
         let halves = payload.chunks_exact(HALF).map(|half| tagged(tag, half));
-        let is_inside = at == record + INSIDE;
-        let words = if is_inside { LINE - INSIDE } else { bytes.div_ceil(HALF).next_multiple_of(LINE) };
+        let is_inside = at == record + TINY_WORD;
+        let before = if is_inside { TINY_WORD } else { 0 };
+        let words = (before + bytes.div_ceil(HALF)).next_multiple_of(LINE) - before;
         (at..).zip(halves).take(words).for_each(|(at, word)| self.words.stream(at, word));
         if !is_inside {
-            (record + INSIDE..record + LINE).for_each(|at| self.words.stream(at, 0));
+            (record + TINY_WORD..record + LINE).for_each(|at| self.words.stream(at, 0));
         }
         let [codes, count] = agreement.words(epoch);
         for (word, value) in [(1, codes), (2, count), (3, 0), (0, mark)] {
