@@ -189,7 +189,9 @@ impl Member {
         if self.ahead >= next {
             for rank in 0..self.cell.ranks() {
                 if is_needed(rank) {
-                    self.cell.prefetch(rank, next, bytes);
+                    // Tags are as long as what they are of.
+                    let twice = call.is_tagged && self.cell.is_streamed(rank, sequence);
+                    self.cell.prefetch(rank, next, if twice { 2 * bytes } else { bytes });
                 }
             }
         }

@@ -8,8 +8,8 @@ use crate::{
 };
 
 /// A rank that waits for nobody has no time in which lines could come that it asks for: it made calls of 64 B take 1.3 to 1.7
-/// times as long. Of so many bytes they come together, and not asking made calls take up to 2.3 times as long.
-const MANY_BYTES: usize = 256;
+/// times as long. Of so many bytes they come together: not asking made calls take 1.4 (192 B) to 2.3 times as long.
+const MANY_BYTES: usize = 129;
 
 /// A call that is made again and again.
 #[derive(Debug, Clone, Copy)]
@@ -58,8 +58,7 @@ impl Prepared {
             short_lanes: ShortLanes::of(&shape),
             puts,
             writes_ahead: !matches!(shape.need(rank), Need::Nobody) || puts >= MANY_BYTES,
-            follows: (operation.has_root() && shape.takes(rank))
-                .then_some(if shape.is_tagged() { 2 } else { 1 } * shape.contribution() as usize),
+            follows: (operation.has_root() && shape.takes(rank)).then_some(shape.contribution() as usize),
             keeps: shape.keeps(rank),
             takes: shape.takes(rank),
             reads: reads * shape.block,

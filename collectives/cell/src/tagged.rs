@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The most bytes of such a payload.
-pub(crate) const TAGGED_BYTES: usize = 64;
+pub(crate) const TAGGED_BYTES: usize = 128;
 /// Bytes of a word that are payload.
 const HALF: usize = 4;
 
