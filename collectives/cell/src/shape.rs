@@ -4,7 +4,8 @@ use ringway_reduce::Scalar;
 use ringway_types::{DataType, Operation, Reduction};
 
 use crate::{
-    BETWEEN_TWO_BYTES, Call, INLINE_BYTES, NEEDED_BY_ALL_BYTES, POOLED_BYTES, Signature, tagged::TAGGED_BYTES,
+    BETWEEN_TWO_BYTES, Call, INLINE_BYTES, NEEDED_BY_ALL_BYTES, POOLED_BYTES, Signature,
+    tagged::{TAGGED_BYTES, TAGGED_FROM_MANY_BYTES},
 };
 
 /// A call's signature among so many ranks, its sizes checked not to overflow.
@@ -150,6 +151,11 @@ impl Shape {
         !self.operation.has_counts() && self.contribution() <= most as u64
     }
 
+    /// Whether what the root takes comes from every other rank, of an operation with a root.
+    pub(crate) const fn is_from_many(&self) -> bool {
+        matches!(self.operation, Operation::Reduce | Operation::Gather)
+    }
+
     /// Whether a small call's payload is in words that say to which call they belong.
     #[inline]
     pub(crate) fn is_tagged(&self) -> bool {
@@ -160,7 +166,7 @@ impl Shape {
             && !self.operation.has_counts()
             && !scaled
             && bytes > 0
-            && bytes <= TAGGED_BYTES as u64
+            && bytes <= if self.is_from_many() { TAGGED_FROM_MANY_BYTES } else { TAGGED_BYTES } as u64
     }
 
     /// Whether a small call's payload is in the pool.

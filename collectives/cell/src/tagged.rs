@@ -27,6 +27,8 @@ use crate::{
 
 /// The most bytes of such a payload.
 pub(crate) const TAGGED_BYTES: usize = 128;
+/// And where whoever takes it takes one of every other rank: untagging more takes longer than it spares.
+pub(crate) const TAGGED_FROM_MANY_BYTES: usize = 64;
 /// Bytes of a word that are payload.
 const HALF: usize = 4;
 
@@ -98,7 +100,7 @@ impl Cell {
 
     /// Copies out a payload that a rank has put, whose record was seen; whether all of it was there.
     #[inline(always)]
-    pub(crate) fn untag(&self, rank: u32, sequence: u64, payload: &mut Untagged, bytes: usize) -> bool {
+    pub(crate) fn untag(&self, rank: u32, sequence: u64, payload: &mut [u8], bytes: usize) -> bool {
         let at = self.tagged(rank, sequence, bytes);
         let tag = tag_of(self.words.load(self.layout.record(rank, sequence)));
         for (word, half) in (at..).zip(payload.chunks_exact_mut(HALF)).take(bytes.div_ceil(HALF)) {
@@ -155,17 +157,16 @@ impl Small<'_> {
     #[inline(always)]
     pub(crate) fn is_any_streamed(&self) -> bool {
         let Self { shape, rank: own, sequence, cell } = *self;
-        match shape.operation {
-            Operation::Reduce | Operation::Gather => {
-                (0..shape.ranks).any(|rank| rank != own && cell.is_streamed(rank, sequence))
-            }
-            _ => cell.is_streamed(shape.root, sequence),
+        if shape.is_from_many() {
+            (0..shape.ranks).any(|rank| rank != own && cell.is_streamed(rank, sequence))
+        } else {
+            cell.is_streamed(shape.root, sequence)
         }
     }
 
     /// What a rank has put, without tags; `None` when not all of it was there.
     #[inline(always)]
-    fn untagged<'p>(&'p self, rank: u32, payload: &'p mut Untagged) -> Option<Window<'p>> {
+    fn untagged<'p>(&'p self, rank: u32, payload: &'p mut [u8]) -> Option<Window<'p>> {
         let bytes = self.shape.contribution() as usize;
         if !self.cell.is_streamed(rank, self.sequence) {
             return self.payload(rank, 0, bytes as u64);
@@ -212,7 +213,7 @@ impl Small<'_> {
     #[inline(always)]
     fn reduce_tagged<const N: usize>(&self, input: Window<'_>, output: Window<'_>) -> Option<bool> {
         let Self { shape, rank: own, .. } = *self;
-        let mut payloads = [[0; TAGGED_BYTES]; N];
+        let mut payloads = [[0; TAGGED_FROM_MANY_BYTES]; N];
         let mut sources = [Source::from(input); N];
         for (rank, (source, payload)) in (0..shape.ranks).zip(sources.iter_mut().zip(&mut payloads)) {
             if rank != own {
