@@ -43,8 +43,12 @@ pub fn entry_samples() -> Vec<Vec<u8>> {
         raw
     };
     // A message that is too long, then a tail with an unknown kind, an unknown place, and too many bytes in the entry.
-    let wrong =
-        [(0, (1 << 30) + 1), (7, 10 << 32), (7, 9 << 56 | 1 << 32), (7, 1 << 56 | 33 << 48 | 1 << 32)];
+    let wrong = [
+        (0, (1 << 30) + 1),
+        (7, 1 << 56 | 10 << 32),
+        (7, 9 << 56 | 1 << 32),
+        (7, 1 << 56 | 33 << 48 | 1 << 32),
+    ];
     entries
         .chain(wrong.map(|(word, value)| changed(word, value)))
         .map(|raw| raw.iter().flat_map(|word| word.to_le_bytes()).collect())

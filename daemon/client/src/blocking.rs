@@ -177,10 +177,7 @@ impl Blocking<'_> {
     ) -> Result<(), Error> {
         let stage = self.0.stage()?;
         let (from, to) = (stage.input(input)?, stage.output(output.len())?);
-        let (from, to) = self.0.run(|c| c.all_gather_v(from, to, counts))?;
-        copy(&to, output);
-        stage.keep_input(from);
-        stage.keep_output(to);
+        stage.end(self.0.run(|c| c.all_gather_v(from, to, counts))?, Some(output));
         Ok(())
     }
 
@@ -211,10 +208,7 @@ impl Blocking<'_> {
     ) -> Result<(), Error> {
         let stage = self.0.stage()?;
         let (from, to) = (stage.input(input)?, stage.output(output.len())?);
-        let (from, to) = self.0.run(|c| c.reduce_scatter_v(from, to, counts, reduce))?;
-        copy(&to, output);
-        stage.keep_input(from);
-        stage.keep_output(to);
+        stage.end(self.0.run(|c| c.reduce_scatter_v(from, to, counts, reduce))?, Some(output));
         Ok(())
     }
 
@@ -253,12 +247,7 @@ impl Blocking<'_> {
         let stage = self.0.stage()?;
         let from = stage.input(input)?;
         let to = output.as_deref().map(|slice| stage.output(slice.len())).transpose()?;
-        let (from, to) = self.0.run(|c| c.gather_v(from, to, counts, root))?;
-        stage.keep_input(from);
-        if let (Some(to), Some(output)) = (to, output) {
-            copy(&to, output);
-            stage.keep_output(to);
-        }
+        stage.end(self.0.run(|c| c.gather_v(from, to, counts, root))?, output);
         Ok(())
     }
 
@@ -277,12 +266,7 @@ impl Blocking<'_> {
         let stage = self.0.stage()?;
         let from = input.map(|slice| stage.input(slice)).transpose()?;
         let to = stage.output(output.len())?;
-        let (from, to) = self.0.run(|c| c.scatter_v(from, to, counts, root))?;
-        copy(&to, output);
-        if let Some(from) = from {
-            stage.keep_input(from);
-        }
-        stage.keep_output(to);
+        stage.end(self.0.run(|c| c.scatter_v(from, to, counts, root))?, Some(output));
         Ok(())
     }
 
@@ -309,10 +293,7 @@ impl Blocking<'_> {
     ) -> Result<(), Error> {
         let stage = self.0.stage()?;
         let (from, to) = (stage.input(input)?, stage.output(output.len())?);
-        let (from, to) = self.0.run(|c| c.all_to_all_v(from, to, send_counts, receive_counts))?;
-        copy(&to, output);
-        stage.keep_input(from);
-        stage.keep_output(to);
+        stage.end(self.0.run(|c| c.all_to_all_v(from, to, send_counts, receive_counts))?, Some(output));
         Ok(())
     }
 

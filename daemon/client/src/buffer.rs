@@ -53,10 +53,10 @@ impl<T: Element> Buffer<T> {
     pub(crate) fn reshape<U: Element>(mut self, length: usize) -> Option<Buffer<U>> {
         let bytes = length.checked_mul(size_of::<U>())? as u64;
         let block = &mut self.memory.block;
-        if !block.restore() || block.length() < bytes {
+        if !block.restore() {
             return None;
         }
-        block.truncate(bytes);
+        drop(block.split_off(bytes)?);
         Some(Buffer { memory: self.memory, element: PhantomData })
     }
 
@@ -64,12 +64,14 @@ impl<T: Element> Buffer<T> {
     ///
     /// # Errors
     /// The buffer itself when it has fewer elements.
-    pub fn split_at(self, at: usize) -> Result<(Self, Self), Self> {
-        let Memory { block, arena } = *self.memory;
+    pub fn split_at(mut self, at: usize) -> Result<(Self, Self), Self> {
         let bytes = (at as u64).saturating_mul(size_of::<T>() as u64);
-        match block.split_at(bytes) {
-            Ok((front, back)) => Ok((Self::new(front, Arc::clone(&arena)), Self::new(back, arena))),
-            Err(block) => Err(Self::new(block, arena)),
+        match self.memory.block.split_off(bytes) {
+            Some(back) => {
+                let back = Self::new(back, Arc::clone(&self.memory.arena));
+                Ok((self, back))
+            }
+            None => Err(self),
         }
     }
 
@@ -77,11 +79,11 @@ impl<T: Element> Buffer<T> {
     ///
     /// # Errors
     /// Both when `next` does not directly follow.
-    pub fn join(self, next: Self) -> Result<Self, (Self, Self)> {
-        let (Memory { block, arena }, next) = (*self.memory, *next.memory);
-        match block.join(next.block) {
-            Ok(block) => Ok(Self::new(block, arena)),
-            Err((first, second)) => Err((Self::new(first, arena), Self::new(second, next.arena))),
+    pub fn join(mut self, next: Self) -> Result<Self, (Self, Self)> {
+        let Memory { block, arena } = *next.memory;
+        match self.memory.block.append(block) {
+            Ok(()) => Ok(self),
+            Err(block) => Err((self, Self::new(block, arena))),
         }
     }
 }

@@ -90,18 +90,12 @@ impl Communicator {
         if let (Operation::Exscan, Some(to), Some(slice)) = (call.operation, &mut to, output.as_deref()) {
             copy(slice, to);
         }
-        let (from, to) = self.run(|c| {
+        let ended = self.run(|c| {
             c.start((from, to), |(from, to): &(Option<Buffer<T>>, Option<Buffer<T>>)| {
                 Ok(call.wish(Place::Apart(from.as_ref().map(view), to.as_ref().map(view))))
             })
         })?;
-        if let Some(from) = from {
-            stage.keep_input(from);
-        }
-        if let (Some(to), Some(output)) = (to, output) {
-            copy(&to, output);
-            stage.keep_output(to);
-        }
+        stage.end(ended, output);
         Ok(())
     }
 

@@ -61,6 +61,21 @@ impl Stage<'_> {
         self.take(&self.0.staging.output, length)
     }
 
+    /// Ends a call: its result to the caller's slice, where there is one, and back what [`Stage::input`] and [`Stage::output`]
+    /// gave.
+    pub(crate) fn end<T: Element>(
+        self,
+        (from, to): (impl Into<Option<Buffer<T>>>, impl Into<Option<Buffer<T>>>),
+        output: Option<&mut [T]>,
+    ) {
+        let (from, to) = (from.into(), to.into());
+        if let (Some(to), Some(output)) = (&to, output) {
+            copy(to, output);
+        }
+        from.into_iter().for_each(|from| self.keep_input(from));
+        to.into_iter().for_each(|to| self.keep_output(to));
+    }
+
     /// Gives back what [`Stage::input`] gave, when the call has ended.
     pub(crate) fn keep_input<T: Element>(self, buffer: Buffer<T>) {
         self.0.staging.input.buffer.replace(buffer.reshape(0));

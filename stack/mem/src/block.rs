@@ -175,35 +175,29 @@ impl Block {
         unsafe { core::slice::from_raw_parts_mut(self.base.as_ptr(), self.length) }
     }
 
-    /// The first `at` bytes and the others. The range goes back to the pool when both are gone.
-    ///
-    /// # Errors
-    /// The block itself when it has fewer bytes.
-    pub fn split_at(self, at: u64) -> Result<(Self, Self), Self> {
-        let split = usize::try_from(at).ok().and_then(|at| Some((at, self.length.checked_sub(at)?)));
-        let Some((at, rest)) = split else { return Err(self) };
-        let front = Self { range: Arc::clone(&self.range), base: self.base, length: at };
+    /// Keeps the first `at` bytes and gives the others. The range goes back to the pool when both are gone. `None`, and nothing
+    /// is changed, when there are fewer bytes.
+    #[must_use]
+    pub fn split_off(&mut self, at: u64) -> Option<Self> {
+        let at = usize::try_from(at).ok()?;
+        let length = self.length.checked_sub(at)?;
         // SAFETY: `at` is at most the length, so the result is inside the range or one past its end.
         let base = unsafe { self.base.add(at) };
-        Ok((front, Self { base, length: rest, range: self.range }))
+        self.length = at;
+        Some(Self { range: Arc::clone(&self.range), base, length })
     }
 
-    /// Puts two blocks together again of which the second follows the first.
+    /// Takes on a block that follows this one.
     ///
     /// # Errors
-    /// Both blocks when they do not adjoin in one range.
-    pub fn join(self, next: Self) -> Result<Self, (Self, Self)> {
+    /// The other block when they do not adjoin in one range.
+    pub fn append(&mut self, next: Self) -> Result<(), Self> {
         let end = self.base.addr().get() + self.length;
-        if Arc::ptr_eq(&self.range, &next.range) && end == next.base.addr().get() {
-            let length = self.length.saturating_add(next.length);
-            return Ok(Self { length, ..self });
+        if !Arc::ptr_eq(&self.range, &next.range) || end != next.base.addr().get() {
+            return Err(next);
         }
-        Err((self, next))
-    }
-
-    /// Leaves the bytes from `length` on alone; they go back to the pool with the block.
-    pub fn truncate(&mut self, length: u64) {
-        self.length = usize::try_from(length).map_or(self.length, |length| length.min(self.length));
+        self.length = self.length.saturating_add(next.length);
+        Ok(())
     }
 
     /// Makes this block its whole range again, if the range has no other block; says whether it is.
@@ -246,7 +240,8 @@ mod tests {
     #[test]
     fn a_split_block_comes_back_when_both_halves_are_gone() {
         let pool = pool(4096);
-        let (mut front, mut back) = pool.take(4096).expect("room").split_at(1000).expect("long enough");
+        let mut front = pool.take(4096).expect("room");
+        let mut back = front.split_off(1000).expect("long enough");
         front.bytes_mut().fill(1);
         back.bytes_mut().fill(2);
         assert_eq!((front.length(), back.length(), back.offset()), (1000, 3096, 1000));
@@ -254,32 +249,35 @@ mod tests {
         drop(front);
         assert!(pool.take(64).is_err(), "the back half is still there");
         drop(back);
-        let whole = pool.take(4096).expect("room");
-        assert_eq!(whole.split_at(5000).expect_err("too short").length(), 4096);
+        let mut whole = pool.take(4096).expect("room");
+        assert!(whole.split_off(5000).is_none(), "too short");
+        assert_eq!(whole.length(), 4096);
     }
 
     #[test]
     fn halves_join_in_order_only() {
         let pool = pool(8192);
-        let (a, b) = pool.take(4096).expect("room").split_at(10).expect("long enough");
-        let (b, a) = b.join(a).expect_err("the wrong order");
-        assert_eq!(a.join(b).expect("adjoining").length(), 4096);
-        let (c, d) = (pool.take(64).expect("room"), pool.take(64).expect("room"));
-        assert!(c.join(d).is_err(), "they are two ranges");
+        let mut a = pool.take(4096).expect("room");
+        let mut b = a.split_off(10).expect("long enough");
+        let mut a = b.append(a).expect_err("the wrong order");
+        assert_eq!((a.length(), b.length()), (10, 4086));
+        a.append(b).expect("adjoining");
+        assert_eq!(a.length(), 4096);
+        let (mut c, d) = (pool.take(64).expect("room"), pool.take(64).expect("room"));
+        assert!(c.append(d).is_err(), "they are two ranges");
     }
 
     #[test]
     fn a_block_is_its_whole_range_again_only_when_it_is_alone_there() {
         let pool = pool(4096);
-        let (front, mut back) = pool.take(4096).expect("room").split_at(1000).expect("long enough");
+        let mut front = pool.take(4096).expect("room");
+        let mut back = front.split_off(1000).expect("long enough");
         assert!(!back.restore());
         assert_eq!((back.offset(), back.length()), (1000, 3096));
         drop(front);
-        back.truncate(5000);
-        assert_eq!(back.length(), 3096);
-        back.truncate(7);
+        drop(back.split_off(7));
         assert_eq!((back.offset(), back.length()), (1000, 7));
-        assert!(pool.take(1).is_err(), "what was truncated is not anybody else's");
+        assert!(pool.take(1).is_err(), "what was split off and dropped is not anybody else's");
         assert!(back.restore());
         assert_eq!((back.offset(), back.length()), (0, 4096));
         back.retire();

@@ -164,11 +164,7 @@ impl OffsetSummary {
             blocking: row.blocking,
             offsets: passes.len(),
             fastest: Spread::of(each(|_| 0))?,
-            median_pass: if rows.len() > passes.len() {
-                Spread::of(each(|times| times.len() / 2))
-            } else {
-                None
-            },
+            median_pass: Spread::of(each(|times| times.len() / 2)).filter(|_| rows.len() > passes.len()),
         })
     }
 
