@@ -103,8 +103,8 @@ const CRATES: &[Crate] = &[
     safe(
         "fuzz",
         &[
-            "types", "verbs", "wire", "rc", "mem", "tcp", "ring", "cell", "engine", "group", "plan", "abi",
-            "service", "topology",
+            "types", "verbs", "wire", "rc", "mem", "tcp", "shm", "ring", "cell", "engine", "group", "plan",
+            "abi", "service", "perftest", "topology",
         ],
     ),
 ];
