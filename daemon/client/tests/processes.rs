@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{ISOLATIONS, Role, TIMEOUT, folder, role, settings};
+use common::{ISOLATIONS, Role, TIMEOUT, folder, role, role_of, settings};
 use ringway_client::{
     Buffer, CallError, Client, Communicator, Error, Failure, MemoryError, OperationError, Reduction,
     RequestError, Status,
@@ -30,8 +30,8 @@ fn start(name: &str, variables: &[(&str, &str)]) -> Role {
 const NOBODY: u32 = 65534;
 
 /// As [`start`], never as root: root's own daemon is the system's.
-fn start_ordinary(name: &str, variables: &[(&str, &str)]) -> Role {
-    let mut command = role(name);
+fn start_ordinary(program: &Path, name: &str, variables: &[(&str, &str)]) -> Role {
+    let mut command = role_of(program, name);
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
@@ -45,6 +45,14 @@ fn ordinary_folder() -> PathBuf {
         std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY)).expect("chown");
     }
     folder
+}
+
+/// A copy of this program in such a folder: who may not look into the one that it was built in can run it there.
+fn ordinary_program(folder: &Path) -> PathBuf {
+    let program = folder.join("this-program");
+    let this = env::current_exe().expect("this program");
+    fs::hard_link(&this, &program).or_else(|_| fs::copy(&this, &program).map(|_| ())).expect("a copy");
+    program
 }
 
 fn variable(name: &str) -> String {
@@ -405,7 +413,7 @@ fn many_processes_at_once_start_one_daemon() {
     let folder = ordinary_folder();
     // What `ringwayd --socket PATH --idle-exit-s N` would do, counting its starts.
     let program = folder.join("ringwayd");
-    let this = env::current_exe().expect("this program");
+    let this = ordinary_program(&folder);
     let script = format!(
         "#!/bin/sh\necho started >> {starts}\nTEST_SOCKET=$2 TEST_IDLE_EXIT=1 exec {this} play_daemon --exact --ignored \
          --nocapture\n",
@@ -419,6 +427,7 @@ fn many_processes_at_once_start_one_daemon() {
         .map(|rank| {
             let rank = rank.to_string();
             start_ordinary(
+                &this,
                 "play_newcomer",
                 &[
                     ("XDG_RUNTIME_DIR", &folder_text),
@@ -451,6 +460,7 @@ fn a_daemon_that_does_not_start_is_quoted() {
     fs::write(&program, "#!/bin/sh\necho bad luck >&2\nexit 3\n").expect("script");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("mode");
     let child = start_ordinary(
+        &ordinary_program(&folder),
         "play_unlucky",
         &[
             ("XDG_RUNTIME_DIR", &folder.display().to_string()),

@@ -55,7 +55,12 @@ pub fn settings(socket: &Path) -> Settings {
 
 /// This program again, to play a role, which is a test of it that only runs so.
 pub fn role(name: &str) -> Command {
-    let mut command = Command::new(env::current_exe().expect("this program"));
+    role_of(&env::current_exe().expect("this program"), name)
+}
+
+/// As [`role`], by a copy of this program.
+pub fn role_of(program: &Path, name: &str) -> Command {
+    let mut command = Command::new(program);
     command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
     command
 }
