@@ -11,6 +11,7 @@ use crate::{
     member::{Member, Seen, look},
     record::{History, Part},
     shape::Need,
+    worker::CALLS_WEIGHED,
 };
 
 /// Polls in a row before the processor is told that this is a loop of polls, which delays each of them.
@@ -168,7 +169,10 @@ impl Member {
     /// Asks for the lines of calls to come: calls are often followed by others like them.
     #[inline(always)]
     fn prefetch_like(&mut self, sequence: u64, call: &Prepared) {
-        if call.writes_ahead {
+        if call.weighs_ahead && sequence.is_multiple_of(CALLS_WEIGHED) {
+            self.asks_ahead = self.worker.asks_ahead(sequence, &call.shape, call.puts);
+        }
+        if call.writes_ahead || call.weighs_ahead && self.asks_ahead {
             self.cell.prefetch_for_writing(self.rank, sequence + 1, call.puts);
         }
         let Some(bytes) = call.follows else { return };

@@ -104,6 +104,8 @@ pub struct Member {
     pub(crate) ahead: u64,
     /// The first call at which it is looked again.
     pub(crate) look_ahead_at: u64,
+    /// It asks for the lines of short calls in which it waits for nobody.
+    pub(crate) asks_ahead: bool,
     /// Somebody else acts for this rank.
     away: bool,
     /// A poll does one block of work at most.
@@ -154,6 +156,7 @@ impl Member {
             room_after: 0,
             ahead: 0,
             look_ahead_at: 0,
+            asks_ahead: false,
             away: false,
             is_brief: false,
             epoch: 0,

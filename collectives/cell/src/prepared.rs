@@ -7,8 +7,9 @@ use crate::{
     shape::{Need, Shape},
 };
 
-/// A rank that waits for nobody has no time in which lines could come that it asks for: it made calls of 64 B take 1.3 to 1.7
-/// times as long. Of so many bytes they come together: not asking made calls take 1.4 (192 B) to 2.3 times as long.
+/// A rank that waits for nobody has no time in which lines could come that it asks for. Of so many bytes they come together: not
+/// asking made calls take 1.4 (192 B) to 2.3 times as long. Of fewer it depends on the machine: asking made calls of 64 B take 1.3
+/// to 1.7 times as long on one, and 0.6 on another, so that it is learnt ([`crate::worker`]).
 const MANY_BYTES: usize = 129;
 
 /// A call that is made again and again.
@@ -29,6 +30,8 @@ pub struct Prepared {
     pub(crate) puts: usize,
     /// Whether the lines of the next call are asked for, which this rank will write.
     pub(crate) writes_ahead: bool,
+    /// It is learnt whether they are.
+    pub(crate) weighs_ahead: bool,
     /// Bytes that this rank reads of each of those it waits for, where they wait for nobody and may be calls ahead.
     pub(crate) follows: Option<usize>,
     /// Whether the result has a part that is this rank's own input.
@@ -48,6 +51,7 @@ impl Prepared {
         let call = Call { operation, datatype, reduction, root, count, ..Call::BARRIER };
         let (reads, writes) = shape.blocks(rank);
         let puts = if shape.contributes(rank) { shape.contribution() as usize } else { 0 };
+        let waits = !matches!(shape.need(rank), Need::Nobody);
         Some(Self {
             signature: *signature,
             agreement: Agreement::of(&call),
@@ -57,7 +61,8 @@ impl Prepared {
             is_pooled: shape.is_pooled(),
             short_lanes: ShortLanes::of(&shape),
             puts,
-            writes_ahead: !matches!(shape.need(rank), Need::Nobody) || puts >= MANY_BYTES,
+            writes_ahead: waits || puts >= MANY_BYTES,
+            weighs_ahead: !waits && (1..MANY_BYTES).contains(&puts),
             follows: (operation.has_root() && shape.takes(rank)).then_some(shape.contribution() as usize),
             keeps: shape.keeps(rank),
             takes: shape.takes(rank),

@@ -8,7 +8,8 @@
 //! tries: now and then, and ever more rarely while that brings nothing, some calls in a row go the other way, as the
 //! first ones still find the lines where the old way left them; the way whose fastest call cost less is used from then
 //! on. When calls become much slower than they were, it is tried again at once.
-//! A rank that stages its memory learns the same of its segments, each of which is as a call here ([`crate::worker`]).
+//! A rank that stages its memory learns the same of its segments, each of which is as a call here, and one that waits for nobody
+//! whether to ask ahead for the lines that it writes ([`crate::worker`]).
 //!
 //! What is computed does not depend on it.
 

@@ -13,6 +13,9 @@ use crate::{
     work::{Views, Worked},
 };
 
+/// Calls whose time is looked at together where each takes less than looking at the clock does.
+pub(crate) const CALLS_WEIGHED: u64 = 64;
+
 /// Who works.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -30,6 +33,8 @@ struct Timing {
     ways: Ways,
     /// And about writing its own staging memory, which others read: of one segment after the other.
     staging: Ways,
+    /// Whether asking for lines pays for one who waits for nobody, and when the calls at hand began, of which it is weighed.
+    asking: (Ways, Option<u64>),
     courtesy: Courtesy,
 }
 
@@ -51,8 +56,8 @@ impl Worker {
 
     /// Lets it learn from what calls take.
     pub(crate) fn learn_by(&mut self, clock: Clock) {
-        let (ways, staging) = (Ways::new(clock), Ways::new(clock));
-        self.timing = Some(Timing { ways, staging, courtesy: Courtesy::new(clock) });
+        let [ways, staging, asking] = core::array::from_fn(|_| Ways::new(clock));
+        self.timing = Some(Timing { ways, staging, asking: (asking, None), courtesy: Courtesy::new(clock) });
     }
 
     /// Gives the processor to whoever else wants it.
@@ -86,6 +91,17 @@ impl Worker {
         let Some(Timing { ways, .. }) = &mut self.timing else { return (guess, Weighed { begun: None }) };
         let past = ways.go_past(sequence, shape.operation, bytes, guess);
         (past, Weighed { begun: ways.begin() })
+    }
+
+    /// Whether the next calls ask for the lines that they will write, by what calls like them took so far; for a rank that makes
+    /// [`CALLS_WEIGHED`] of them between two of these.
+    #[cold]
+    pub(crate) fn asks_ahead(&mut self, sequence: u64, shape: &Shape, bytes: usize) -> bool {
+        let Some(Timing { asking: (ways, begun), .. }) = &mut self.timing else { return false };
+        ways.end(begun.take(), CALLS_WEIGHED);
+        let asks = ways.go_past(sequence, shape.operation, bytes as u64, false);
+        *begun = ways.begin();
+        asks
     }
 
     /// After that work, which read and wrote so many bytes.
@@ -152,6 +168,28 @@ mod tests {
             }
         }
         went.iter().rev().take(100).filter(|past| **past).count()
+    }
+
+    /// How many of the last hundred batches of calls asked ahead, where a call takes so long that does not, and that does.
+    fn asked_ahead((without, with): (u64, u64)) -> usize {
+        let mut worker = Worker::new(Some(0));
+        worker.learn_by(|| NOW.get());
+        let shape = Job::new(2).shape;
+        let mut asked = Vec::new();
+        for batch in 1..=300 {
+            asked.push(worker.asks_ahead(batch * CALLS_WEIGHED, &shape, 4));
+            NOW.set(NOW.get() + CALLS_WEIGHED * if asked.last() == Some(&true) { with } else { without });
+        }
+        asked.iter().rev().take(100).filter(|asks| **asks).count()
+    }
+
+    #[test]
+    fn lines_are_asked_for_ahead_where_calls_take_less_time_by_it() {
+        assert!(asked_ahead((100, 65)) > 90);
+        for costs in [(100, 100), (100, 95), (70, 100)] {
+            assert!(asked_ahead(costs) < 10, "{costs:?}");
+        }
+        assert!(!Worker::new(Some(0)).asks_ahead(CALLS_WEIGHED, &Job::new(2).shape, 4), "there is no clock");
     }
 
     #[test]
