@@ -212,13 +212,25 @@ fn kept<'a>(job: &Job, rank: u32, now: Window<'_>, regions: &'a impl Regions) ->
     Some((kept.as_ptr() != now.as_ptr()).then_some(kept))
 }
 
-/// Whether a rank's output changes: it takes something, or keeps what lies elsewhere.
-fn writes_output(job: &Job, rank: u32, regions: &impl Regions) -> bool {
+/// Whether a rank's own input and output begin at the same place.
+fn is_in_place(job: &Job, rank: u32, regions: &impl Regions) -> bool {
     let at = |region| {
         let window = regions.window(rank, Place { region, offset: 0 }, job.shape.block);
         window.map(|window| window.as_ptr())
     };
-    job.shape.takes(rank) || job.shape.keeps(rank) && at(OWN_INPUT) != at(OWN_OUTPUT)
+    at(OWN_INPUT) == at(OWN_OUTPUT)
+}
+
+/// Whether a rank's output changes: it takes something, or keeps what lies elsewhere.
+fn writes_output(job: &Job, rank: u32, regions: &impl Regions) -> bool {
+    job.shape.takes(rank) || job.shape.keeps(rank) && !is_in_place(job, rank, regions)
+}
+
+/// How results are copied out: through the caches where the rank, which has a processor for itself, has just read from there what
+/// it gave.
+fn stores_out(job: &Job, rank: u32, is_roomy: bool, regions: &impl Regions) -> Stores {
+    let is_near = is_roomy && job.shape.contributes(rank) && is_in_place(job, rank, regions);
+    if is_near { Stores::Cached } else { stores(job) }
 }
 
 /// How results go to where they belong: past the caches when all ranks' results do not fit them.
@@ -299,14 +311,15 @@ impl Progress {
         &mut self,
         cell: &Cell,
         job: &Job,
-        rank: (u32, &Part),
+        (rank, is_roomy): ((u32, &Part), bool),
         regions: &impl Regions,
     ) -> bool {
         let before = self.finished;
         while self.finished < self.published && job.is_done(cell, self.finished) {
             reach(Step::Ready);
             if writes_output(job, rank.0, regions) {
-                move_blocks(job, rank, (self.finished, Side::Output, self.moved(), stores(job)), regions);
+                let stores = stores_out(job, rank.0, is_roomy, regions);
+                move_blocks(job, rank, (self.finished, Side::Output, self.moved(), stores), regions);
             }
             reach(Step::CopiedOut);
             self.finished += 1;

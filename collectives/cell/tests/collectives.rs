@@ -169,6 +169,24 @@ fn slices_of_many_segments_arrive_whole() {
     }
 }
 
+/// Enough bytes for a root of two ranks to combine all alone where its memory is out of the other's reach.
+const LONE_COUNT: u64 = 1_100_001;
+
+#[test]
+fn a_root_of_two_gets_what_both_gave_whoever_combines_it() {
+    for (staged, root) in
+        [[true, true], [true, false], [false, true]].into_iter().flat_map(|s| [(s, 0), (s, 1)])
+    {
+        for (in_place, help) in [(false, true), (true, false), (true, true)] {
+            let (staged, in_place) = (staged.to_vec(), vec![in_place; 2]);
+            let case = Case { staged, in_place, root, ..plain(Operation::Reduce, 2, LONE_COUNT) };
+            let cell = cell(2);
+            let mut members: Vec<_> = (0..2).map(|r| Member::new(cell.clone(), r)).collect();
+            run(&cell, &mut members, &case, (help, false));
+        }
+    }
+}
+
 #[test]
 fn the_daemon_does_it_all_when_nobody_waits() {
     for operation in collectives() {
@@ -310,35 +328,42 @@ impl Regions for Refused<'_> {
 #[test]
 fn a_rank_to_which_others_memory_is_refused_leaves_its_lane_to_them() {
     for operation in collectives().into_iter().filter(|o| !o.has_counts() && *o != Operation::Barrier) {
-        let case = Case { staged: vec![true; 3], ..plain(operation, 3, 600_001) };
-        let memory = Memory::new(3, case.room(), |_| true);
-        let cell = cell(3);
-        thread::scope(|scope| {
-            for rank in 0..3 {
-                let (memory, case, mut member) = (&memory, &case, Member::new(cell.clone(), rank));
-                scope.spawn(move || {
-                    let sequence = case.begin(&mut member, rank, memory, false).expect("room");
-                    let reach = Reach { memory, rank: Some(rank) };
-                    if rank != 1 {
-                        assert_eq!(wait(&mut member, sequence, &reach), Poll::Done);
-                    } else {
-                        let reach = Refused(reach);
-                        loop {
-                            match member.poll(sequence, &reach) {
-                                Poll::Done => break,
-                                Poll::Unmapped { .. } => {
-                                    assert!(member.leave_lane(sequence, &reach), "it has not begun");
-                                }
-                                _ => {}
-                            }
-                            thread::yield_now();
-                        }
-                    }
-                    case.check(rank, memory);
-                });
-            }
-        });
+        run_with_refused(1, &Case { staged: vec![true; 3], ..plain(operation, 3, 600_001) });
     }
+    for root in 0..2 {
+        run_with_refused(1, &Case { staged: vec![true; 2], root, ..plain(Operation::Reduce, 2, LONE_COUNT) });
+    }
+}
+
+/// Runs a case in which others' memory is refused to one rank.
+fn run_with_refused(refused: u32, case: &Case) {
+    let memory = Memory::new(case.ranks, case.room(), |_| true);
+    let cell = cell(case.ranks);
+    thread::scope(|scope| {
+        for rank in 0..case.ranks {
+            let (memory, mut member) = (&memory, Member::new(cell.clone(), rank));
+            scope.spawn(move || {
+                let sequence = case.begin(&mut member, rank, memory, false).expect("room");
+                let reach = Reach { memory, rank: Some(rank) };
+                if rank != refused {
+                    assert_eq!(wait(&mut member, sequence, &reach), Poll::Done);
+                } else {
+                    let reach = Refused(reach);
+                    loop {
+                        match member.poll(sequence, &reach) {
+                            Poll::Done => break,
+                            Poll::Unmapped { .. } => {
+                                assert!(member.leave_lane(sequence, &reach), "it has not begun");
+                            }
+                            _ => {}
+                        }
+                        thread::yield_now();
+                    }
+                }
+                case.check(rank, memory);
+            });
+        }
+    });
 }
 
 /// What others did then would meet what it has done.
