@@ -1,5 +1,6 @@
 //! `ringway explain`: which algorithm would be used, what the others would take, and why.
 
+mod alike;
 mod choose;
 mod measure;
 mod table;
@@ -196,7 +197,7 @@ pub fn explain(args: &ExplainArgs) -> Result<ExitCode, String> {
         output::line(&table::head(args, chooser.constants(), chooser.origin()));
     }
     let times = match &bench {
-        Some(bench) => bench.time(args, &chooser.algorithms())?,
+        Some(bench) => bench.time(args, &chooser)?,
         None => args.bytes.iter().map(|_| Times::default()).collect(),
     };
     let mut missed = Vec::new();

@@ -9,7 +9,7 @@ use ringway_plan::{
 use ringway_service::{Place, Planning, protocols};
 use ringway_types::{DataType, Operation};
 
-use super::ExplainArgs;
+use super::{ExplainArgs, alike::Exchange};
 use crate::perf::Measured;
 
 /// Chooses as a daemon with the same tuning file does.
@@ -130,7 +130,35 @@ impl Chooser {
         Chosen { algorithm: plan.source().name().to_owned(), by }
     }
 
+    /// For each of these algorithms the place of the first that is the same exchange: its own, as a rule.
+    pub(super) fn kinds(&self, bytes: u64, algorithms: &[Algorithm]) -> Vec<usize> {
+        let mut known: Vec<(usize, Exchange)> = Vec::new();
+        let kind = |(place, algorithm)| {
+            let Some(exchange) = self.exchange(algorithm, bytes) else { return place };
+            if let Some((first, _)) = known.iter().find(|(_, other)| *other == exchange) {
+                return *first;
+            }
+            known.push((place, exchange));
+            place
+        };
+        algorithms.iter().enumerate().map(kind).collect()
+    }
+
+    /// What an algorithm makes of a call when it is asked for.
+    fn exchange(&self, algorithm: &Algorithm, bytes: u64) -> Option<Exchange> {
+        let (_, settings) = self.asked.iter().find(|(asked, _)| asked == algorithm)?;
+        self.seen(bytes, |view| {
+            let plan = settings.choice(&view(0)).plan;
+            Exchange::new(&plan, self.place.layout.nodes(), view)
+        })
+    }
+
     fn choice(&self, settings: &PlanSettings, bytes: u64) -> Choice {
+        self.seen(bytes, |view| settings.choice(&view(0)))
+    }
+
+    /// The call, as each node sees it.
+    fn seen<T>(&self, bytes: u64, look: impl for<'v> FnOnce(&dyn Fn(u32) -> View<'v>) -> T) -> T {
         use Operation as O;
         let layout = &*self.place.layout;
         let ranks = u64::from(layout.ranks());
@@ -144,7 +172,8 @@ impl Chooser {
         };
         let blocks = if starts.is_empty() { Blocks::Uniform } else { Blocks::PerRank { starts: &starts } };
         let call = Call { operation, element: 4, count, root: 0 };
+        // All nodes have as many ranks.
         let in_place = vec![false; layout.local(0).len()];
-        settings.choice(&View { layout, node: 0, call, blocks, in_place: &in_place })
+        look(&|node| View { layout, node, call, blocks, in_place: &in_place })
     }
 }

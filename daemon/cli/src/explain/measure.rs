@@ -6,7 +6,7 @@ use ringway_plan::{Algorithm, Preference, tuner::SavedLinks};
 use ringway_service::read_tuning;
 use ringway_types::{DataType, Reduction};
 
-use super::ExplainArgs;
+use super::{ExplainArgs, choose::Chooser};
 use crate::{
     local::cluster::{Cluster, ClusterOptions},
     perf::{Campaign, Mode, Row, Spec, measure},
@@ -61,13 +61,19 @@ impl Bench {
         Ok(saved.links.last().cloned())
     }
 
-    /// Times what is used when nothing is asked for, and every algorithm, in turns: for each size what was found of each.
-    pub(super) fn time(&self, args: &ExplainArgs, algorithms: &[Algorithm]) -> Result<Vec<Times>, String> {
-        let mut sizes: Vec<Samples> = args.bytes.iter().map(|_| Samples::new(algorithms.len())).collect();
+    /// Times what is used when nothing is asked for, and every algorithm, in turns: for each size what was found of each. Of
+    /// algorithms that are the same exchange the first is timed.
+    pub(super) fn time(&self, args: &ExplainArgs, chooser: &Chooser) -> Result<Vec<Times>, String> {
+        let algorithms = &chooser.algorithms();
+        let mut sizes: Vec<Samples> =
+            args.bytes.iter().map(|bytes| Samples::new(*bytes, chooser.kinds(*bytes, algorithms))).collect();
         for _ in 0..args.rounds {
             for (place, algorithm) in algorithms.iter().enumerate() {
                 let asked = Preference::everywhere(*algorithm);
-                for (size, row) in sizes.iter_mut().zip(self.run(args, &args.bytes, Some(&asked))?) {
+                let mut timed: Vec<&mut Samples> =
+                    sizes.iter_mut().filter(|size| size.kinds.get(place) == Some(&place)).collect();
+                let bytes: Vec<u64> = timed.iter().map(|size| size.bytes).collect();
+                for (size, row) in timed.iter_mut().zip(self.run(args, &bytes, Some(&asked))?) {
                     size.algorithms[place].push(row.time_us.p50);
                 }
             }
@@ -82,6 +88,9 @@ impl Bench {
     /// One row for each size. The first size is measured twice, and counts the second time: in the first tenth of a second
     /// calls of eight nodes took twice as long as later ones.
     fn run(&self, args: &ExplainArgs, sizes: &[u64], asked: Option<&Preference>) -> Result<Vec<Row>, String> {
+        if sizes.is_empty() {
+            return Ok(Vec::new());
+        }
         let spec = Spec {
             operations: vec![args.operation],
             datatypes: vec![DataType::F32],
@@ -111,6 +120,9 @@ impl Bench {
 /// What was timed of one size, in microseconds.
 #[derive(Debug)]
 struct Samples {
+    bytes: u64,
+    /// For each algorithm the place of the one that is timed for it.
+    kinds: Vec<usize>,
     algorithms: Vec<Vec<f64>>,
     chosen: Vec<f64>,
     /// What was chosen.
@@ -118,20 +130,23 @@ struct Samples {
 }
 
 impl Samples {
-    fn new(algorithms: usize) -> Self {
-        Self { algorithms: vec![Vec::new(); algorithms], chosen: Vec::new(), name: String::new() }
+    fn new(bytes: u64, kinds: Vec<usize>) -> Self {
+        let algorithms = vec![Vec::new(); kinds.len()];
+        Self { bytes, kinds, algorithms, chosen: Vec::new(), name: String::new() }
     }
 
     /// The medians. What was chosen is the same as the algorithm of its name when that was asked for, so that both count.
     fn times(mut self, algorithms: &[Algorithm]) -> Times {
         let same = algorithms.iter().position(|algorithm| algorithm.name() == self.name);
-        if let Some(same) = same
-            && let Some(same) = self.algorithms.get_mut(same)
+        if let Some(kind) = same.and_then(|same| self.kinds.get(same))
+            && let Some(same) = self.algorithms.get_mut(*kind)
         {
             same.append(&mut self.chosen);
             self.chosen.clone_from(same);
         }
-        let by_algorithm = algorithms.iter().copied().zip(self.algorithms.into_iter().map(median)).collect();
+        let of_kind: Vec<Option<f64>> = self.algorithms.into_iter().map(median).collect();
+        let us = self.kinds.iter().map(|kind| of_kind.get(*kind).copied().flatten());
+        let by_algorithm = algorithms.iter().copied().zip(us).collect();
         Times { by_algorithm, chosen: Some(self.name), chosen_us: median(self.chosen) }
     }
 }
