@@ -173,7 +173,7 @@ impl Member {
             self.asks_ahead = self.worker.asks_ahead(sequence, &call.shape, call.puts);
         }
         if call.writes_ahead || call.weighs_ahead && self.asks_ahead {
-            self.cell.prefetch_for_writing(self.rank, sequence + 1, call.puts);
+            self.cell.prefetch_for_writing(self.rank, sequence + call.asks_before, call.puts);
         }
         let Some(bytes) = call.follows else { return };
         let next = sequence + READ_AHEAD;
