@@ -17,15 +17,15 @@ pub(super) struct Exchange {
 }
 
 /// A step that does something.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Act {
     node: u32,
-    what: What,
     /// Steps that do something, one behind the other, before it can begin.
     behind: u32,
+    what: What,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Send {
         peer: u32,
@@ -65,14 +65,17 @@ impl Exchange {
     fn add(&mut self, plan: &Plan, (view, node): (&View<'_>, u32), chunk: u64, steps: u32) {
         // How many that do something are one behind the other up to each step, with it.
         let mut until: Vec<u32> = Vec::with_capacity(steps as usize);
+        let known = self.acts.len();
         for index in 0..steps {
             let step = plan.step(view, chunk, index);
             let before = step.after.iter().flat_map(Clone::clone).filter_map(|at| until.get(at as usize));
             let behind = before.copied().max().unwrap_or(0);
             let what = what(&step.action, view);
             until.push(behind + u32::from(what.is_some()));
-            self.acts.extend(what.map(|what| Act { node, what, behind }));
+            self.acts.extend(what.map(|what| Act { node, behind, what }));
         }
+        // What can begin at once does, whatever is named first.
+        self.acts.get_mut(known..).unwrap_or_default().sort_unstable();
     }
 }
 
@@ -131,8 +134,9 @@ mod tests {
     fn between_two_nodes_many_algorithms_are_one() {
         use Algorithm as A;
         assert!(are_alike(2, 64, [A::Direct, A::RecursiveDoubling]));
-        assert!(are_alike(2, 1 << 20, [A::Ring, A::TwoShot]));
+        assert!(are_alike(2, 1 << 20, [A::Direct, A::RecursiveDoubling]));
         assert!(!are_alike(2, 1 << 20, [A::Direct, A::Ring]), "a ring sends halves");
+        assert!(!are_alike(2, 1 << 20, [A::Ring, A::TwoShot]), "a ring combines what comes with its input");
         assert!(!are_alike(4, 64, [A::Direct, A::RecursiveDoubling]));
         assert!(!are_alike(4, 1 << 20, [A::Ring, A::TwoShot]));
     }
