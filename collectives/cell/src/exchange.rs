@@ -169,10 +169,10 @@ impl Member {
     /// Asks for the lines of calls to come: calls are often followed by others like them.
     #[inline(always)]
     fn prefetch_like(&mut self, sequence: u64, call: &Prepared) {
-        if call.weighs_ahead && sequence.is_multiple_of(CALLS_WEIGHED) {
+        if !call.writes_ahead && sequence.is_multiple_of(CALLS_WEIGHED) {
             self.asks_ahead = self.worker.asks_ahead(sequence, &call.shape, call.puts);
         }
-        if call.writes_ahead || call.weighs_ahead && self.asks_ahead {
+        if call.writes_ahead || self.asks_ahead {
             self.cell.prefetch_for_writing(self.rank, sequence + call.asks_before, call.puts);
         }
         let Some(bytes) = call.follows else { return };

@@ -207,22 +207,27 @@ impl Job {
         (pays && root_is_staged()).then_some(shape.root)
     }
 
+    /// Where a lane's part of a vector begins in a segment; `None` where it has none.
+    fn part_of_vector(&self, lane: u32) -> Option<u64> {
+        match self.lone {
+            None => Some(u64::from(lane).saturating_mul(self.part)),
+            Some(lone) => (lane == lone).then_some(0),
+        }
+    }
+
     /// A lane's bytes of a vector's segment of this length.
     fn lane_of_vector(&self, lane: u32, length: u64) -> Range<u64> {
-        let (first, part) = match self.lone {
-            None => (u64::from(lane).saturating_mul(self.part), self.part),
-            Some(lone) => (0, if lane == lone { length } else { 0 }),
-        };
-        first.min(length)..first.saturating_add(part).min(length)
+        let first = self.part_of_vector(lane).unwrap_or(length);
+        first.min(length)..first.saturating_add(self.part).min(length)
     }
 
     /// Finds out how long segments, parts and blocks are, and how many.
     fn cut_up(&mut self) {
         let (shape, whole) = (self.shape, self.shape.block);
         (self.segment, self.segments) = if self.staged { staged::segments(&shape) } else { (whole, 1) };
-        self.part = part_bytes(self.segment, shape.ranks);
+        self.part = part_bytes(self.segment, if self.lone.is_some() { 1 } else { shape.ranks });
         let usual = match self.cut() {
-            Cut::Vector if self.lone.is_none() => self.part,
+            Cut::Vector => self.part,
             _ if shape.operation.has_counts() => {
                 (0..shape.ranks).map(|lane| self.unit(lane, 0)).max().unwrap_or(0)
             }
@@ -264,10 +269,7 @@ impl Job {
     fn unit(&self, lane: u32, nth: u32) -> u64 {
         let element = self.shape.datatype.size() as u64;
         match self.cut() {
-            Cut::Vector => {
-                let bytes = self.lane_of_vector(lane, self.segment);
-                if self.lone.is_some() { bytes.end - bytes.start } else { self.part }
-            }
+            Cut::Vector => self.part_of_vector(lane).map_or(0, |_| self.part),
             Cut::Blocks if self.shape.operation.has_counts() => {
                 self.tables.sent(0, lane).1.saturating_mul(element)
             }

@@ -100,7 +100,7 @@ impl Member {
                 if large.progress.published == 0 && !staged::does_own_lane(job, worker.is_roomy()) {
                     large.progress.leave_lane(cell, job, (*rank, &own), regions);
                 }
-                moved |= large.progress.copy_out(cell, job, ((*rank, &own), worker.is_roomy()), regions);
+                moved |= large.progress.copy_out(worker, cell, job, (*rank, &own), regions);
                 moved |= large.progress.copy_in(worker, cell, job, (*rank, &own), regions);
             }
             if !large.exhausted {

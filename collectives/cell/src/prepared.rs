@@ -31,10 +31,8 @@ pub struct Prepared {
     pub(crate) short_lanes: Option<ShortLanes>,
     /// Bytes that others need of this rank's input.
     pub(crate) puts: usize,
-    /// Whether the lines of the next call are asked for, which this rank will write.
+    /// Whether the lines of a later call are asked for, which this rank will write; else that is learnt.
     pub(crate) writes_ahead: bool,
-    /// It is learnt whether they are.
-    pub(crate) weighs_ahead: bool,
     /// How many calls before they are written.
     pub(crate) asks_before: u64,
     /// Bytes that this rank reads of each of those it waits for, where they wait for nobody and may be calls ahead.
@@ -67,7 +65,6 @@ impl Prepared {
             short_lanes: ShortLanes::of(&shape),
             puts,
             writes_ahead: waits || puts >= MANY_BYTES,
-            weighs_ahead: !waits && (1..MANY_BYTES).contains(&puts),
             asks_before: if waits { 1 } else { GIVER_ASKS_BEFORE },
             follows: (operation.has_root() && shape.takes(rank)).then_some(shape.contribution() as usize),
             keeps: shape.keeps(rank),

@@ -228,8 +228,8 @@ fn writes_output(job: &Job, rank: u32, regions: &impl Regions) -> bool {
 
 /// How results are copied out: through the caches where the rank, which has a processor for itself, has just read from there what
 /// it gave.
-fn stores_out(job: &Job, rank: u32, is_roomy: bool, regions: &impl Regions) -> Stores {
-    let is_near = is_roomy && job.shape.contributes(rank) && is_in_place(job, rank, regions);
+fn stores_out(worker: &Worker, job: &Job, rank: u32, regions: &impl Regions) -> Stores {
+    let is_near = worker.is_roomy() && job.shape.contributes(rank) && is_in_place(job, rank, regions);
     if is_near { Stores::Cached } else { stores(job) }
 }
 
@@ -309,16 +309,17 @@ impl Progress {
     /// Copies out the segments that are done; whether there were any.
     pub(crate) fn copy_out(
         &mut self,
+        worker: &Worker,
         cell: &Cell,
         job: &Job,
-        (rank, is_roomy): ((u32, &Part), bool),
+        rank: (u32, &Part),
         regions: &impl Regions,
     ) -> bool {
         let before = self.finished;
         while self.finished < self.published && job.is_done(cell, self.finished) {
             reach(Step::Ready);
             if writes_output(job, rank.0, regions) {
-                let stores = stores_out(job, rank.0, is_roomy, regions);
+                let stores = stores_out(worker, job, rank.0, regions);
                 move_blocks(job, rank, (self.finished, Side::Output, self.moved(), stores), regions);
             }
             reach(Step::CopiedOut);

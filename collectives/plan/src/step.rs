@@ -84,6 +84,20 @@ pub struct Targets {
     pub scratch: Option<u64>,
 }
 
+impl Targets {
+    /// How many places they are on a node with so many ranks.
+    #[must_use]
+    pub const fn places(&self, locals: u32) -> u64 {
+        let outputs = match self.outputs {
+            OutputSet::None => 0,
+            OutputSet::One(_) => 1,
+            OutputSet::All => locals,
+            OutputSet::AllBut(_) => locals.saturating_sub(1),
+        };
+        outputs as u64 + self.scratch.is_some() as u64
+    }
+}
+
 /// What a step does. A zero-length span moves nothing, except that a message of no bytes is still a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -160,6 +174,32 @@ pub enum Action {
         /// Where the result goes in scratch.
         into: u64,
     },
+}
+
+impl Action {
+    /// Bytes that a local step combines on a node with so many ranks, each operand but the first counted, and bytes that it copies
+    /// besides: of an only operand, and to every place but the first of a result. None for what is sent and received.
+    #[must_use]
+    pub fn touched(&self, locals: u32) -> (u64, u64) {
+        let combine = |operands: u64, places: u64, length: u64| match operands {
+            0 => (0, 0),
+            1 => (0, length.saturating_mul(places)),
+            _ => (length.saturating_mul(operands - 1), length.saturating_mul(places.saturating_sub(1))),
+        };
+        match *self {
+            Self::Nothing | Self::Send { .. } | Self::Receive { .. } => (0, 0),
+            Self::Reduce { sources, into, length, .. } => {
+                let inputs = if sources.inputs.is_some() { u64::from(locals) } else { 0 };
+                combine(u64::from(sources.partials.count) + inputs, into.places(locals), length)
+            }
+            Self::Copy { from, into } => (0, from.length.saturating_mul(into.places(locals))),
+            Self::Swap { a, b } => (0, a.length.saturating_add(b.length)),
+            // Every rank's result is one place; all but a rank's own first one are combinations.
+            Self::Scan { carry, locals, length, .. } | Self::Fold { carry, locals, length, .. } => {
+                combine(u64::from(locals.count) + u64::from(carry.is_some()), 1, length)
+            }
+        }
+    }
 }
 
 /// Consecutive local ranks.

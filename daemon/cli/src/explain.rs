@@ -70,7 +70,7 @@ pub struct ExplainArgs {
     /// as many.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "group_nodes"])]
     topology: Option<PathBuf>,
-    /// Time every algorithm between daemons on this machine.
+    /// Time every algorithm between daemons on this machine: of those that are the same exchange by another name, one for all.
     #[arg(long)]
     measure: bool,
     /// Times every algorithm is timed; the median counts.

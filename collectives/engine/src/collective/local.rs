@@ -199,15 +199,7 @@ impl Work {
     /// How many operands each piece has.
     fn operands(&self, ground: &Ground<'_>) -> u64 {
         let locals = u64::from(ground.locals());
-        let targets = |into: &Targets| {
-            let outputs = match into.outputs {
-                OutputSet::None => 0,
-                OutputSet::One(_) => 1,
-                OutputSet::All => locals,
-                OutputSet::AllBut(_) => locals.saturating_sub(1),
-            };
-            outputs + u64::from(into.scratch.is_some())
-        };
+        let targets = |into: &Targets| into.places(ground.locals());
         match &self.action {
             Action::Reduce { sources, into, .. } => {
                 u64::from(sources.partials.count) + sources.inputs.map_or(0, |_| locals) + targets(into)

@@ -2,7 +2,7 @@
 
 use super::network::{Costs, Picoseconds};
 use super::program::{Op, What};
-use crate::{Action, LOOKAHEAD, OutputSet};
+use crate::LOOKAHEAD;
 
 /// Steps of a chunk that may be under way: the first unfinished one and those it may look ahead to.
 const WINDOW: u32 = LOOKAHEAD + 1;
@@ -166,40 +166,4 @@ impl Node {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time, rounded")]
 fn scaled(time: f64, slowdown: f64) -> Picoseconds {
     (time * slowdown).round() as Picoseconds
-}
-
-/// Bytes that a local step combines, each operand but the first counted, and bytes that it copies besides: of an only operand,
-/// and to every place but the first of a result.
-pub(super) fn touched(action: &Action, locals: u32) -> (u64, u64) {
-    let outputs = |set| match set {
-        OutputSet::None => 0,
-        OutputSet::One(_) => 1,
-        OutputSet::All => u64::from(locals),
-        OutputSet::AllBut(_) => u64::from(locals).saturating_sub(1),
-    };
-    let combine = |operands: u64, places: u64, length: u64| match operands {
-        0 => (0, 0),
-        1 => (0, length.saturating_mul(places)),
-        _ => (length.saturating_mul(operands - 1), length.saturating_mul(places.saturating_sub(1))),
-    };
-    match *action {
-        Action::Nothing | Action::Send { .. } | Action::Receive { .. } => (0, 0),
-        Action::Reduce { sources, into, length, .. } => {
-            let inputs = if sources.inputs.is_some() { u64::from(locals) } else { 0 };
-            let places = outputs(into.outputs) + u64::from(into.scratch.is_some());
-            combine(u64::from(sources.partials.count) + inputs, places, length)
-        }
-        Action::Copy { from, into } => {
-            let places = outputs(into.outputs) + u64::from(into.scratch.is_some());
-            (0, from.length.saturating_mul(places))
-        }
-        Action::Swap { a, b } => (0, a.length.saturating_add(b.length)),
-        // Every rank's result is one place; all but a rank's own first one are combinations.
-        Action::Scan { carry, locals, length, .. } => {
-            combine(u64::from(locals.count) + u64::from(carry.is_some()), 1, length)
-        }
-        Action::Fold { carry, locals, length, .. } => {
-            combine(u64::from(locals.count) + u64::from(carry.is_some()), 1, length)
-        }
-    }
 }

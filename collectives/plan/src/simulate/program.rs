@@ -5,7 +5,6 @@
 
 use core::ops::Range;
 
-use super::node::touched;
 use crate::{Action, LOOKAHEAD, Plan, Shape, Step, View};
 
 /// Steps that are one at most: half a window, so that what is in the window stays about the same.
@@ -112,7 +111,7 @@ fn op(first: u32, step: Step, locals: u32) -> Op {
         Action::Send { peer, tag, from } => What::Send { peer, tag, bytes: from.length },
         Action::Receive { peer, tag, .. } => What::Receive { peer, tag },
         local => {
-            let (combined, copied) = touched(&local, locals);
+            let (combined, copied) = local.touched(locals);
             What::Work(combined, copied)
         }
     };

@@ -147,9 +147,7 @@ fn alike(group: &Group, node: u32, step: &Step, other: &Step) -> bool {
         }
         (Action::Send { .. } | Action::Receive { .. }, _)
         | (_, Action::Send { .. } | Action::Receive { .. }) => false,
-        (a, b) => {
-            super::node::touched(&a, 1) == super::node::touched(&b, 1) && is_nothing(&a) == is_nothing(&b)
-        }
+        (a, b) => a.touched(1) == b.touched(1) && is_nothing(&a) == is_nothing(&b),
     };
     let after = |step: &Step| {
         let mut after = step.after.clone();

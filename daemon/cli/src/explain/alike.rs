@@ -1,7 +1,7 @@
 //! Algorithms that are the same exchange by another name, as many are between two nodes: to time each would only show how much
 //! the clock differs, and the luckiest would be the fastest.
 
-use ringway_plan::{Action, OutputSet, Plan, Targets, View};
+use ringway_plan::{Action, Plan, View};
 
 /// The most steps of a plan that are compared.
 const STEPS_MAX: u32 = 1 << 12;
@@ -35,11 +35,10 @@ enum What {
         peer: u32,
         bytes: u64,
     },
-    /// Bytes of each source, sources and targets.
+    /// Bytes.
     Local {
-        bytes: u64,
-        sources: u32,
-        targets: u32,
+        combined: u64,
+        copied: u64,
     },
 }
 
@@ -55,9 +54,9 @@ impl Exchange {
             }
             (exchange.chunks, exchange.depth) = (shape.chunks, shape.depth);
             let last = shape.chunks.saturating_sub(1);
-            for chunk in [0, last.min(1), last] {
-                exchange.add(plan, (&view, node), chunk, shape.steps);
-            }
+            let mut chunks = vec![0, last.min(1), last];
+            chunks.dedup();
+            chunks.into_iter().for_each(|chunk| exchange.add(plan, (&view, node), chunk, shape.steps));
         }
         Some(exchange)
     }
@@ -66,11 +65,12 @@ impl Exchange {
         // How many that do something are one behind the other up to each step, with it.
         let mut until: Vec<u32> = Vec::with_capacity(steps as usize);
         let known = self.acts.len();
+        let locals = u32::try_from(view.layout.local(node).len()).unwrap_or(u32::MAX);
         for index in 0..steps {
             let step = plan.step(view, chunk, index);
             let before = step.after.iter().flat_map(Clone::clone).filter_map(|at| until.get(at as usize));
             let behind = before.copied().max().unwrap_or(0);
-            let what = what(&step.action, view);
+            let what = what(&step.action, locals);
             until.push(behind + u32::from(what.is_some()));
             self.acts.extend(what.map(|what| Act { node, behind, what }));
         }
@@ -80,33 +80,13 @@ impl Exchange {
 }
 
 /// What a step does; `None` for one that does nothing.
-fn what(action: &Action, view: &View<'_>) -> Option<What> {
-    let locals = u32::try_from(view.layout.local(view.node).len()).unwrap_or(u32::MAX);
-    let targets = |into: &Targets| {
-        let outputs = match into.outputs {
-            OutputSet::None => 0,
-            OutputSet::One(_) => 1,
-            OutputSet::All => locals,
-            OutputSet::AllBut(_) => locals.saturating_sub(1),
-        };
-        outputs + u32::from(into.scratch.is_some())
-    };
-    let local = |bytes, sources, targets| Some(What::Local { bytes, sources, targets });
-    match action {
-        Action::Nothing => None,
-        Action::Send { peer, from, .. } => Some(What::Send { peer: *peer, bytes: from.length }),
-        Action::Receive { peer, into, .. } => Some(What::Receive { peer: *peer, bytes: into.length }),
-        Action::Reduce { sources, into, length, .. } => {
-            let inputs = if sources.inputs.is_some() { locals } else { 0 };
-            local(*length, sources.partials.count + inputs, targets(into))
-        }
-        Action::Copy { from, into } => local(from.length, 1, targets(into)),
-        Action::Swap { a, .. } => local(a.length, 2, 2),
-        Action::Scan { carry, locals, length, .. } => {
-            local(*length, locals.count + u32::from(carry.is_some()), locals.count)
-        }
-        Action::Fold { carry, locals, length, .. } => {
-            local(*length, locals.count + u32::from(carry.is_some()), 1)
+fn what(action: &Action, locals: u32) -> Option<What> {
+    match *action {
+        Action::Send { peer, from, .. } => Some(What::Send { peer, bytes: from.length }),
+        Action::Receive { peer, into, .. } => Some(What::Receive { peer, bytes: into.length }),
+        ref local => {
+            let (combined, copied) = local.touched(locals);
+            (combined > 0 || copied > 0).then_some(What::Local { combined, copied })
         }
     }
 }
