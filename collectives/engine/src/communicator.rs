@@ -8,7 +8,7 @@ use crate::collective::run::{Peers, Progress, Run, Scene, Scratch, Start};
 use crate::link::{Event, Link, Purpose};
 use crate::measure::Measure;
 use crate::network::Room;
-use crate::point::{Place, Point};
+use crate::point::{POINT_TICKET, Place, Point};
 use crate::turn::{Shared, Turn};
 use crate::{CommunicatorId, Failure, LocalRank, RankFailure, Refused, RegionId, Request, Token};
 
@@ -219,7 +219,7 @@ impl Communicator {
                 crate::PointToPoint::Send { buffer, .. } | crate::PointToPoint::Receive { buffer, .. },
             ) => [Some(*buffer), None],
         };
-        let known = |buffer: &crate::BufferRef| shared.local_key(buffer.region).is_some();
+        let known = |buffer: &crate::BufferRef| shared.is_known(buffer.region);
         if buffers.iter().flatten().filter(|buffer| buffer.length > 0).all(known) {
             Ok(())
         } else {
@@ -369,6 +369,15 @@ impl Communicator {
                 visit.starved = true;
                 Ok(false)
             }
+        }
+    }
+
+    /// A piece of local work that somebody else had is done.
+    pub(crate) fn collected(&mut self, number: u32, shared: &mut Shared) {
+        if number & POINT_TICKET == 0 {
+            self.run.collected(number);
+        } else {
+            self.point.collected(number, shared);
         }
     }
 

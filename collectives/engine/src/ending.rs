@@ -60,7 +60,7 @@ impl Communicator {
             return true;
         };
         let expired = elapsed_ms(*since, turn.now) >= turn.shared.config.farewell_ms;
-        let mut settled = self.run.withdraw(turn.memory);
+        let mut settled = self.run.withdraw(turn.memory) & self.point.withdraw(turn.memory, turn.shared);
         for (link, told) in self.peers.links.iter_mut().zip(&mut self.told) {
             let silent = link.first.broken.is_some();
             if !*told && !silent {

@@ -142,7 +142,14 @@ impl Engine {
 
     /// Makes a region known by the device's key for it, so that its bytes can be sent to other nodes.
     pub fn add_region(&mut self, region: RegionId, key: LocalKey) {
-        self.shared.regions.insert(region, Known { key, numa_node: None });
+        self.shared.regions.insert(region, Known { key: Some(key), numa_node: None });
+    }
+
+    /// Makes a region in the memory of an accelerator known. Neither processors nor devices between nodes reach its bytes:
+    /// they are touched by pieces of local work alone ([`crate::LocalMemory::hand`]), and what goes to other nodes or comes from
+    /// there is staged in the workspace.
+    pub fn add_accelerator_region(&mut self, region: RegionId) {
+        self.shared.regions.insert(region, Known { key: None, numa_node: None });
     }
 
     /// Says which NUMA node a known region's memory is on: what comes into it from other nodes goes over the network cards on

@@ -55,6 +55,14 @@ pub enum RankFailure {
     Left,
 }
 
+impl Failure {
+    /// That of a node whose accelerator does its work no more; `rank` is its lowest.
+    #[must_use]
+    pub const fn of_accelerator(node: u32, rank: u32) -> Self {
+        Self::Node { node, rank, reason: crate::message::ACCELERATOR_FAILED, rail: None }
+    }
+}
+
 impl fmt::Display for RankFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -47,8 +47,8 @@ pub struct Ticket {
     pub number: u32,
 }
 
-/// A piece of local work: at most 64 KiB per operand, operands of equal lengths, a multiple of the element size. No
-/// two pieces that are under way at a time touch the same bytes, unless both only read them.
+/// A piece of local work: at most 64 KiB per operand (64 MiB where one of them is memory of an accelerator), operands of
+/// equal lengths, a multiple of the element size. No two pieces that are under way at a time touch the same bytes, unless both only read them.
 #[derive(Debug, Clone, Copy)]
 pub enum Piece<'a> {
     /// As [`LocalMemory::reduce`].
@@ -118,7 +118,8 @@ pub struct Collected {
 /// just withdrawn) does nothing.
 ///
 /// The steps of a collective come as pieces by [`LocalMemory::hand`], which may do them at once, or leave them to
-/// others (ranks that wait, a GPU's stream) and report them later. The other calls are done when they return.
+/// others (ranks that wait, a GPU's stream) and report them later. The other calls are done when they return, and never
+/// name memory of an accelerator.
 pub trait LocalMemory {
     /// Does a piece now.
     fn perform(&mut self, piece: &Piece<'_>) {

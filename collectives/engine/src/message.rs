@@ -418,13 +418,14 @@ impl Reader<'_> {
 }
 
 /// Reasons a node is lost, by their code on the wire; what a device says in words of its own is [`BROKE`] to others.
-pub(crate) const REASONS: [&str; 6] = [
+pub(crate) const REASONS: [&str; 7] = [
     "another node lost it",
     "its connection broke",
     "it gave no sign of life",
     "it sent something that is no message of this protocol",
     "its network device is broken, or was removed",
     "its network device says that a queue pair has failed",
+    "its GPU has failed, and so has all that was under way on it",
 ];
 
 /// The place of "its connection broke".
@@ -435,6 +436,8 @@ pub(crate) const NONSENSE: &str = REASONS[3];
 /// What is said of the node whose own device ended a connection.
 pub(crate) const DEVICE_LOST: &str = REASONS[4];
 pub(crate) const QUEUE_PAIR_FATAL: &str = REASONS[5];
+/// What is said of a node whose accelerator does its work no more.
+pub(crate) const ACCELERATOR_FAILED: &str = REASONS[6];
 
 /// A failure as the peers are told it.
 pub(crate) fn emit_failure(failure: &Failure) -> [u8; FAILURE] {

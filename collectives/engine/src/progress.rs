@@ -130,7 +130,7 @@ impl Engine {
             let entry = self.entries.get_mut(index as usize);
             let communicator = entry.and_then(|entry| entry.communicator.as_mut());
             let Some(communicator) = communicator.filter(|c| c.id == ticket.communicator) else { continue };
-            communicator.run.collected(ticket.number);
+            communicator.collected(ticket.number, &mut self.shared);
             self.schedule.wake(index);
             self.schedule.charge(index, *touched);
             left = left.saturating_sub(*touched);

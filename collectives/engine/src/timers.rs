@@ -36,6 +36,8 @@ impl Communicator {
         let asked = self.heartbeat(now, stalled, shared);
         asked
             || self.pending.is_some()
+            || self.run.wants_room()
+            || self.point.wants_room()
             || self.peers.links.iter().any(|link| link.broken().is_some() || link.missed.is_some())
     }
 

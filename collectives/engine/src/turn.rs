@@ -38,8 +38,8 @@ pub(crate) struct Shared {
 /// What is known of a region.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
-    /// The device's key for it.
-    pub(crate) key: LocalKey,
+    /// The device's key for it; `None` where the memory is an accelerator's, which no device between nodes reaches.
+    pub(crate) key: Option<LocalKey>,
     /// The NUMA node that its memory is on, if it is on one and that is known.
     pub(crate) numa_node: Option<u32>,
 }
@@ -83,7 +83,17 @@ impl Shared {
         if region == self.workspace.region() {
             return Some(self.workspace.key());
         }
-        self.regions.get(&region).map(|known| known.key)
+        self.regions.get(&region).and_then(|known| known.key)
+    }
+
+    /// Whether a region's bytes can go to other nodes.
+    pub(crate) fn is_known(&self, region: RegionId) -> bool {
+        region == self.workspace.region() || self.regions.contains_key(&region)
+    }
+
+    /// Whether a region is memory of an accelerator: only pieces that are handed over get at it.
+    pub(crate) fn is_on_accelerator(&self, region: RegionId) -> bool {
+        self.regions.get(&region).is_some_and(|known| known.key.is_none())
     }
 
     pub(crate) fn finish(

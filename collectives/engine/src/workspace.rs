@@ -27,6 +27,10 @@ impl Workspace {
         self.key
     }
 
+    pub(crate) const fn length(&self) -> u64 {
+        self.length
+    }
+
     pub(crate) const fn region(&self) -> RegionId {
         self.region
     }

@@ -96,7 +96,7 @@ impl Scene {
         let mut engine = Engine::new(EngineConfig::new(config)).unwrap();
         let client = device.register(regions[1].clone(), Access::ALL).unwrap();
         engine.add_region(RegionId(1), client.local);
-        let memory = Memory { regions, touched: 0, others: None };
+        let memory = Memory { regions, ..Memory::default() };
         let layout = Layout::new(&[0, 1, 0]).unwrap();
         let spec = CommunicatorSpec {
             layout,

@@ -366,6 +366,12 @@ impl Plan {
         Ok(Self { source, unit, pack: 0, depth: tuning.depth.max(1), group: 0 })
     }
 
+    /// The same in one chunk, for operations among the ranks of one node: nothing of theirs is bounded by a chunk.
+    #[must_use]
+    pub fn in_one_chunk(self, view: &View<'_>) -> Self {
+        Self { unit: whole_elements(u64::MAX >> 1, view), ..self }
+    }
+
     /// The algorithm used; `None` where a file lists the steps.
     #[must_use]
     pub const fn algorithm(&self) -> Option<Algorithm> {

@@ -1,6 +1,10 @@
 //! Bounds-checked windows: ranges of a mapping, or of a slice, of unknown and changing content.
 
-use core::{marker::PhantomData, ptr::NonNull};
+use core::{
+    marker::PhantomData,
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 /// A range of bytes in a [`Mapping`](crate::Mapping), or in an ordinary slice, valid for as long as what it was made
 /// from is borrowed, of unknown and changing content. Copies of a window are the same bytes, on every thread: where two
@@ -136,6 +140,33 @@ impl<'a> Window<'a> {
         n
     }
 
+    /// The word of four bytes at an offset, and whatever was written before it was stored; `None` when it is not inside or
+    /// not at a multiple of four.
+    #[must_use]
+    #[inline]
+    pub fn load_word(&self, offset: usize) -> Option<u32> {
+        self.word(offset).map(|word| word.load(Ordering::Acquire))
+    }
+
+    /// Stores a word of four bytes after everything that was written before; `false` when it is not inside, not at a multiple
+    /// of four, or the window is read-only.
+    #[inline]
+    pub fn store_word(&self, offset: usize, value: u32) -> bool {
+        let word = self.word(offset).filter(|_| self.writable);
+        word.inspect(|word| word.store(value, Ordering::Release)).is_some()
+    }
+
+    #[inline]
+    fn word(&self, offset: usize) -> Option<&AtomicU32> {
+        let place = self.sub(offset, size_of::<u32>())?.as_ptr().cast::<u32>();
+        if !place.is_aligned() {
+            return None;
+        }
+        // SAFETY: four aligned bytes inside the window, which is borrowed for as long as the reference lives. Other
+        // processes and devices change them by whole words or by bytes, which an atomic load finds as some value.
+        Some(unsafe { AtomicU32::from_ptr(place) })
+    }
+
     /// Copies the first bytes out; returns how many (the shorter of the two lengths).
     pub fn read(&self, into: &mut [u8]) -> usize {
         let n = into.len().min(self.length);
@@ -170,6 +201,19 @@ pub fn recycle<From, To>(mut list: Vec<From>) -> Vec<To> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_aligned_inside_and_written_only_where_that_is_allowed() {
+        let mapping = crate::Mapping::private(16).expect("map");
+        let window = mapping.window(0, 16).expect("window");
+        assert!(window.store_word(4, 7) && window.store_word(12, 9));
+        assert_eq!([0, 4, 12].map(|at| window.load_word(at)), [Some(0), Some(7), Some(9)]);
+        assert_eq!([1, 13, 16, usize::MAX].map(|at| window.load_word(at)), [None; 4]);
+        assert!(!window.store_word(2, 1) && !window.store_word(16, 1));
+        let read_only = Window { writable: false, ..window };
+        assert!(!read_only.store_word(0, 1));
+        assert_eq!(read_only.load_word(4), Some(7));
+    }
 
     #[test]
     fn short_copies_take_the_shorter_length_and_respect_protection() {

@@ -47,6 +47,7 @@ impl Run {
         }
     }
 
+    /// Whether it has begun; else it is tried again when there is room.
     pub(crate) fn begin_send<D: Device + ?Sized>(
         &mut self,
         slot: u32,
@@ -55,13 +56,13 @@ impl Run {
         from: BufferRef,
         scene: &mut Scene<'_>,
         turn: &mut Turn<'_, D>,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let (Some(at), Some(exchange)) = (scene.peers.link_to(peer), self.exchange(slot, tag)) else {
-            return Ok(());
+            return Ok(true);
         };
         self.check_present(at, scene)?;
         let announces = self.announces();
-        let Some(link) = scene.peers.links.get_mut(at) else { return Ok(()) };
+        let Some(link) = scene.peers.links.get_mut(at) else { return Ok(true) };
         let taken = if from.length <= self.eager_max {
             let credit = link.has_credit(Class::Collective);
             credit.then(|| link.send_data(exchange, from, Purpose::Step { slot, step }, turn))
@@ -75,13 +76,13 @@ impl Run {
                 Taken::Posted => self.mark_started(slot, step),
                 Taken::Copied => self.complete(slot, step),
             }
-            return Ok(());
+            return Ok(taken != Taken::No);
         }
         self.mark_started(slot, step);
         if let Some(early) =
             take_early(&mut link.early, &exchange, |kind| matches!(kind, EarlyKind::Grant { .. }))
         {
-            let EarlyKind::Grant { granted } = early.kind else { return Ok(()) };
+            let EarlyKind::Grant { granted } = early.kind else { return Ok(true) };
             check_length(
                 self.rank_of(scene),
                 scene.peers.links.get(at).map_or(0, |l| l.rank),
@@ -91,7 +92,7 @@ impl Run {
             if let Some(link) = scene.peers.links.get_mut(at) {
                 link.transfer(from, granted, Purpose::Step { slot, step }, turn);
             }
-            return Ok(());
+            return Ok(true);
         }
         if announces || from.length <= self.unasked_max() {
             link.control(Message::Announce { exchange, length: from.length }, turn);
@@ -99,7 +100,7 @@ impl Run {
         if let Some(chunk) = self.chunks.get_mut(slot as usize) {
             chunk.sends.push(ActiveSend { step, link: at, tag, from });
         }
-        Ok(())
+        Ok(true)
     }
 
     fn rank_of(&self, scene: &Scene<'_>) -> u32 {

@@ -8,6 +8,8 @@ use ringway_verbs::Device;
 use super::local::Work;
 use super::queue::LocalCall;
 use super::run::{Run, Scene};
+use super::staging::STAGED_TICKET;
+use crate::point::POINT_TICKET;
 use crate::turn::Turn;
 use crate::{Failure, Handed, LocalMemory, LocalRank, Signature, Ticket};
 
@@ -54,7 +56,8 @@ impl Run {
         let Some(mut active) = self.works.get(at).copied().flatten() else { return Ok(0) };
         let ground = self.ground(active.slot, signature, calls, scene.layout);
         self.serial = self.serial.wrapping_add(1);
-        let number = (self.serial << WORK_BITS) | u32::try_from(at).unwrap_or(0);
+        let number =
+            ((self.serial << WORK_BITS) | u32::try_from(at).unwrap_or(0)) & !(POINT_TICKET | STAGED_TICKET);
         let ticket = Ticket { communicator: self.id, number };
         let (bytes, handed) =
             active.work.piece(&ground, (scene.rank, ticket, self.scratch.is_some()), turn)?;
@@ -89,6 +92,9 @@ impl Run {
     pub(crate) fn collected(&mut self, number: u32) {
         let Some(place) = self.away.iter().position(|other| *other == number) else { return };
         self.away.swap_remove(place);
+        if number & STAGED_TICKET != 0 {
+            return self.collected_staged(number);
+        }
         let at = (number & ((1 << WORK_BITS) - 1)) as usize;
         if let Some(active) = self.works.get_mut(at).and_then(Option::as_mut) {
             active.away = active.away.saturating_sub(1);

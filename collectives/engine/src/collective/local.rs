@@ -7,12 +7,28 @@ use super::queue::LocalCall;
 use crate::turn::{Operands, Shared, Turn};
 use crate::{BufferRef, Failure, Handed, Piece, RankFailure, ReduceSource, ScanStep, Signature, Ticket};
 
-/// The most bytes of one operand in a piece; what [`crate::LocalMemory`] promises to be given at most.
-const MAX_PIECE: u64 = 64 << 10;
-/// The least, when there are many operands.
-const MIN_PIECE: u64 = 4 << 10;
-/// Bytes that a piece may touch in all, so that a neighbour does not wait long.
-const TOUCHED: u64 = 128 << 10;
+/// How long pieces are.
+#[derive(Debug, Clone, Copy)]
+struct PieceLimits {
+    /// The most bytes of one operand; what [`crate::LocalMemory`] promises to be given at most.
+    most: u64,
+    /// The least, when there are many operands.
+    least: u64,
+    /// Bytes that a piece may touch in all, so that a neighbour does not wait long.
+    touched: u64,
+}
+
+impl PieceLimits {
+    /// Bytes of one of so many operands.
+    fn of(self, operands: u64) -> u64 {
+        (self.touched / operands.max(1)).clamp(self.least, self.most) & !63
+    }
+
+    const PROCESSOR: Self = Self { most: 64 << 10, least: 4 << 10, touched: 128 << 10 };
+    /// Starting a piece on an accelerator takes microseconds, in which it would touch tens of MiB: of 256 MiB it makes some
+    /// 3 %, and they take 0.1 ms.
+    const ACCELERATOR: Self = Self { most: 64 << 20, least: 1 << 20, touched: 256 << 20 };
+}
 
 /// Where the steps' places are in this collective and chunk.
 #[derive(Debug)]
@@ -22,6 +38,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) ranks: u32,
     /// The chunk's scratch memory.
     pub(crate) scratch: BufferRef,
+    /// Some rank's memory is an accelerator's.
+    pub(crate) accelerated: bool,
 }
 
 /// A local step under way.
@@ -125,8 +143,7 @@ impl Work {
     ) -> Result<(u64, Handed), Failure> {
         let count = self.operands(ground);
         let rest = self.length - self.progress;
-        let most = (TOUCHED / count.max(1)).clamp(MIN_PIECE, MAX_PIECE) & !63;
-        let (from, length) = (self.progress, rest.min(most));
+        let (from, length) = (self.progress, rest.min(self.limits(ground, turn.shared).of(count)));
         self.progress += length;
         let (datatype, reduction) =
             (ground.signature.datatype, ground.signature.reduction.unwrap_or(Reduction::Sum));
@@ -194,6 +211,42 @@ impl Work {
             Action::Nothing | Action::Send { .. } | Action::Receive { .. } => return Ok((0, Handed::Done)),
         };
         Ok((length * count, turn.memory.hand(ticket, &piece, hurried)))
+    }
+
+    /// How long pieces are: who does them depends on whose memory they touch.
+    fn limits(&self, ground: &Ground<'_>, shared: &Shared) -> PieceLimits {
+        if !ground.accelerated {
+            return PieceLimits::PROCESSOR;
+        }
+        let on =
+            |buffer: Option<BufferRef>| buffer.is_some_and(|buffer| shared.is_on_accelerator(buffer.region));
+        let inputs = || ground.calls.iter().any(|call| on(call.input));
+        let outputs = |into: &Targets| {
+            let mut outputs =
+                (0_u32..).zip(ground.calls).filter(|(_, call)| on(call.output)).map(|(local, _)| local);
+            match into.outputs {
+                OutputSet::None => false,
+                OutputSet::One(local) => outputs.any(|other| other == local),
+                OutputSet::All => outputs.next().is_some(),
+                OutputSet::AllBut(local) => outputs.any(|other| other != local),
+            }
+        };
+        let place = |place: Place| match place {
+            Place::Input(local) => ground.calls.get(local as usize).is_some_and(|call| on(call.input)),
+            Place::Output(local) => ground.calls.get(local as usize).is_some_and(|call| on(call.output)),
+            Place::Scratch => false,
+        };
+        let accelerated = match &self.action {
+            Action::Reduce { sources, into, .. } => (sources.inputs.is_some() && inputs()) || outputs(into),
+            Action::Copy { from, into } => place(from.place) || outputs(into),
+            Action::Swap { a, b } => place(a.place) || place(b.place),
+            Action::Scan { locals, .. } => {
+                range(*locals).any(|local| place(Place::Input(local)) || place(Place::Output(local)))
+            }
+            Action::Fold { locals, .. } => range(*locals).any(|local| place(Place::Input(local))),
+            Action::Nothing | Action::Send { .. } | Action::Receive { .. } => false,
+        };
+        if accelerated { PieceLimits::ACCELERATOR } else { PieceLimits::PROCESSOR }
     }
 
     /// How many operands each piece has.

@@ -5,3 +5,4 @@ mod handing;
 pub(crate) mod local;
 pub(crate) mod queue;
 pub(crate) mod run;
+mod staging;

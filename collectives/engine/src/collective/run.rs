@@ -6,6 +6,7 @@ use ringway_verbs::Device;
 use super::handing::{Active, PIECES, WORKS};
 use super::local::{Ground, Work};
 use super::queue::{LocalCall, Queue};
+use super::staging::Staged;
 use crate::link::Link;
 use crate::turn::{Shared, Turn};
 use crate::{BufferRef, CommunicatorId, EngineConfig, Failure, RegionId, Signature};
@@ -83,10 +84,16 @@ pub(crate) struct Run {
     /// Counts pieces, and steps begun.
     pub(super) serial: u32,
     /// A send found no room: look again when something was sent.
-    blocked: bool,
+    pub(super) blocked: bool,
     pub(crate) eager_max: u64,
     /// Longer messages up to this are written eagerly, in this collective.
     pub(crate) eager_write_max: u64,
+    /// Some rank's memory is an accelerator's.
+    pub(super) accelerated: bool,
+    /// Steps whose bytes go through the workspace.
+    pub(super) staged: Vec<Staged>,
+    /// There is something to do for them.
+    pub(super) wants_staging: bool,
 }
 
 /// Links to the peer nodes.
@@ -187,6 +194,9 @@ impl Run {
             blocked: false,
             eager_max,
             eager_write_max: 0,
+            accelerated: false,
+            staged: Vec::new(),
+            wants_staging: false,
         }
     }
 
@@ -201,7 +211,16 @@ impl Run {
         let sequence = queue.head;
         let Some(signature) = queue.signature(sequence) else { return Ok(Start::Starved) };
         let view = queue.view(layout, sequence, &signature);
-        let plan = plan(settings, &view, channels, &shared.config);
+        let buffers = queue.calls(sequence).iter().flat_map(|call| [call.input, call.output]);
+        let accelerated = buffers.flatten().any(|buffer| shared.is_on_accelerator(buffer.region));
+        let mut plan = plan(settings, &view, channels, &shared.config);
+        if accelerated && layout.nodes() == 1 {
+            // An accelerator's pieces are longer than chunks.
+            plan = plan.in_one_chunk(&view);
+        }
+        // Waiting ranks, for whom that is, do not reach an accelerator's memory.
+        let own = own.filter(|_| !accelerated);
+        self.accelerated = accelerated;
         let shape = plan.shape(&view);
         let each = shape.scratch.checked_next_multiple_of(64).unwrap_or(u64::MAX);
         let wanted = shape.depth.clamp(1, MAX_DEPTH);
@@ -240,6 +259,7 @@ impl Run {
         debug_assert!(self.away.is_empty(), "others work on the memory that is given back");
         self.signature = None;
         self.works = [None; WORKS];
+        self.stop_staging(shared);
         for chunk in &mut self.chunks {
             chunk.live = false;
         }
@@ -267,6 +287,7 @@ impl Run {
     pub(crate) fn unblock(&mut self) {
         if self.blocked {
             self.blocked = false;
+            self.wants_staging = true;
             self.chunks.iter_mut().for_each(|chunk| chunk.dirty = true);
         }
     }
@@ -286,7 +307,11 @@ impl Run {
         let view = queue.view(scene.layout, self.sequence, &signature);
         let calls = queue.calls(self.sequence);
         let mut bytes = 0;
+        if self.wants_room() {
+            self.unblock();
+        }
         loop {
+            self.stage(scene, turn)?;
             for slot in 0..self.depth {
                 self.scan(slot, &view, calls, scene, turn)?;
             }
@@ -298,7 +323,7 @@ impl Run {
                 if bytes >= QUANTUM {
                     return Ok(Progress::Worked(bytes));
                 }
-            } else if !self.chunks.iter().any(|chunk| chunk.live && chunk.dirty) {
+            } else if !self.wants_staging && !self.chunks.iter().any(|chunk| chunk.live && chunk.dirty) {
                 return Ok(Progress::Waiting(bytes));
             }
         }
@@ -352,11 +377,17 @@ impl Run {
             Action::Send { peer, tag, from } => {
                 let ground = self.ground(slot, &signature, calls, scene.layout);
                 let from = ground.span(&from, scene.rank, turn.shared)?;
+                if self.is_staged(&from, turn.shared) {
+                    return self.begin_staged((slot, step), (peer, tag), (from, true), scene, turn);
+                }
                 self.begin_send(slot, step, (peer, tag), from, scene, turn)?;
             }
             Action::Receive { peer, tag, into } => {
                 let ground = self.ground(slot, &signature, calls, scene.layout);
                 let into = ground.span(&into, scene.rank, turn.shared)?;
+                if self.is_staged(&into, turn.shared) {
+                    return self.begin_staged((slot, step), (peer, tag), (into, false), scene, turn);
+                }
                 self.begin_receive(slot, step, (peer, tag), into, scene, turn)?;
             }
             local => {
@@ -389,6 +420,7 @@ impl Run {
             signature: *signature,
             ranks: layout.ranks(),
             scratch: BufferRef { region, offset, length: self.shape.scratch },
+            accelerated: self.accelerated,
         }
     }
 
@@ -408,6 +440,9 @@ impl Run {
 
     /// A step is done; while scanning, those after it are looked at anyway.
     pub(crate) fn complete(&mut self, slot: u32, step: u32) {
+        if !self.staged.is_empty() && !self.end_staged(slot, step) {
+            return;
+        }
         let (steps, depth, chunks) = (self.shape.steps, u64::from(self.depth), self.shape.chunks);
         let Some(chunk) = self.chunks.get_mut(slot as usize).filter(|chunk| chunk.live) else { return };
         let bit = chunk.bit(step);

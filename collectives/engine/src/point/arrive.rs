@@ -2,7 +2,8 @@
 
 use ringway_verbs::Device;
 
-use super::matching::{From, Unexpected, copy_pieces, received};
+use super::copying::copy_pieces;
+use super::matching::{From, Unexpected, received};
 use super::{KEY_MASK, Kind, Place, Point, State};
 use crate::BufferRef;
 use crate::link::{Class, Purpose};
@@ -34,6 +35,15 @@ impl Point {
             self.keep(local, Unexpected { source, tag, length, from: From::Bounce { link: at, bounce } });
             return place.peers.links.get_mut(at).is_some_and(|link| link.hold());
         };
+        if length > 0 && turn.shared.is_on_accelerator(op.buffer.region) {
+            // As one that came before its receive.
+            if !place.peers.links.get_mut(at).is_some_and(|link| link.hold()) {
+                return false;
+            }
+            let message = Unexpected { source, tag, length, from: From::Bounce { link: at, bounce } };
+            self.deliver(message, key, place, turn);
+            return true;
+        }
         if let Some(link) = place.peers.links.get_mut(at) {
             copy_pieces(link.payload(bounce, length, turn.shared), op.buffer, turn);
             turn.shared.copied += 2 * length;
@@ -82,7 +92,9 @@ impl Point {
         self.set(slot, State::Remote { link: at });
         if let Some(link) = place.peers.links.get_mut(at) {
             link.granted();
-            let from = BufferRef { length: op.buffer.length.min(length), ..op.buffer };
+            let bytes =
+                op.stage.map_or(op.buffer, |(start, length)| turn.shared.workspace.buffer(start, length));
+            let from = BufferRef { length: bytes.length.min(length), ..bytes };
             link.transfer(from, granted, Purpose::Point { key: slot }, turn);
         }
         true
@@ -96,7 +108,9 @@ impl Point {
         if link != at {
             return false;
         }
-        self.finish(key, received(source, sent, op.buffer.length), shared);
+        if !self.landed(key, (source, sent), shared) {
+            self.finish(key, received(source, sent, op.buffer.length), shared);
+        }
         true
     }
 

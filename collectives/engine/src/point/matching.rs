@@ -6,14 +6,12 @@
 use ringway_plan::Layout;
 use ringway_verbs::Device;
 
-use super::{KEY_MASK, Kind, Op, POINT_IMMEDIATE, Place, Point, State, turn_of};
-use crate::link::{Class, Queued};
-use crate::message::{Envelope, Message};
+use super::copying::{Copying, End, copy_pieces, cut};
+use super::{KEY_MASK, Op, POINT_IMMEDIATE, Place, Point, State, turn_of};
+use crate::Failure;
+use crate::link::Class;
+use crate::message::Message;
 use crate::turn::{Shared, Turn};
-use crate::{BufferRef, Failure};
-
-/// The most bytes copied at once.
-const PIECE: u64 = 64 << 10;
 
 /// A message without a receive.
 #[derive(Debug, Clone, Copy)]
@@ -37,17 +35,6 @@ pub(super) enum From {
     Announced { link: usize, slot: u32 },
 }
 
-/// A copy from one rank's memory to another's.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Copying {
-    send: u32,
-    receive: u32,
-    source: u32,
-    from: BufferRef,
-    into: BufferRef,
-    sent: u64,
-}
-
 impl Unexpected {
     pub(super) fn give_back(&self, shared: &mut Shared) {
         if let From::Pool { slot } = self.from {
@@ -59,10 +46,6 @@ impl Unexpected {
 /// What a receive ends with.
 pub(super) fn received(source: u32, sent: u64, room: u64) -> Result<(u32, u64), Failure> {
     if sent > room { Err(Failure::Truncated { sent, room }) } else { Ok((source, sent)) }
-}
-
-fn cut(buffer: BufferRef, length: u64) -> BufferRef {
-    BufferRef { length: buffer.length.min(length), ..buffer }
 }
 
 impl Point {
@@ -106,11 +89,13 @@ impl Point {
         let source = layout.local(self.node).get(op.local as usize).copied().unwrap_or(0);
         let to = layout.local_index(op.peer.unwrap_or(source));
         if let Some((receive, posted)) = self.take_posted(to, source, op.tag) {
-            return self.copy_local(key, receive, source, op.buffer, posted.buffer, turn);
+            return self.copy_local((key, receive), source, (op.buffer, posted.buffer), turn);
         }
         let (length, tag) = (op.buffer.length, op.tag);
         let config = &turn.shared.config;
-        let small = length <= u64::from(config.eager_max_bytes);
+        // An accelerator's memory is copied once, when it is known where to.
+        let small =
+            length <= u64::from(config.eager_max_bytes) && !turn.shared.is_on_accelerator(op.buffer.region);
         let limit = config.buffered_per_rank;
         let may = small && self.inboxes.get(to as usize).is_some_and(|inbox| inbox.buffered < limit);
         if let Some(slot) = may.then(|| turn.shared.pool.take()).flatten() {
@@ -130,24 +115,6 @@ impl Point {
         0
     }
 
-    pub(super) fn send_remote<D: Device + ?Sized>(
-        &mut self,
-        key: u32,
-        op: &Op,
-        destination: u32,
-        link: usize,
-        place: &mut Place<'_>,
-        turn: &mut Turn<'_, D>,
-    ) {
-        let source = place.layout.local(self.node).get(op.local as usize).copied().unwrap_or(0);
-        let envelope = Envelope { source, destination, tag: op.tag, length: op.buffer.length };
-        self.set(key, State::Remote { link });
-        if let Some(link) = place.peers.links.get_mut(link) {
-            link.queue.push_back(Queued { key, envelope, buffer: op.buffer });
-            link.pump(turn);
-        }
-    }
-
     /// Gives a message that has come to a receive; returns bytes touched.
     pub(super) fn deliver<D: Device + ?Sized>(
         &mut self,
@@ -162,80 +129,37 @@ impl Point {
         match message.from {
             From::Local { key: send } => {
                 let Some(buffer) = self.op(send).map(|op| op.buffer) else { return 0 };
-                return self.copy_local(send, key, message.source, buffer, op.buffer, turn);
+                return self.copy_local((send, key), message.source, (buffer, op.buffer), turn);
             }
             From::Pool { slot } => {
                 let from = turn.shared.workspace.buffer(turn.shared.pool.offset(slot), moved);
-                copy_pieces(from, cut(op.buffer, moved), turn);
-                turn.shared.pool.give(slot);
+                let (source, sent) = (message.source, message.length);
+                let end = End::Delivered { receive: key, source, sent, pool: Some(slot) };
+                self.set(key, State::Copying);
+                return self.copy_piece(Copying { from, into: cut(op.buffer, moved), end }, turn);
             }
-            From::Bounce { link, bounce } => {
-                let Some(link) = place.peers.links.get_mut(link) else { return 0 };
+            From::Bounce { link: at, bounce } => {
+                if turn.shared.is_on_accelerator(op.buffer.region) {
+                    return self.deliver_staged(message, key, place, turn);
+                }
+                let Some(link) = place.peers.links.get_mut(at) else { return 0 };
                 let from = link.payload(bounce, moved, turn.shared);
                 copy_pieces(from, cut(op.buffer, moved), turn);
                 link.held = link.held.saturating_sub(1);
                 link.release(bounce, Class::Point, turn);
             }
             From::Announced { link: at, slot } => {
+                let Some(into) = self.landing(message, key, turn.shared) else { return 0 };
                 let Some(link) = place.peers.links.get_mut(at) else { return 0 };
                 link.held = link.held.saturating_sub(1);
-                let (into, immediate) = (cut(op.buffer, moved), POINT_IMMEDIATE | (key & KEY_MASK));
+                let immediate = POINT_IMMEDIATE | (key & KEY_MASK);
                 let Some(granted) = link.grant(turn_of(key), into, immediate, turn) else { return 0 };
-                link.control(Message::PointGrant { slot, length: moved, granted }, turn);
+                link.control(Message::PointGrant { slot, length: into.length, granted }, turn);
                 self.set(key, State::Landing { link: at, source: message.source, sent: message.length });
                 return 0;
             }
         }
         self.finish(key, received(message.source, message.length, room), turn.shared);
         2 * moved
-    }
-
-    fn copy_local<D: ?Sized>(
-        &mut self,
-        send: u32,
-        receive: u32,
-        source: u32,
-        from: BufferRef,
-        into: BufferRef,
-        turn: &mut Turn<'_, D>,
-    ) -> u64 {
-        debug_assert!(self.op(send).is_none_or(|op| op.kind == Kind::Send));
-        self.set(send, State::Copying);
-        self.set(receive, State::Copying);
-        let copying = Copying { send, receive, source, from, into, sent: from.length };
-        // A short message does not wait for the long ones that are being copied.
-        if from.length <= PIECE {
-            return self.copy_piece(copying, turn);
-        }
-        self.copies.push_back(copying);
-        0
-    }
-
-    /// Copies the next piece; returns bytes touched.
-    pub(super) fn copy_piece<D: ?Sized>(&mut self, copying: Copying, turn: &mut Turn<'_, D>) -> u64 {
-        let Copying { send, receive, source, mut from, mut into, sent } = copying;
-        let length = from.length.min(into.length).min(PIECE);
-        if length > 0 {
-            turn.memory.copy(cut(from, length), &[cut(into, length)]);
-        }
-        (from.offset, from.length) = (from.offset + length, from.length - length);
-        (into.offset, into.length) = (into.offset + length, into.length - length);
-        if from.length > 0 && into.length > 0 {
-            self.copies.push_back(Copying { from, into, ..copying });
-            return 2 * length;
-        }
-        let room = self.op(receive).map_or(0, |op| op.buffer.length);
-        let rank = source;
-        self.finish(send, Ok((rank, 0)), turn.shared);
-        self.finish(receive, received(source, sent, room), turn.shared);
-        2 * length
-    }
-}
-
-/// Copies a short message.
-pub(super) fn copy_pieces<D: ?Sized>(from: BufferRef, into: BufferRef, turn: &mut Turn<'_, D>) {
-    let length = from.length.min(into.length);
-    if length > 0 {
-        turn.memory.copy(cut(from, length), &[cut(into, length)]);
     }
 }

@@ -1,7 +1,9 @@
 //! Messages between two ranks: matching, buffering and rendezvous.
 
 mod arrive;
+mod copying;
 mod matching;
+mod staging;
 
 use std::collections::VecDeque;
 
@@ -11,7 +13,9 @@ use ringway_verbs::{Device, Time};
 use crate::collective::run::Peers;
 use crate::turn::{Shared, Turn};
 use crate::{BufferRef, CommunicatorId, Failure, PointToPoint, RankFailure, Refused, Token};
-use matching::{Copying, Unexpected};
+use copying::Copying;
+use matching::Unexpected;
+use staging::Staged;
 
 /// Bits of a key that are the operation's place in the table; the rest is its generation.
 const PLACE_BITS: u32 = 20;
@@ -25,6 +29,8 @@ const QUANTUM: u64 = 64 << 10;
 
 /// Tells the notice of a written point-to-point message from that of a collective.
 pub(crate) const POINT_IMMEDIATE: u32 = 1 << 31;
+/// Tells a piece of a point-to-point message that others copy from one of a collective.
+pub(crate) const POINT_TICKET: u32 = 1 << 31;
 
 /// Whose turn it is among channels that are equally near: another one's for the receive that has the place of the table next.
 fn turn_of(key: u32) -> u64 {
@@ -65,6 +71,8 @@ struct Op {
     tag: u64,
     token: Token,
     buffer: BufferRef,
+    /// Where the workspace has its bytes, start and length, when they are an accelerator's and for or from another node.
+    stage: Option<(u64, u64)>,
     since: Time,
 }
 
@@ -99,6 +107,16 @@ pub(crate) struct Point {
     inboxes: Vec<Inbox>,
     incoming: VecDeque<u32>,
     copies: VecDeque<Copying>,
+    /// Copies of which others have a piece, by its ticket's number.
+    away: Vec<(u32, Copying)>,
+    /// Counts pieces that others got.
+    serial: u32,
+    /// Blocks of the workspace that others may still copy to, of operations that have failed.
+    held: Vec<(u64, u64)>,
+    /// Sends to other nodes that are being staged, and those that must not overtake them.
+    staged: VecDeque<Staged>,
+    /// Messages from other nodes that wait for room to be staged.
+    unstaged: VecDeque<(Unexpected, u32)>,
     /// Bytes of messages that local ranks have received.
     pub(crate) bytes: u64,
 }
@@ -122,6 +140,7 @@ impl Point {
             tag: 0,
             token: Token(0),
             buffer: BufferRef::default(),
+            stage: None,
             since: Time(0),
         };
         let places = 0..u32::try_from(entries).unwrap_or(0);
@@ -134,6 +153,11 @@ impl Point {
             inboxes: (0..locals).map(|_| Inbox::new(limit)).collect(),
             incoming: VecDeque::with_capacity(entries),
             copies: VecDeque::with_capacity(64),
+            away: Vec::new(),
+            serial: 0,
+            held: Vec::new(),
+            staged: VecDeque::new(),
+            unstaged: VecDeque::new(),
             bytes: 0,
         }
     }
@@ -167,7 +191,7 @@ impl Point {
         let Some(op) = self.ops.get_mut(place as usize) else { return Err(Refused::Full) };
         inbox.outstanding += 1;
         let key = op.key;
-        *op = Op { key, state: State::New, kind, local, peer, tag, token, buffer, since: now };
+        *op = Op { key, state: State::New, kind, local, peer, tag, token, buffer, stage: None, since: now };
         self.incoming.push_back(key);
         Ok(())
     }
@@ -177,10 +201,13 @@ impl Point {
         (op.key == key && op.state != State::Free).then_some(op)
     }
 
+    fn op_mut(&mut self, key: u32) -> Option<&mut Op> {
+        let op = self.ops.get_mut((key & ((1 << PLACE_BITS) - 1)) as usize)?;
+        (op.key == key && op.state != State::Free).then_some(op)
+    }
+
     fn set(&mut self, key: u32, state: State) {
-        if let Some(op) = self.ops.get_mut((key & ((1 << PLACE_BITS) - 1)) as usize)
-            && op.key == key
-        {
+        if let Some(op) = self.op_mut(key) {
             op.state = state;
         }
     }
@@ -190,9 +217,13 @@ impl Point {
         let place = key & ((1 << PLACE_BITS) - 1);
         if let Some(slot) = self.ops.get_mut(place as usize) {
             slot.state = State::Free;
+            slot.stage = None;
             slot.key = key.wrapping_add(1 << PLACE_BITS) & KEY_MASK;
         }
         self.free.push(place);
+        if let Some((start, length)) = op.stage {
+            shared.workspace.give(start, length);
+        }
         if let Some(inbox) = self.inboxes.get_mut(op.local as usize) {
             inbox.outstanding -= 1;
         }
@@ -219,6 +250,7 @@ impl Point {
         if let Some(copying) = self.copies.pop_front() {
             bytes += self.copy_piece(copying, turn);
         }
+        self.stage(place, turn);
         Ok((bytes, !self.incoming.is_empty() || !self.copies.is_empty()))
     }
 
@@ -308,7 +340,17 @@ impl Point {
             inbox.buffered = 0;
         }
         self.incoming.clear();
-        self.copies.clear();
+        for copying in self.copies.drain(..) {
+            copying.end.give_back(shared);
+        }
+        self.staged.clear();
+        for (message, _) in self.unstaged.drain(..) {
+            message.give_back(shared);
+        }
+        if !self.away.is_empty() {
+            // Somebody may still copy there.
+            self.held.extend(self.ops.iter_mut().filter_map(|op| op.stage.take()));
+        }
         for place in 0..self.ops.len() {
             if let Some(key) = self.ops.get(place).filter(|op| op.state != State::Free).map(|op| op.key) {
                 self.finish(key, Err(failure.clone()), shared);

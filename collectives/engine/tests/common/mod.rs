@@ -40,11 +40,17 @@ pub(crate) struct Memory {
     pub(crate) touched: u64,
     /// Who does pieces later, if anybody.
     pub(crate) others: Option<Others>,
+    /// Memory of an accelerator, which `others` are then.
+    pub(crate) accelerators: Vec<RegionId>,
+    /// They are at work.
+    at_work: bool,
 }
 
 impl Memory {
     fn window(&self, buffer: BufferRef) -> Window<'_> {
-        assert!(buffer.length <= 64 << 10, "a piece of {} bytes", buffer.length);
+        let most = if self.at_work && !self.accelerators.is_empty() { 64 << 20 } else { 64 << 10 };
+        assert!(buffer.length <= most, "a piece of {} bytes", buffer.length);
+        assert!(self.at_work || !self.accelerators.contains(&buffer.region), "an accelerator's memory");
         let mapping = &self.regions[buffer.region.0 as usize];
         mapping.window(buffer.offset, buffer.length).expect("inside the region")
     }
@@ -66,23 +72,27 @@ fn list<'a, T: Copy, U: Copy>(from: &'a [T], empty: U, make: impl Fn(&'a T) -> U
 
 impl LocalMemory for Memory {
     fn hand(&mut self, ticket: Ticket, piece: &Piece<'_>, hurried: bool) -> Handed {
-        if self.others.is_none() || hurried {
+        let owned = Owned::of(piece);
+        let accelerated = owned.touches_any(&self.accelerators);
+        if self.others.is_none() || (hurried && !accelerated) {
             self.perform(piece);
             return Handed::Done;
         }
-        let piece = Owned::of(piece);
+        let piece = owned;
         let others = self.others.iter().flat_map(|others| &others.pieces);
         let conflict = others.clone().find(|(_, other)| other.conflicts(&piece));
         assert!(conflict.is_none(), "{piece:?} meets {conflict:?}");
         assert!(!others.clone().any(|(other, _)| *other == ticket), "{ticket:?} is with others already");
         if let Some(others) = &mut self.others
-            && (others.stopped || others.random(4) > 0)
+            && (accelerated || others.stopped || others.random(4) > 0)
         {
             others.had += 1;
             others.pieces.push((ticket, piece));
             return Handed::Later;
         }
+        self.at_work = true;
         piece.run(self);
+        self.at_work = false;
         Handed::Done
     }
 
@@ -101,7 +111,9 @@ impl LocalMemory for Memory {
                 }
                 let at = others.random(others.pieces.len());
                 let (ticket, piece) = others.pieces.swap_remove(at);
+                self.at_work = true;
                 piece.run(self);
+                self.at_work = false;
                 *into = Collected { ticket, touched: 0 };
                 count += 1;
             }
@@ -113,6 +125,12 @@ impl LocalMemory for Memory {
     fn withdraw(&mut self, ticket: Ticket) -> bool {
         let Some(others) = &mut self.others else { return true };
         if others.stopped {
+            return false;
+        }
+        // An accelerator goes on with what it has begun.
+        let begun =
+            |(other, piece): &(Ticket, Owned)| *other == ticket && piece.touches_any(&self.accelerators);
+        if others.pieces.iter().any(begun) {
             return false;
         }
         others.pieces.retain(|(other, _)| *other != ticket);
@@ -209,6 +227,8 @@ pub(crate) struct Setup {
     pub(crate) preference: Preference,
     /// Others that do local work.
     pub(crate) others: Option<Others>,
+    /// Ranks whose region is memory of an accelerator.
+    pub(crate) accelerated: Vec<u32>,
 }
 
 impl Setup {
@@ -228,6 +248,7 @@ impl Setup {
             tuning: Tuning::default(),
             preference: Preference::default(),
             others: None,
+            accelerated: Vec::new(),
         }
     }
 
@@ -453,10 +474,15 @@ fn make_node(setup: &Setup, layout: &Layout, node: u32, network: &SimNetwork) ->
     let mut config = EngineConfig::new(config);
     (setup.configure)(&mut config);
     let mut engine = Engine::new(config).expect("configuration");
-    let mut memory = Memory { regions: vec![workspace], touched: 0, others: None };
-    memory.others = setup.others.clone();
-    for local in 0..layout.local(node).len() as u32 {
+    let mut memory = Memory { regions: vec![workspace], others: setup.others.clone(), ..Memory::default() };
+    for (local, rank) in (0..).zip(layout.local(node)) {
         let region = Arc::new(Mapping::private(setup.region).expect("map"));
+        if setup.accelerated.contains(rank) {
+            engine.add_accelerator_region(RegionId(1 + local));
+            memory.accelerators.push(RegionId(1 + local));
+            memory.regions.push(region);
+            continue;
+        }
         let keys = device.register(region.clone(), Access::ALL).expect("register");
         engine.add_region(RegionId(1 + local), keys.local);
         memory.regions.push(region);

@@ -1,6 +1,6 @@
 //! Others that do pieces of local work, and check that no two that are under way at a time touch the same bytes.
 
-use ringway_engine::{BufferRef, LocalMemory, LocalRank, Piece, ReduceSource, ScanStep, Ticket};
+use ringway_engine::{BufferRef, LocalMemory, LocalRank, Piece, ReduceSource, RegionId, ScanStep, Ticket};
 use ringway_types::{DataType, Reduction};
 
 use super::Memory;
@@ -68,6 +68,12 @@ impl Owned {
             Self::Copy(source, destinations) => (vec![*source], destinations.clone()),
             Self::Swap(a, b) => (Vec::new(), vec![*a, *b]),
         }
+    }
+
+    /// Whether it touches one of these regions.
+    pub(crate) fn touches_any(&self, regions: &[RegionId]) -> bool {
+        let (reads, writes) = self.touches();
+        reads.iter().chain(&writes).any(|buffer| regions.contains(&buffer.region))
     }
 
     pub(crate) fn conflicts(&self, other: &Self) -> bool {
