@@ -5,7 +5,11 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod f8;
+
 use serde::{Deserialize, Serialize};
+
+pub use f8::{F8E4M3, F8E5M2};
 
 /// Declares an enum whose variants have fixed one-byte codes and lower-case names.
 macro_rules! coded {
