@@ -29,7 +29,9 @@ fn windows(mapping: &Mapping, first: usize, count: usize, length: usize) -> Vec<
 
 fn kernels(c: &mut Criterion) {
     let Ok(mapping) = Mapping::private(8 * ROOM as usize) else { return };
-    for datatype in [DataType::F32, DataType::Bf16, DataType::I8] {
+    for datatype in
+        [DataType::F32, DataType::Bf16, DataType::F16, DataType::F8E4M3, DataType::F8E5M2, DataType::I8]
+    {
         let mut group = c.benchmark_group(format!("reduce/{datatype}_sum"));
         for length in LENGTHS {
             for ranks in RANKS {

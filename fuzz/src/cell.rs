@@ -42,7 +42,7 @@ fn mapping(bytes: u64) -> Mapping {
 fn begin(member: &mut Member, rank: u32, reader: &mut Reader<'_>, memory: &Memory) {
     let [operation, datatype, reduction, half] = reader.bytes();
     let operation = Operation::from_code(operation % 17).unwrap_or(Operation::Allreduce);
-    let datatype = DataType::from_code(datatype % 10).unwrap_or(DataType::F32);
+    let datatype = DataType::from_code(datatype % 12).unwrap_or(DataType::F32);
     let reduction = Reduction::from_code(reduction % 12).unwrap_or(Reduction::Sum);
     let reduction = if datatype.supports(reduction) { reduction } else { Reduction::Max };
     let counts = [u64::from(half) * 16; 4];

@@ -56,7 +56,7 @@ fn call(reader: &mut Reader<'_>) -> Call<'static> {
     let place = |offset| Some(Place { region: REGION, offset });
     Call {
         operation,
-        datatype: DataType::from_code(datatype % 10).unwrap_or(DataType::F32),
+        datatype: DataType::from_code(datatype % 12).unwrap_or(DataType::F32),
         reduction: operation.reduces().then_some(Reduction::Max),
         scale: None,
         root: 0,

@@ -145,7 +145,9 @@ fn plain(operation: Operation, ranks: u32, count: u64) -> Case {
 /// the same for the first two of them.
 #[test]
 fn the_order_of_ranks_shows_in_the_bits() {
-    for datatype in DataType::ALL.iter().copied().filter(|datatype| datatype.is_float()) {
+    // Sums of few values of E4M3 are exact in `f32`: all are multiples of 2^-9 below 2^9.
+    let shows = |datatype: &DataType| datatype.is_float() && *datatype != DataType::F8E4M3;
+    for datatype in DataType::ALL.iter().copied().filter(shows) {
         let case = Case { datatype, ..plain(Operation::Allreduce, 3, 1000) };
         let expected = case.expected(0).expect("a sum");
         assert_eq!(case.combine([1, 0, 2], 0, 1000), expected);

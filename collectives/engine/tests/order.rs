@@ -31,7 +31,8 @@ use ringway_sim::SimConfig;
 use ringway_types::{DataType, Operation, Reduction};
 use ringway_verbs::{Access, Device};
 
-const FLOATS: [DataType; 4] = [DataType::F32, DataType::F16, DataType::Bf16, DataType::F64];
+const FLOATS: [DataType; 6] =
+    [DataType::F32, DataType::F16, DataType::Bf16, DataType::F64, DataType::F8E4M3, DataType::F8E5M2];
 const SUMS: [Reduction; 4] = [Reduction::Sum, Reduction::Avg, Reduction::PremulSum, Reduction::Prod];
 
 fn reducing() -> impl Iterator<Item = Operation> {
@@ -73,6 +74,8 @@ impl Job {
         let bits = match self.datatype {
             DataType::F16 => Some((10, 15)),
             DataType::Bf16 => Some((7, 127)),
+            DataType::F8E4M3 => Some((3, 7)),
+            DataType::F8E5M2 => Some((2, 15)),
             DataType::F32 => Some((23, 127)),
             DataType::F64 => Some((52, 1023)),
             _ => None,
@@ -392,13 +395,13 @@ fn values_are_such_that_order_and_association_matter() {
             assert!(count > 50, "{datatype}: only {count} of 500 differ between layouts {a} and {b}");
         }
     }
-    // Left to right is left to right: so `f32` is the same wherever only the first node has several ranks. Half types are not
+    // Left to right is left to right: so `f32` is the same wherever only the first node has several ranks. Narrower types are not
     // where those are rounded once more; a rank alone on its node is not.
     for datatype in FLOATS {
         let of = [&[0, 0, 0, 0][..], &[0, 1, 2, 3], &[0, 0, 0, 1]].map(|layout| whole(datatype, layout));
         assert_eq!(differing(datatype, &of[0], &of[1]), 0, "{datatype}");
-        let is_half = matches!(datatype, DataType::F16 | DataType::Bf16);
-        assert_eq!(differing(datatype, &of[0], &of[2]) > 0, is_half, "{datatype}");
+        let is_widened = datatype.size() < 4;
+        assert_eq!(differing(datatype, &of[0], &of[2]) > 0, is_widened, "{datatype}");
     }
 }
 

@@ -5,12 +5,14 @@
 //! Sources are combined from the first to the last, element by element, and every form of the kernels gives the bits
 //! that [`oracle`] defines:
 //! - integers wrap; an average's quotient is truncated toward zero;
-//! - `f16` and `bf16` are widened to `f32`, combined there over all sources, and rounded once, to nearest even;
-//!   `f32` and `f64` are combined in themselves; multiplications and additions are never fused;
+//! - `f16`, `bf16` and the eight-bit floats of OFP8 are widened to `f32`, combined there over all sources, and rounded once,
+//!   to nearest even; `f32` and `f64` are combined in themselves; multiplications and additions are never fused;
+//! - what is finite in `f32` and beyond the largest finite value of an eight-bit type becomes that value, as does an infinity
+//!   in `f8e4m3`, which has none;
 //! - minimum and maximum are IEEE 754-2019 `minimum` and `maximum`: -0 is below +0 and a NaN wins;
 //! - logical reductions take any value but zero (of either sign) as true, a NaN too, and write 1 or 0;
-//! - every NaN that is written is the type's positive quiet NaN without payload (`0x7e00`, `0x7fc0`, `0x7fc0_0000`,
-//!   `0x7ff8_0000_0000_0000`), because IEEE 754 leaves open which operand's payload survives.
+//! - every NaN that is written is the type's positive quiet NaN without payload (`0x7f` of `f8e4m3`, `0x7e` of `f8e5m2`,
+//!   `0x7e00`, `0x7fc0`, `0x7fc0_0000`, `0x7ff8_0000_0000_0000`), because IEEE 754 leaves open which operand's payload survives.
 //!
 //! # Aliasing
 //! A destination may be the very bytes of any source. Windows that overlap otherwise give unspecified bytes.
@@ -100,7 +102,7 @@ pub fn reduce_with(
 /// step gave; without it the first exclusive output is left untouched. `carry_out` receives the running combination
 /// after the last step, and is left untouched if there are no values at all; it may be the bytes of `carry_in`.
 ///
-/// Half types stay in `f32` from `carry_in` to `carry_out`; each output is rounded once. For [`Reduction::Avg`] each
+/// Narrower floats stay in `f32` from `carry_in` to `carry_out`; each output is rounded once. For [`Reduction::Avg`] each
 /// output is divided by the number of ranks it combines, of which `ranks_before` are in `carry_in`; the carry stays
 /// an undivided sum. Other reductions ignore `ranks_before`. An output must not be the bytes of another step's input.
 ///

@@ -2,7 +2,7 @@
 //! what other crates' tests may compare with. Slow, allocates, and obviously right; not for the data path.
 
 use half::{bf16, f16};
-use ringway_types::{DataType, Reduction};
+use ringway_types::{DataType, F8E4M3, F8E5M2, Reduction};
 
 use crate::Scalar;
 
@@ -97,6 +97,8 @@ fn read(datatype: DataType, bytes: &[u8]) -> Value {
     match datatype {
         DataType::F16 => Single(f16::from_bits(bits as u16).to_f32()),
         DataType::Bf16 => Single(bf16::from_bits(bits as u16).to_f32()),
+        DataType::F8E4M3 => Single(F8E4M3::from_bits(bits as u8).to_f32()),
+        DataType::F8E5M2 => Single(F8E5M2::from_bits(bits as u8).to_f32()),
         DataType::F32 => Single(f32::from_bits(bits as u32)),
         DataType::F64 => Double(f64::from_bits(bits)),
         _ => wrap(datatype, Integer(i128::from(bits))),
@@ -111,6 +113,10 @@ fn write(datatype: DataType, value: Value, result: &mut Vec<u8>) {
         (DataType::F16, Single(a)) => f16::from_f32(a).to_bits().into(),
         (DataType::Bf16, Single(a)) if a.is_nan() => 0x7fc0,
         (DataType::Bf16, Single(a)) => bf16::from_f32(a).to_bits().into(),
+        (DataType::F8E4M3, Single(a)) if a.is_nan() => 0x7f,
+        (DataType::F8E4M3, Single(a)) => F8E4M3::from_f32(a).to_bits().into(),
+        (DataType::F8E5M2, Single(a)) if a.is_nan() => 0x7e,
+        (DataType::F8E5M2, Single(a)) => F8E5M2::from_f32(a).to_bits().into(),
         (_, Single(a)) if a.is_nan() => 0x7fc0_0000,
         (_, Single(a)) => a.to_bits().into(),
         (_, Double(a)) if a.is_nan() => 0x7ff8_0000_0000_0000,

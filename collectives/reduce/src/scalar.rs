@@ -4,7 +4,7 @@ use ringway_types::DataType;
 
 /// One number as eight bytes, read in the family of the type it scales: an `f64` for floats, an `i64` for signed
 /// and a `u64` for unsigned integers. It is converted to the precision the arithmetic is done in once (`f32` for
-/// `f16`, `bf16` and `f32`, to nearest even) and to narrower integers by keeping its low bits.
+/// all floats but `f64`, to nearest even) and to narrower integers by keeping its low bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scalar {
     bits: u64,

@@ -26,6 +26,8 @@ pub use status::Status;
 pub use unique_id::{ParseUniqueIdError, UniqueId};
 
 /// Version of everything in this crate. Two sides must agree on one.
+/// A code that is added, as of a type, leaves it as it is: a daemon that does not know one refuses the call that has it, as
+/// [`Status::BadDatatype`].
 pub const VERSION: u32 = 3;
 
 /// The port on which daemons meet, unless configured otherwise.

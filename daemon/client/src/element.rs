@@ -3,7 +3,7 @@
 use core::{fmt, marker::PhantomData};
 
 use half::{bf16, f16};
-use ringway_types::{DataType, Reduction};
+use ringway_types::{DataType, F8E4M3, F8E5M2, Reduction};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 mod sealed {
@@ -11,7 +11,7 @@ mod sealed {
 }
 
 /// A type whose values can be sent and combined: `i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64` (`f16` and `bf16` are
-/// those of the `half` crate). Sealed: these are the types the protocol knows.
+/// those of the `half` crate), and [`F8E4M3`] and [`F8E5M2`], the eight-bit floats of OFP8. Sealed: these are the types the protocol knows.
 pub trait Element:
     sealed::Sealed
     + Copy
@@ -63,6 +63,8 @@ elements! {
     u64, U64, u64, 1, u64::from;
     f16, F16, f64, 1.0, f64::to_bits;
     bf16, Bf16, f64, 1.0, f64::to_bits;
+    F8E4M3, F8E4M3, f64, 1.0, f64::to_bits;
+    F8E5M2, F8E5M2, f64, 1.0, f64::to_bits;
     f32, F32, f64, 1.0, f64::to_bits;
     f64, F64, f64, 1.0, f64::to_bits;
 }
@@ -72,14 +74,17 @@ elements! {
 ///
 /// Every reduction is defined for every type, but the bitwise ones (`band bor bxor`) for floats:
 ///
-/// | | `i8 u8 i32 u32 i64 u64` | `f16 bf16 f32 f64` |
+/// | | `i8 u8 i32 u32 i64 u64` | `f8e4m3 f8e5m2 f16 bf16 f32 f64` |
 /// |---|---|---|
-/// | `sum prod` | wrapping | in the type, halves widened and rounded once |
+/// | `sum prod` | wrapping | in the type, those narrower than `f32` widened and rounded once |
 /// | `min max` | yes | IEEE 754-2019 minimum/maximum: a NaN wins, -0 < +0 |
 /// | `avg` | sum, then division truncating toward zero | sum, then division |
 /// | `premul_sum` | each rank's values times its own scalar, then the sum | the same |
 /// | `land lor lxor` | 1 or 0 | 1.0 or 0.0 |
 /// | `band bor bxor` | yes | refused |
+///
+/// What is finite and beyond the largest finite value of an eight-bit type becomes that value: 448 and 57344. `f8e4m3` has no
+/// infinity and takes one for 448.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Reduce<T> {
     pub(crate) reduction: Reduction,
@@ -127,6 +132,8 @@ mod tests {
         check::<u64>();
         check::<f16>();
         check::<bf16>();
+        check::<F8E4M3>();
+        check::<F8E5M2>();
         check::<f32>();
         check::<f64>();
     }
@@ -136,6 +143,7 @@ mod tests {
         assert_eq!(Reduce::<f32>::premul(0.5).scalar, 0.5_f64.to_bits());
         assert_eq!(Reduce::<i32>::premul(-1).scalar, u64::MAX);
         assert_eq!(Reduce::<u8>::from(Reduction::PremulSum).scalar, 1);
+        assert_eq!(Reduce::<F8E4M3>::premul(-0.5).scalar, (-0.5_f64).to_bits());
         assert_eq!(Reduce::<bf16>::from(Reduction::PremulSum).scalar, 1.0_f64.to_bits());
     }
 }

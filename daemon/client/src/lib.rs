@@ -124,4 +124,4 @@ pub use pending::{Pending, Received, TimeoutError};
 pub use ringway_abi::{Status, UniqueId};
 #[doc(hidden)]
 pub use ringway_cell::monotonic_ns;
-pub use ringway_types::{DataType, Operation, Reduction};
+pub use ringway_types::{DataType, F8E4M3, F8E5M2, Operation, Reduction};

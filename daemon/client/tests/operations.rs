@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Daemon, combined, value};
-use ringway_client::{Communicator, Element, Error, Reduce, Reduction, bf16, f16};
+use ringway_client::{Communicator, Element, Error, F8E4M3, F8E5M2, Reduce, Reduction, bf16, f16};
 
 /// Lengths at and around what is treated specially, and none.
 const LENGTHS: &[usize] = &[0, 1, 7, 1000, 70_001];
@@ -346,6 +346,8 @@ fn every_type() {
                 of_type::<u64>(world, |v| v as u64, 2)?;
                 of_type::<f16>(world, |v| f16::from_f64(v as f64), 2.0)?;
                 of_type::<bf16>(world, |v| bf16::from_f64(v as f64), 2.0)?;
+                of_type::<F8E4M3>(world, |v| F8E4M3::from_f32(v as f32), 2.0)?;
+                of_type::<F8E5M2>(world, |v| F8E5M2::from_f32(v as f32), 2.0)?;
                 of_type::<f32>(world, |v| v as f32, 2.0)?;
                 of_type::<f64>(world, |v| v as f64, 2.0)
             })

@@ -79,6 +79,10 @@ coded! {
         F32 = 8, "f32";
         /// IEEE 754 binary64.
         F64 = 9, "f64";
+        /// E4M3 of OFP8: no infinity, up to 448. See [`F8E4M3`](struct@F8E4M3).
+        F8E4M3 = 10, "f8e4m3";
+        /// E5M2 of OFP8: with infinities, up to 57344. See [`F8E5M2`](struct@F8E5M2).
+        F8E5M2 = 11, "f8e5m2";
     }
 }
 
@@ -160,7 +164,7 @@ impl DataType {
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
-            Self::I8 | Self::U8 => 1,
+            Self::I8 | Self::U8 | Self::F8E4M3 | Self::F8E5M2 => 1,
             Self::F16 | Self::Bf16 => 2,
             Self::I32 | Self::U32 | Self::F32 => 4,
             Self::I64 | Self::U64 | Self::F64 => 8,
@@ -171,7 +175,7 @@ impl DataType {
     #[inline]
     #[must_use]
     pub const fn is_float(self) -> bool {
-        matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
+        matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64 | Self::F8E4M3 | Self::F8E5M2)
     }
 
     /// The type-by-reduction table: every pair is defined but the bitwise reductions of floats.
@@ -263,7 +267,7 @@ mod tests {
             assert_eq!(Operation::from_code(o.code()), Some(o));
             assert_eq!(Operation::from_name(o.name()), Some(o));
         }
-        assert_eq!(DataType::from_code(10), None);
+        assert_eq!(DataType::from_code(12), None);
         assert_eq!(Operation::from_code(0), None);
     }
 
@@ -274,6 +278,6 @@ mod tests {
             .flat_map(|t| Reduction::ALL.iter().map(move |r| (*t, *r)))
             .filter(|(t, r)| !t.supports(*r))
             .count();
-        assert_eq!(undefined, 4 * 3);
+        assert_eq!(undefined, 6 * 3);
     }
 }

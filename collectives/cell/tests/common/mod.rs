@@ -10,7 +10,7 @@ use ringway_cell::{
 };
 use ringway_mem::{Mapping, Window};
 use ringway_reduce::{Scalar, Source};
-use ringway_types::{DataType, Operation, Reduction};
+use ringway_types::{DataType, F8E4M3, F8E5M2, Operation, Reduction};
 
 pub(crate) fn mapping(length: u64) -> Arc<Mapping> {
     Arc::new(Mapping::private(usize::try_from(length.max(1)).expect("fits")).expect("map"))
@@ -237,6 +237,8 @@ impl Case {
             DataType::I64 | DataType::U64 => integer.to_le_bytes().to_vec(),
             DataType::F16 => f16::from_f64(float).to_le_bytes().to_vec(),
             DataType::Bf16 => bf16::from_f64(float).to_le_bytes().to_vec(),
+            DataType::F8E4M3 => vec![F8E4M3::from_f32(float as f32).to_bits()],
+            DataType::F8E5M2 => vec![F8E5M2::from_f32(float as f32).to_bits()],
             DataType::F32 => (float as f32).to_le_bytes().to_vec(),
             DataType::F64 => float.to_le_bytes().to_vec(),
         }

@@ -3,7 +3,7 @@
 use ringway_types::{DataType, Reduction};
 
 use super::{
-    Body, ReduceJob, Rule, ScanJob, float, integer,
+    Body, ReduceJob, Rule, ScanJob, f8, float, integer,
     level::Level,
     logical::{self, Truth},
     order::{self, Max, Min, Order, Plain},
@@ -49,6 +49,10 @@ trait Target {
     type F16: float::Format<Raw = u16>;
     /// How bfloat16 is converted.
     type Bf16: float::Format<Raw = u16>;
+    /// How E4M3 is converted.
+    type F8E4M3: float::Format<Raw = u8>;
+    /// How E5M2 is converted.
+    type F8E5M2: float::Format<Raw = u8>;
 
     /// Runs the body over all elements.
     ///
@@ -66,6 +70,8 @@ struct Baseline;
 impl Target for Baseline {
     type F16 = float::F16;
     type Bf16 = float::Bf16;
+    type F8E4M3 = f8::F8E4M3;
+    type F8E5M2 = f8::F8E5M2;
 
     #[inline(never)]
     unsafe fn run<R: Rule, B: Body, const L: usize, const M: usize, const S: usize>(
@@ -85,6 +91,8 @@ struct Avx2;
 impl Target for Avx2 {
     type F16 = super::avx2::F16;
     type Bf16 = super::avx2::Bf16;
+    type F8E4M3 = super::avx2_f8::F8E4M3;
+    type F8E5M2 = super::avx2_f8::F8E5M2;
 
     #[inline(always)]
     unsafe fn run<R: Rule, B: Body, const L: usize, const M: usize, const S: usize>(
@@ -115,6 +123,8 @@ fn go<T: Target, R: Rule, B: Body>(request: Request, rule: R, body: B) {
         // SAFETY: as above.
         4 if size_of::<R::Raw>() == 2 => unsafe { T::run::<R, B, 64, 16, 4>(rule, body, length) },
         // SAFETY: as above.
+        4 if size_of::<R::Raw>() == 1 => unsafe { T::run::<R, B, 64, 32, 8>(rule, body, length) },
+        // SAFETY: as above.
         1 => unsafe { T::run::<R, B, 256, 32, 8>(rule, body, length) },
         // SAFETY: as above.
         2 => unsafe { T::run::<R, B, 128, 16, 4>(rule, body, length) },
@@ -138,6 +148,12 @@ fn on_type<T: Target, B: Body>(request: Request, body: B) {
         }
         DataType::Bf16 => {
             floating::<T, B, T::Bf16, order::Bf16, u16>(request, Truth { mask: 0x7fff, one: 0x3f80 }, body);
+        }
+        DataType::F8E4M3 => {
+            floating::<T, B, T::F8E4M3, order::F8E4M3, u8>(request, Truth { mask: 0x7f, one: 0x38 }, body);
+        }
+        DataType::F8E5M2 => {
+            floating::<T, B, T::F8E5M2, order::F8E5M2, u8>(request, Truth { mask: 0x7f, one: 0x3c }, body);
         }
         DataType::F32 => floating::<T, B, float::F32, order::F32, u32>(
             request,

@@ -1,4 +1,4 @@
-//! Sums and products of floats. Half types are accumulated in `f32` and rounded once.
+//! Sums and products of floats. Narrower types are accumulated in `f32` and rounded once.
 
 use core::marker::PhantomData;
 use core::ops::{Add, Div, Mul};

@@ -9,8 +9,11 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx2_f8;
 pub(crate) mod copy;
 mod dispatch;
+mod f8;
 mod float;
 mod integer;
 pub(crate) mod level;

@@ -34,9 +34,9 @@ impl<T: Copy + Default + Ord> Order for Plain<T> {
     }
 }
 
-/// Declares the order of a float from its width, the bits of infinity and its canonical NaN.
+/// Declares the order of a float from its width, the bits of the largest value that is no NaN and its canonical NaN.
 macro_rules! float_order {
-    ($($(#[$meta:meta])* $name:ident, $key:ty, $infinity:literal, $nan:literal;)*) => { $(
+    ($($(#[$meta:meta])* $name:ident, $key:ty, $largest:literal, $nan:literal;)*) => { $(
         $(#[$meta])*
         #[derive(Clone, Copy)]
         pub(super) struct $name;
@@ -51,7 +51,7 @@ macro_rules! float_order {
                 // Negative values sort by falling magnitude.
                 let key = raw ^ ((raw >> (<$key>::BITS - 1)) & <$key>::MAX);
                 let nan = if low { <$key>::MIN } else { <$key>::MAX };
-                if magnitude > $infinity { nan } else { key }
+                if magnitude > $largest { nan } else { key }
             }
 
             #[inline(always)]
@@ -65,6 +65,10 @@ macro_rules! float_order {
 }
 
 float_order! {
+    /// The order of E4M3.
+    F8E4M3, i8, 0x7e, 0x7f;
+    /// The order of E5M2.
+    F8E5M2, i8, 0x7c, 0x7e;
     /// The order of binary16.
     F16, i16, 0x7c00, 0x7e00;
     /// The order of bfloat16.

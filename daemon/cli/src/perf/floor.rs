@@ -299,6 +299,8 @@ fn one(datatype: DataType) -> Vec<u8> {
     match datatype {
         DataType::F16 => 0x3c00_u16.to_ne_bytes().to_vec(),
         DataType::Bf16 => 0x3f80_u16.to_ne_bytes().to_vec(),
+        DataType::F8E4M3 => vec![0x38],
+        DataType::F8E5M2 => vec![0x3c],
         DataType::F32 => 1_f32.to_ne_bytes().to_vec(),
         DataType::F64 => 1_f64.to_ne_bytes().to_vec(),
         DataType::I8 | DataType::U8 => vec![1],

@@ -2,11 +2,13 @@
 //! makes them: small integers, so that every partial sum is exact in every type.
 
 use half::{bf16, f16};
-use ringway_types::{Operation, Reduction};
+use ringway_types::{F8E4M3, F8E5M2, Operation, Reduction};
 
 /// A type whose values can be made from and compared with small integers.
 pub(crate) trait Sample: ringway_client::Element + Copy + PartialEq + 'static {
-    /// This integer.
+    /// Up to this number every integer is a value, or none that is not shows.
+    const EXACT: u64;
+    /// This integer, rounded where it is no value.
     fn of(value: i64) -> Self;
     /// `sum` divided by `ranks` as the reduction avg defines it: truncated for integers, rounded once for floats.
     fn quotient(sum: i64, ranks: i64) -> Self;
@@ -17,6 +19,7 @@ pub(crate) trait Sample: ringway_client::Element + Copy + PartialEq + 'static {
 macro_rules! integers {
     ($($type:ty),*) => { $(
         impl Sample for $type {
+            const EXACT: u64 = u64::MAX;
             #[expect(clippy::allow_attributes, reason = "not every instance of this macro needs the casts below")]
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "wrapping is meant")]
             fn of(value: i64) -> Self { value as Self }
@@ -30,8 +33,9 @@ macro_rules! integers {
 integers!(i8, u8, i32, u32, i64, u64);
 
 macro_rules! floats {
-    ($($type:ty, $make:expr);*) => { $(
+    ($($type:ty, $exact:expr, $make:expr);*) => { $(
         impl Sample for $type {
+            const EXACT: u64 = $exact;
             fn of(value: i64) -> Self { $make(value as f64) }
             fn quotient(sum: i64, ranks: i64) -> Self { $make(sum as f64 / ranks as f64) }
             fn premul(scalar: i64) -> ringway_client::Reduce<Self> { ringway_client::Reduce::premul(scalar as f64) }
@@ -39,16 +43,18 @@ macro_rules! floats {
     )* };
 }
 floats!(
-    // A quotient of two integers below 2^24 rounds to the half types the same through f32 as through f64.
-    f16, |v: f64| Self::from_f32(v as f32);
-    bf16, |v: f64| Self::from_f32(v as f32);
-    f32, |v: f64| v as Self;
-    f64, |v: f64| v
+    // A quotient of two integers below 2^24 rounds to narrower types the same through f32 as through f64.
+    F8E4M3, 1 << 4, |v: f64| Self::from_f32(v as f32);
+    F8E5M2, 1 << 3, |v: f64| Self::from_f32(v as f32);
+    f16, 1 << 11, |v: f64| Self::from_f32(v as f32);
+    bf16, 1 << 8, |v: f64| Self::from_f32(v as f32);
+    f32, 1 << 24, |v: f64| v as Self;
+    f64, 1 << 53, |v: f64| v
 );
 
 /// Rank `rank`'s input element `index`. Values are few and small; products stay small because at most two ranks give
 /// a 2 at any index.
-pub(crate) fn input(reduction: Option<Reduction>, ranks: u32, rank: u32, index: u64) -> i64 {
+pub(crate) fn input<T: Sample>(reduction: Option<Reduction>, ranks: u32, rank: u32, index: u64) -> i64 {
     let (r, n) = (u64::from(rank), u64::from(ranks));
     let mixed = index.wrapping_mul(7).wrapping_add(r.wrapping_mul(5)).wrapping_add(r * r);
     let small = |limit: u64| i64::try_from(mixed % limit).unwrap_or(0);
@@ -69,6 +75,11 @@ pub(crate) fn input(reduction: Option<Reduction>, ranks: u32, rank: u32, index: 
             | Reduction::LogicalOr
             | Reduction::LogicalXor,
         ) => small(100),
+        // Of eight-bit floats sums must stay below 16 and 8: each rank has a share, or some have one each; premul_sum doubles.
+        Some(_) if T::EXACT < 256 => match T::EXACT / (2 * n.max(1)) {
+            0 if index.wrapping_add(r) % n >= T::EXACT / 2 => 0,
+            share => small(share.clamp(1, 3) + 1),
+        },
         // Sums must stay below 128 for i8 and 256 for bf16.
         _ if ranks <= 30 => small(4),
         _ => small(2),
@@ -87,7 +98,7 @@ pub(crate) fn combined<T: Sample>(
     of: core::ops::Range<u32>,
     index: u64,
 ) -> T {
-    let values = || of.clone().map(|r| input(Some(reduction), ranks, r, index));
+    let values = || of.clone().map(|r| input::<T>(Some(reduction), ranks, r, index));
     let count = i64::from(of.end.saturating_sub(of.start));
     match reduction {
         Reduction::Sum => T::of(values().sum()),
@@ -145,7 +156,7 @@ impl Case {
 
     /// Element `index` of rank `rank`'s input.
     pub(crate) fn input<T: Sample>(&self, rank: u32, index: u64) -> T {
-        T::of(input(self.reduction, self.ranks, rank, index))
+        T::of(input::<T>(self.reduction, self.ranks, rank, index))
     }
 
     /// Element `index` of rank `rank`'s output; `None` where the output is not written.
@@ -187,14 +198,33 @@ mod tests {
     fn every_partial_sum_is_exact_in_the_narrowest_types() {
         for ranks in 1..=64 {
             for index in 0..50 {
-                let sum: i64 =
-                    (0..ranks).map(|r| input(Some(Reduction::PremulSum), ranks, r, index) * scalar(r)).sum();
+                let sum: i64 = (0..ranks)
+                    .map(|r| input::<bf16>(Some(Reduction::PremulSum), ranks, r, index) * scalar(r))
+                    .sum();
                 assert!(ranks > 30 || sum < 256, "{ranks} ranks sum to {sum}");
                 let product: i64 =
-                    (0..ranks).map(|r| input(Some(Reduction::Prod), ranks, r, index)).product();
+                    (0..ranks).map(|r| input::<bf16>(Some(Reduction::Prod), ranks, r, index)).product();
                 assert!(product <= 4);
             }
         }
+    }
+
+    #[test]
+    fn every_partial_sum_is_exact_in_eight_bits_and_says_something() {
+        fn check<T: Sample>() {
+            for ranks in 1..=64 {
+                let mut seen = std::collections::BTreeSet::new();
+                for index in 0..500 {
+                    let of = |r| input::<T>(Some(Reduction::PremulSum), ranks, r, index) * scalar(r);
+                    let sum = (0..ranks).map(of).sum::<i64>();
+                    assert!(sum.unsigned_abs() <= T::EXACT, "{ranks} ranks sum to {sum}");
+                    seen.insert(sum);
+                }
+                assert!(seen.len() > 1, "{ranks} ranks always sum to {seen:?}");
+            }
+        }
+        check::<F8E4M3>();
+        check::<F8E5M2>();
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{hint::black_box, process::ExitCode, time::Instant};
 use half::{bf16, f16};
 use ringway_client::{Arena, Buffer, Client, Communicator, Environment};
 use ringway_service::status::{CommunicatorStatus, DaemonStatus};
-use ringway_types::{DataType, Reduction};
+use ringway_types::{DataType, F8E4M3, F8E5M2, Reduction};
 
 use super::{
     call::{Buffers, Call},
@@ -171,6 +171,8 @@ impl Bench<'_> {
             DataType::U64 => self.measure::<u64>(point),
             DataType::F16 => self.measure::<f16>(point),
             DataType::Bf16 => self.measure::<bf16>(point),
+            DataType::F8E4M3 => self.measure::<F8E4M3>(point),
+            DataType::F8E5M2 => self.measure::<F8E5M2>(point),
             DataType::F32 => self.measure::<f32>(point),
             DataType::F64 => self.measure::<f64>(point),
         }
