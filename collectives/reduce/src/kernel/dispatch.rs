@@ -115,21 +115,20 @@ impl Target for Avx2 {
     }
 }
 
-/// Runs a rule in blocks of at most eight 256-bit registers of accumulators.
+/// Runs a rule in blocks of at most eight 256-bit registers of accumulators. The sizes are chosen by a constant, a digit for
+/// the bytes of an accumulator and one for those of an element, so that the others are not compiled for this rule.
 fn go<T: Target, R: Rule, B: Body>(request: Request, rule: R, body: B) {
     let length = request.length;
     // SAFETY (each arm): `on_level` was given a level this processor has, and jobs are checked where they are made.
-    match size_of::<R::Acc>() {
+    match const { (size_of::<R::Acc>() << 4) | size_of::<R::Raw>() } {
         // SAFETY: as above.
-        4 if size_of::<R::Raw>() == 2 => unsafe { T::run::<R, B, 64, 16, 4>(rule, body, length) },
+        0x41 | 0x42 => unsafe { T::run::<R, B, 64, 16, 4>(rule, body, length) },
         // SAFETY: as above.
-        4 if size_of::<R::Raw>() == 1 => unsafe { T::run::<R, B, 64, 32, 8>(rule, body, length) },
+        0x11 => unsafe { T::run::<R, B, 256, 32, 8>(rule, body, length) },
         // SAFETY: as above.
-        1 => unsafe { T::run::<R, B, 256, 32, 8>(rule, body, length) },
+        0x22 => unsafe { T::run::<R, B, 128, 16, 4>(rule, body, length) },
         // SAFETY: as above.
-        2 => unsafe { T::run::<R, B, 128, 16, 4>(rule, body, length) },
-        // SAFETY: as above.
-        4 => unsafe { T::run::<R, B, 64, 8, 1>(rule, body, length) },
+        0x44 => unsafe { T::run::<R, B, 64, 8, 1>(rule, body, length) },
         // SAFETY: as above.
         _ => unsafe { T::run::<R, B, 32, 4, 1>(rule, body, length) },
     }
