@@ -72,6 +72,7 @@ impl Communicator {
         if settled {
             self.free_links(turn.shared);
             self.run.stop(turn.shared);
+            self.point.release_windows(turn.shared);
         } else {
             turn.shared.soon = true;
         }

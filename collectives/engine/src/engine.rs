@@ -12,6 +12,7 @@ use crate::link::{Channel, ChannelPlace, Link, LinkPlace, MAX_CHANNELS};
 use crate::network::Network;
 use crate::schedule::{Schedule, Tenants};
 use crate::turn::{Known, MessagePool, Operands, Shared, elapsed_ms};
+use crate::windows::Windows;
 use crate::workspace::Workspace;
 use crate::{
     CommunicatorId, CommunicatorStatus, ConfigError, EngineConfig, Failure, Finished, Late, LocalRank,
@@ -128,6 +129,7 @@ impl Engine {
                 soon: false,
                 outstanding: 0,
                 scratch,
+                windows: Windows::default(),
             },
             entries: Vec::new(),
             tenants: Tenants::default(),
@@ -147,9 +149,14 @@ impl Engine {
 
     /// Makes a region in the memory of an accelerator known. Neither processors nor devices between nodes reach its bytes:
     /// they are touched by pieces of local work alone ([`crate::LocalMemory::hand`]), and what goes to other nodes or comes from
-    /// there is staged in the workspace.
-    pub fn add_accelerator_region(&mut self, region: RegionId) {
-        self.shared.regions.insert(region, Known { key: None, numa_node: None });
+    /// there is staged in the workspace. `false`, and nothing is known, when that has no room for it.
+    pub fn add_accelerator_region(&mut self, region: RegionId) -> bool {
+        let Shared { windows, workspace, regions, .. } = &mut self.shared;
+        let room = windows.make(workspace);
+        if room {
+            regions.insert(region, Known { key: None, numa_node: None });
+        }
+        room
     }
 
     /// Says which NUMA node a known region's memory is on: what comes into it from other nodes goes over the network cards on

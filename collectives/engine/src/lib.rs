@@ -13,7 +13,7 @@
 //! - `point`: messages between two ranks;
 //! - `link`, `message`: the queue pairs to a peer node, and what is said over them;
 //! - `measure`: what messages to the next node take;
-//! - `workspace`, `scratch`: who uses which bytes of the daemon's own memory.
+//! - `workspace`, `scratch`, `windows`: who uses which bytes of the daemon's own memory.
 #![forbid(unsafe_code)]
 
 mod collective;
@@ -36,6 +36,7 @@ mod scratch;
 mod status;
 mod timers;
 mod turn;
+mod windows;
 mod workspace;
 
 pub use communicator::CommunicatorSpec;

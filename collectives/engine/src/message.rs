@@ -111,7 +111,8 @@ pub(crate) enum Message {
     /// A point-to-point message waits for a grant that names `slot`.
     PointAnnounce { envelope: Envelope, slot: u32 },
     /// Where a point-to-point message may be written.
-    PointGrant { slot: u32, length: u64, granted: Granted },
+    /// `last`: that is all of it, else more grants follow.
+    PointGrant { slot: u32, length: u64, last: bool, granted: Granted },
     /// Nothing had to be written for a grant.
     Written { immediate: u32 },
     /// Receive buffers are free again.
@@ -175,8 +176,8 @@ impl Message {
                 raw.address(5, envelope);
                 raw.slot = slot;
             }
-            Self::PointGrant { slot, length, granted } => {
-                (raw.kind, raw.tag) = (POINT_GRANT, slot);
+            Self::PointGrant { slot, length, last, granted } => {
+                (raw.kind, raw.tag, raw.sequence) = (POINT_GRANT, slot, u64::from(last));
                 raw.grant(length, granted);
             }
             Self::Written { immediate } => (raw.kind, raw.slot) = (7, immediate),
@@ -248,7 +249,10 @@ impl Message {
             EAGER_WRITE => Self::EagerWrite { exchange: raw.exchange()?, length: raw.length, credits },
             kind => match kind & KIND {
                 GRANT => Self::Grant { exchange: raw.exchange()?, length: raw.length, granted },
-                POINT_GRANT => Self::PointGrant { slot: raw.tag, length: raw.length, granted },
+                POINT_GRANT => {
+                    let last = raw.sequence != 0;
+                    Self::PointGrant { slot: raw.tag, length: raw.length, last, granted }
+                }
                 _ => return None,
             },
         })

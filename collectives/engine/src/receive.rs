@@ -228,8 +228,8 @@ impl Communicator {
             Message::PointAnnounce { envelope, slot } => {
                 self.point.on_announce(at, slot, &envelope, &mut place, turn)
             }
-            Message::PointGrant { slot, length, granted } => {
-                self.point.on_grant(at, (slot, length), granted, &mut place, turn)
+            Message::PointGrant { slot, length, last, granted } => {
+                self.point.on_grant(at, slot, (length, last), granted, &mut place, turn)
             }
             _ => true,
         };

@@ -6,6 +6,7 @@ use ringway_verbs::{LocalKey, Time};
 
 use crate::network::Network;
 use crate::scratch::Scratch;
+use crate::windows::{Window, Windows};
 use crate::workspace::Workspace;
 use crate::{
     BufferRef, CommunicatorId, EngineConfig, Failure, Finished, Late, LocalMemory, LocalRank, ReduceSource,
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     /// Operations that were taken and have not finished.
     pub(crate) outstanding: u64,
     pub(crate) scratch: Scratch,
+    pub(crate) windows: Windows,
 }
 
 /// What is known of a region.
@@ -84,6 +86,11 @@ impl Shared {
             return Some(self.workspace.key());
         }
         self.regions.get(&region).and_then(|known| known.key)
+    }
+
+    /// The first bytes of a window.
+    pub(crate) fn window(&self, window: Window, length: u64) -> BufferRef {
+        self.windows.bytes(window, length, &self.workspace)
     }
 
     /// Whether a region's bytes can go to other nodes.

@@ -118,37 +118,52 @@ fn messages_of_every_length_arrive_in_both_orders() {
 fn messages_wait_for_room_and_keep_their_order() {
     for accelerated in [&[0_u32][..], &[1], &[0, 1]] {
         let mut world = World::new(&Setup { workspace: 3 << 20, ..setup(&[0, 1], accelerated, 4) });
-        let lengths = [700_000_u64, 8, 900_000, 30_000, 700_000];
+        let lengths = [700_000_u64, 8, 900_000, 30_000, 700_001, 5];
+        let at = |i: u64| i * (600 << 10);
         let tokens: Vec<_> = (0..)
             .zip(lengths)
             .map(|(i, length)| {
-                world.write(0, i * (1 << 20) / 2, &pattern(i, length));
-                (i, length)
+                world.write(0, at(i), &pattern(i, length));
+                world.write(1, at(i), &vec![0; length as usize]);
+                message(&mut world, length, at(i), i % 2 == 0)
             })
             .collect();
-        let sent: Vec<_> = tokens
-            .iter()
-            .map(|(i, length)| message(&mut world, *length, i * (1 << 20) / 2, *i % 2 == 0))
-            .collect();
-        for ((i, length), [sent, received]) in tokens.into_iter().zip(sent) {
+        for ((i, length), [sent, received]) in (0..).zip(lengths).zip(tokens) {
             assert_eq!(world.wait(1, received), Ok((0, length)), "message {i}");
             assert_eq!(world.wait(0, sent), Ok((0, 0)), "message {i}");
         }
+        // Of those that overlap the later one is what is there.
+        assert!(world.read(1, at(5), 5) == pattern(5, 5));
+        assert!(world.read(1, at(1), 8) == pattern(1, 8));
     }
 }
 
 #[test]
-fn a_message_that_no_workspace_holds_fails_alone() {
-    for accelerated in [&[0_u32][..], &[1]] {
-        let mut world = World::new(&Setup { workspace: 3 << 20, ..setup(&[0, 1], accelerated, 4) });
-        let [sent, received] = message(&mut world, 2 << 20, 0, false);
-        let failed = if accelerated == [0] { world.wait(0, sent) } else { world.wait(1, received) };
-        assert!(matches!(failed, Err(Failure::Memory { needed: 0x20_0000, .. })), "{failed:?}");
-        if accelerated == [1] {
-            assert_eq!(world.wait(0, sent), Ok((0, 0)), "the sender has done its part");
-            let [sent, received] = message(&mut world, 1000, 0, true);
-            assert_eq!(world.wait(1, received), Ok((0, 1000)), "the communicator is of use");
-            assert_eq!(world.wait(0, sent), Ok((0, 0)));
+fn messages_longer_than_the_workspace_pass_each_other() {
+    for accelerated in [&[0_u32][..], &[1], &[0, 1]] {
+        for room in [3 << 20, 2_500_000] {
+            let mut world =
+                World::new(&Setup { region: 16 << 20, workspace: 3 << 20, ..setup(&[0, 1], accelerated, 4) });
+            let (length, half) = (3 << 20, 8 << 20);
+            let mut tokens = Vec::new();
+            for rank in 0..2 {
+                world.write(rank, 0, &pattern(rank.into(), length));
+                let (from, into) = (world.buffer(rank, 0, length), world.buffer(rank, half, room));
+                let send = PointToPoint::Send { peer: 1 - rank, tag: 5, buffer: from };
+                let receive = PointToPoint::Receive { peer: Some(1 - rank), tag: 5, buffer: into };
+                let sent = world.submit(rank, Request::PointToPoint(send));
+                tokens.push((rank, sent, world.submit(rank, Request::PointToPoint(receive))));
+            }
+            for (rank, sent, received) in tokens {
+                let whole = if room < length {
+                    Err(Failure::Truncated { sent: length, room })
+                } else {
+                    Ok((1 - rank, length))
+                };
+                assert_eq!(world.wait(rank, received), whole);
+                assert_eq!(world.wait(rank, sent), Ok((rank, 0)));
+                assert!(world.read(rank, half, room) == pattern((1 - rank).into(), length)[..room as usize]);
+            }
         }
     }
 }

@@ -90,7 +90,7 @@ impl Run {
                 early.length,
             )?;
             if let Some(link) = scene.peers.links.get_mut(at) {
-                link.transfer(from, granted, Purpose::Step { slot, step }, turn);
+                link.transfer(from, granted, true, Purpose::Step { slot, step }, turn);
             }
             return Ok(true);
         }
@@ -258,7 +258,7 @@ impl Run {
         let peer_rank = scene.peers.links.get(at).map_or(0, |link| link.rank);
         check_length(scene.rank, peer_rank, send.from.length, length)?;
         if let Some(link) = scene.peers.links.get_mut(at) {
-            link.transfer(send.from, granted, Purpose::Step { slot, step: send.step }, turn);
+            link.transfer(send.from, granted, true, Purpose::Step { slot, step: send.step }, turn);
         }
         Ok(())
     }

@@ -138,8 +138,10 @@ impl Channel {
         let local = LocalSlice { key: transfer.key, offset: transfer.from.offset, length };
         let last = length == transfer.from.length;
         let (operation, purpose) = if last {
-            let (remote, immediate) = (transfer.target, transfer.immediate);
-            (Operation::WriteWithImmediate { remote, immediate }, transfer.purpose)
+            let remote = transfer.target;
+            let told =
+                transfer.immediate.map(|immediate| Operation::WriteWithImmediate { remote, immediate });
+            (told.unwrap_or(Operation::Write { remote }), transfer.purpose)
         } else {
             (Operation::Write { remote: transfer.target }, Purpose::Control)
         };
@@ -156,7 +158,12 @@ impl Channel {
             rest.from.offset += length;
             rest.from.length -= length;
             rest.target.offset = rest.target.offset.saturating_add(length);
-            self.transfers.push_back(rest);
+            if self.transfers.iter().any(|other| other.purpose == rest.purpose) {
+                // Parts of one message are told of in their order.
+                self.transfers.push_front(rest);
+            } else {
+                self.transfers.push_back(rest);
+            }
         }
         length
     }

@@ -93,7 +93,8 @@ struct Transfer {
     from: BufferRef,
     key: LocalKey,
     target: RemoteSlice,
-    immediate: u32,
+    /// The notice for the peer, when it is written; none of a part that another one follows.
+    immediate: Option<u32>,
     purpose: Purpose,
 }
 

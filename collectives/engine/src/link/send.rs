@@ -179,11 +179,13 @@ impl Link {
         key.map(|key| RemoteSlice { key, offset: into.offset })
     }
 
-    /// Writes a long message where the peer has granted it, over the channel that it named.
+    /// Writes a long message, or a part of one, where the peer has granted it, over the channel that it named. `tells`: the
+    /// peer gets notice.
     pub(crate) fn transfer<D: Device + ?Sized>(
         &mut self,
         from: BufferRef,
         granted: Granted,
+        tells: bool,
         purpose: Purpose,
         turn: &mut Turn<'_, D>,
     ) {
@@ -196,6 +198,7 @@ impl Link {
         let key = turn.shared.local_key(from.region);
         let Some(channel) = self.channel_mut(usize::from(channel)) else { return };
         if let Some(key) = key {
+            let immediate = tells.then_some(immediate);
             channel.transfers.push_back(Transfer { from, key, target, immediate, purpose });
             self.pump(turn);
         } else {

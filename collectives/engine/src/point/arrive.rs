@@ -5,8 +5,7 @@ use ringway_verbs::Device;
 use super::copying::copy_pieces;
 use super::matching::{From, Unexpected, received};
 use super::{KEY_MASK, Kind, Place, Point, State};
-use crate::BufferRef;
-use crate::link::{Class, Purpose};
+use crate::link::Class;
 use crate::message::{Envelope, Granted};
 use crate::turn::{Shared, Turn};
 
@@ -77,30 +76,31 @@ impl Point {
         true
     }
 
-    /// A send was granted. `false` when none waits for it.
+    /// A send, or the next part of one, was granted. `false` when none waits for it.
     pub(crate) fn on_grant<D: Device + ?Sized>(
         &mut self,
         at: usize,
-        (slot, length): (u32, u64),
+        key: u32,
+        (length, last): (u64, bool),
         granted: Granted,
         place: &mut Place<'_>,
         turn: &mut Turn<'_, D>,
     ) -> bool {
-        let Some(op) = self.op(slot).copied().filter(|op| op.state == (State::Announced { link: at })) else {
-            return false;
-        };
-        self.set(slot, State::Remote { link: at });
-        if let Some(link) = place.peers.links.get_mut(at) {
-            link.granted();
-            let bytes =
-                op.stage.map_or(op.buffer, |(start, length)| turn.shared.workspace.buffer(start, length));
-            let from = BufferRef { length: bytes.length.min(length), ..bytes };
-            link.transfer(from, granted, Purpose::Point { key: slot }, turn);
+        let Some(op) = self.op(key).filter(|op| op.kind == Kind::Send) else { return false };
+        match op.state {
+            State::Announced { link } if link == at => {
+                self.set(key, State::Remote { link: at });
+                if let Some(link) = place.peers.links.get_mut(at) {
+                    link.granted();
+                }
+            }
+            State::Remote { link } if link == at && op.granted > 0 => {}
+            _ => return false,
         }
-        true
+        self.send_part((key, at), (length, last), granted, place, turn)
     }
 
-    /// A granted message was written. `false` when no receive waits for it.
+    /// A granted message, or a part of one, was written. `false` when no receive waits for it.
     pub(crate) fn on_written(&mut self, at: usize, immediate: u32, shared: &mut Shared) -> bool {
         let key = immediate & KEY_MASK;
         let Some(op) = self.op(key).copied() else { return false };
@@ -108,15 +108,19 @@ impl Point {
         if link != at {
             return false;
         }
-        if !self.landed(key, (source, sent), shared) {
-            self.finish(key, received(source, sent, op.buffer.length), shared);
+        if let Some(expected) = self.part_landed(key, shared) {
+            return expected;
         }
+        self.finish(key, received(source, sent, op.buffer.length), shared);
         true
     }
 
-    /// A send's bytes have left.
+    /// A send's bytes, or a part of them, have left.
     pub(crate) fn on_sent(&mut self, key: u32, place: &Place<'_>, shared: &mut Shared) {
-        let Some(op) = self.op(key).filter(|op| op.kind == Kind::Send) else { return };
+        let Some(op) = self.op(key).copied().filter(|op| op.kind == Kind::Send) else { return };
+        if !self.part_sent(key, shared) {
+            return;
+        }
         let rank = place.layout.local(self.node).get(op.local as usize).copied().unwrap_or(0);
         self.finish(key, Ok((rank, 0)), shared);
     }

@@ -3,6 +3,7 @@
 use super::matching::received;
 use super::{Kind, POINT_TICKET, Point, State};
 use crate::turn::{Shared, Turn};
+use crate::windows::Window;
 use crate::{BufferRef, Handed, LocalMemory, Piece, Ticket};
 
 /// The most bytes copied at once.
@@ -27,8 +28,10 @@ pub(super) enum End {
     Local { send: u32, receive: u32, source: u32, sent: u64 },
     /// A message that was kept, in a slot of the pool or where its receive is staged.
     Delivered { receive: u32, source: u32, sent: u64, pool: Option<u32> },
-    /// The staging of a send.
-    Staged { send: u32 },
+    /// The staging of a part of a send.
+    Filled { serial: u32 },
+    /// A part of a message that has come into a window.
+    Landed { receive: u32, window: Window, length: u64 },
 }
 
 impl End {
@@ -118,7 +121,8 @@ impl Point {
                 let room = self.op(receive).map_or(0, |op| op.buffer.length);
                 self.finish(receive, received(source, sent, room), shared);
             }
-            End::Staged { send } => self.filled(send),
+            End::Filled { serial } => self.filled(serial),
+            End::Landed { receive, window, length } => self.part_copied(receive, (window, length), shared),
         }
     }
 
@@ -132,9 +136,6 @@ impl Point {
             }
             !withdrawn
         });
-        if self.away.is_empty() {
-            self.held.drain(..).for_each(|(start, length)| shared.workspace.give(start, length));
-        }
         self.away.is_empty()
     }
 }

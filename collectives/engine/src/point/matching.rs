@@ -140,7 +140,7 @@ impl Point {
             }
             From::Bounce { link: at, bounce } => {
                 if turn.shared.is_on_accelerator(op.buffer.region) {
-                    return self.deliver_staged(message, key, place, turn);
+                    return self.deliver_short(message, key, place, turn);
                 }
                 let Some(link) = place.peers.links.get_mut(at) else { return 0 };
                 let from = link.payload(bounce, moved, turn.shared);
@@ -149,12 +149,15 @@ impl Point {
                 link.release(bounce, Class::Point, turn);
             }
             From::Announced { link: at, slot } => {
-                let Some(into) = self.landing(message, key, turn.shared) else { return 0 };
                 let Some(link) = place.peers.links.get_mut(at) else { return 0 };
                 link.held = link.held.saturating_sub(1);
-                let immediate = POINT_IMMEDIATE | (key & KEY_MASK);
+                if moved > 0 && turn.shared.is_on_accelerator(op.buffer.region) {
+                    self.land(message, key, place, turn);
+                    return 0;
+                }
+                let (into, immediate) = (cut(op.buffer, moved), POINT_IMMEDIATE | (key & KEY_MASK));
                 let Some(granted) = link.grant(turn_of(key), into, immediate, turn) else { return 0 };
-                link.control(Message::PointGrant { slot, length: into.length, granted }, turn);
+                link.control(Message::PointGrant { slot, length: moved, last: true, granted }, turn);
                 self.set(key, State::Landing { link: at, source: message.source, sent: message.length });
                 return 0;
             }

@@ -12,10 +12,11 @@ use ringway_verbs::{Device, Time};
 
 use crate::collective::run::Peers;
 use crate::turn::{Shared, Turn};
+use crate::windows::Window;
 use crate::{BufferRef, CommunicatorId, Failure, PointToPoint, RankFailure, Refused, Token};
 use copying::Copying;
 use matching::Unexpected;
-use staging::Staged;
+use staging::{Landing, Part};
 
 /// Bits of a key that are the operation's place in the table; the rest is its generation.
 const PLACE_BITS: u32 = 20;
@@ -71,8 +72,12 @@ struct Op {
     tag: u64,
     token: Token,
     buffer: BufferRef,
-    /// Where the workspace has its bytes, start and length, when they are an accelerator's and for or from another node.
-    stage: Option<(u64, u64)>,
+    /// Where its bytes are, when they are an accelerator's and the message a short one for or from another node.
+    window: Option<Window>,
+    /// Bytes of a send that the peer has granted, whether that is all, and writes of them that are under way.
+    granted: u64,
+    all_granted: bool,
+    unsent: u32,
     since: Time,
 }
 
@@ -111,10 +116,14 @@ pub(crate) struct Point {
     away: Vec<(u32, Copying)>,
     /// Counts pieces that others got.
     serial: u32,
-    /// Blocks of the workspace that others may still copy to, of operations that have failed.
-    held: Vec<(u64, u64)>,
-    /// Sends to other nodes that are being staged, and those that must not overtake them.
-    staged: VecDeque<Staged>,
+    /// Windows that messages have.
+    windows: Vec<Window>,
+    /// Parts of sends to other nodes, and short ones, that are staged before they go, in that order.
+    parts: VecDeque<Part>,
+    /// Windows of parts that are being written, with their sends.
+    under_way: VecDeque<(u32, Window)>,
+    /// Receives whose parts come.
+    landings: Vec<Landing>,
     /// Messages from other nodes that wait for room to be staged.
     unstaged: VecDeque<(Unexpected, u32)>,
     /// Bytes of messages that local ranks have received.
@@ -140,7 +149,10 @@ impl Point {
             tag: 0,
             token: Token(0),
             buffer: BufferRef::default(),
-            stage: None,
+            window: None,
+            granted: 0,
+            all_granted: false,
+            unsent: 0,
             since: Time(0),
         };
         let places = 0..u32::try_from(entries).unwrap_or(0);
@@ -155,8 +167,10 @@ impl Point {
             copies: VecDeque::with_capacity(64),
             away: Vec::new(),
             serial: 0,
-            held: Vec::new(),
-            staged: VecDeque::new(),
+            windows: Vec::new(),
+            parts: VecDeque::new(),
+            under_way: VecDeque::new(),
+            landings: Vec::new(),
             unstaged: VecDeque::new(),
             bytes: 0,
         }
@@ -191,7 +205,8 @@ impl Point {
         let Some(op) = self.ops.get_mut(place as usize) else { return Err(Refused::Full) };
         inbox.outstanding += 1;
         let key = op.key;
-        *op = Op { key, state: State::New, kind, local, peer, tag, token, buffer, stage: None, since: now };
+        let fresh = Op { key, state: State::New, kind, local, peer, tag, token, buffer, ..*op };
+        *op = Op { window: None, granted: 0, all_granted: false, unsent: 0, since: now, ..fresh };
         self.incoming.push_back(key);
         Ok(())
     }
@@ -217,12 +232,11 @@ impl Point {
         let place = key & ((1 << PLACE_BITS) - 1);
         if let Some(slot) = self.ops.get_mut(place as usize) {
             slot.state = State::Free;
-            slot.stage = None;
             slot.key = key.wrapping_add(1 << PLACE_BITS) & KEY_MASK;
         }
         self.free.push(place);
-        if let Some((start, length)) = op.stage {
-            shared.workspace.give(start, length);
+        if let Some(window) = op.window {
+            self.give_window(window, shared);
         }
         if let Some(inbox) = self.inboxes.get_mut(op.local as usize) {
             inbox.outstanding -= 1;
@@ -280,7 +294,7 @@ impl Point {
             }
             (Kind::Send, Some(peer)) => match place.peers.link_to(place.layout.node_of(peer)) {
                 Some(link) => {
-                    self.send_remote(key, &op, peer, link, place, turn);
+                    self.send_remote(key, &op, (peer, link), place, turn);
                     Ok(0)
                 }
                 None => Ok(self.send_local(key, &op, place.layout, turn)),
@@ -343,14 +357,14 @@ impl Point {
         for copying in self.copies.drain(..) {
             copying.end.give_back(shared);
         }
-        self.staged.clear();
+        self.parts.clear();
+        self.under_way.clear();
+        self.landings.clear();
         for (message, _) in self.unstaged.drain(..) {
             message.give_back(shared);
         }
-        if !self.away.is_empty() {
-            // Somebody may still copy there.
-            self.held.extend(self.ops.iter_mut().filter_map(|op| op.stage.take()));
-        }
+        // What is in windows may still come and go.
+        self.ops.iter_mut().for_each(|op| op.window = None);
         for place in 0..self.ops.len() {
             if let Some(key) = self.ops.get(place).filter(|op| op.state != State::Free).map(|op| op.key) {
                 self.finish(key, Err(failure.clone()), shared);

@@ -1,55 +1,110 @@
-//! Messages between nodes from and to an accelerator's memory, which no device reaches: their bytes go through the
-//! workspace, as long as they are. A message has to wait while there is no room for it, and those behind it, as messages
-//! of one sender must not overtake each other.
+//! Messages between nodes from and to an accelerator's memory, which no device reaches: their bytes go through windows of
+//! the workspace, part by part, several parts of a message at a time.
+//!
+//! The receiver grants as many parts as it has windows for; the sender writes them in that order. A sender whose peer has
+//! granted all at once cuts it into parts, and tells of the last one only. Short messages have a window for as long as
+//! they wait to be sent, and keep their place in line meanwhile.
+
+use std::collections::VecDeque;
 
 use ringway_verbs::Device;
 
 use super::copying::{Copying, End, copy_pieces, cut};
-use super::matching::{From, Unexpected};
-use super::{Op, Place, Point, State};
-use crate::link::{Class, Queued};
-use crate::message::Envelope;
+use super::matching::{From, Unexpected, received};
+use super::{KEY_MASK, Op, POINT_IMMEDIATE, Place, Point, State, turn_of};
+use crate::BufferRef;
+use crate::link::{Class, Purpose, Queued};
+use crate::message::{Envelope, Granted, Message};
 use crate::turn::{Shared, Turn};
-use crate::{BufferRef, Failure};
+use crate::windows::{WINDOW, Way, Window};
 
-/// A send to another node in line.
+/// Parts of one message that its receiver has granted and that have not come.
+const PARTS_MAX: usize = 4;
+
+/// A part of a send, or a short one before it is sent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Staged {
+pub(super) struct Part {
     key: u32,
     link: usize,
-    destination: u32,
-    /// What is still missing.
-    stage: Stage,
+    from: BufferRef,
+    window: Option<Window>,
+    /// It is in its window.
+    filled: bool,
+    what: What,
+    serial: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Room in the workspace.
-    Room,
-    /// The bytes there.
-    Bytes,
-    /// Nothing.
-    Nothing,
+/// What happens to it.
+#[derive(Debug, Clone, Copy)]
+enum What {
+    /// It is sent to this rank, as the whole message.
+    Queue { destination: u32 },
+    /// It is written where the peer has granted it; the peer is told of a grant's last part.
+    Write { granted: Granted, tells: bool },
+}
+
+/// A receive whose parts come.
+#[derive(Debug)]
+pub(super) struct Landing {
+    key: u32,
+    link: usize,
+    /// The sender's name for it.
+    slot: u32,
+    source: u32,
+    sent: u64,
+    /// Bytes that it gets.
+    total: u64,
+    granted: u64,
+    landed: u64,
+    copied: u64,
+    /// What is granted and has not come, in that order.
+    expected: VecDeque<(Window, u64)>,
 }
 
 impl Point {
+    /// A window, which is given back when the communicator has failed.
+    fn take_window(&mut self, way: Way, shared: &mut Shared) -> Option<Window> {
+        let window = shared.windows.take(way)?;
+        self.windows.push(window);
+        Some(window)
+    }
+
+    pub(super) fn give_window(&mut self, window: Window, shared: &mut Shared) {
+        if let Some(at) = self.windows.iter().position(|other| *other == window) {
+            self.windows.swap_remove(at);
+            shared.windows.give(window);
+        }
+    }
+
+    /// Nobody touches the windows of failed messages any more.
+    pub(crate) fn release_windows(&mut self, shared: &mut Shared) {
+        self.windows.drain(..).for_each(|window| shared.windows.give(window));
+    }
+
     pub(super) fn send_remote<D: Device + ?Sized>(
         &mut self,
         key: u32,
         op: &Op,
-        destination: u32,
-        link: usize,
+        (destination, link): (u32, usize),
         place: &mut Place<'_>,
         turn: &mut Turn<'_, D>,
     ) {
         self.set(key, State::Remote { link });
-        let accelerated = op.buffer.length > 0 && turn.shared.is_on_accelerator(op.buffer.region);
-        if accelerated || !self.staged.is_empty() {
-            let stage = if accelerated { Stage::Room } else { Stage::Nothing };
-            self.staged.push_back(Staged { key, link, destination, stage });
+        let from = op.buffer;
+        let is_short = from.length <= u64::from(turn.shared.config.eager_max_bytes);
+        let accelerated = from.length > 0 && is_short && turn.shared.is_on_accelerator(from.region);
+        let waits = |part: &Part| matches!(part.what, What::Queue { .. });
+        if accelerated || self.parts.iter().any(waits) {
+            let what = What::Queue { destination };
+            self.add_part(Part { key, link, from, window: None, filled: !accelerated, what, serial: 0 });
             return;
         }
-        self.queue_remote(key, op, (destination, link), op.buffer, place, turn);
+        self.queue_remote(key, op, (destination, link), from, place, turn);
+    }
+
+    fn add_part(&mut self, part: Part) {
+        self.serial = self.serial.wrapping_add(1);
+        self.parts.push_back(Part { serial: self.serial, ..part });
     }
 
     fn queue_remote<D: Device + ?Sized>(
@@ -69,101 +124,210 @@ impl Point {
         }
     }
 
+    /// A send's bytes, or their next part, were granted. `false` when that makes no sense.
+    pub(super) fn send_part<D: Device + ?Sized>(
+        &mut self,
+        (key, at): (u32, usize),
+        (length, last): (u64, bool),
+        granted: Granted,
+        place: &mut Place<'_>,
+        turn: &mut Turn<'_, D>,
+    ) -> bool {
+        let Some(op) = self.op_mut(key) else { return false };
+        let (start, whole) = (op.granted, op.buffer.length);
+        if start.checked_add(length).is_none_or(|end| end > whole) || (length == 0 && !last) || op.all_granted
+        {
+            return false;
+        }
+        (op.granted, op.all_granted) = (start + length, last);
+        let op = *op;
+        // A short message that found no credit is in its window as a whole.
+        let all = op.window.map_or(op.buffer, |window| turn.shared.window(window, whole));
+        let bytes = BufferRef { offset: all.offset + start, length, ..all };
+        if length == 0 || !turn.shared.is_on_accelerator(bytes.region) {
+            self.note_unsent(key);
+            if let Some(link) = place.peers.links.get_mut(at) {
+                link.transfer(bytes, granted, true, Purpose::Point { key }, turn);
+            }
+            return true;
+        }
+        let mut done = 0;
+        while done < length {
+            let part = (length - done).min(WINDOW);
+            let mut there = granted;
+            there.target.offset = there.target.offset.saturating_add(done);
+            let what = What::Write { granted: there, tells: done + part == length };
+            let from = BufferRef { offset: bytes.offset + done, length: part, ..bytes };
+            self.note_unsent(key);
+            self.add_part(Part { key, link: at, from, window: None, filled: false, what, serial: 0 });
+            done += part;
+        }
+        true
+    }
+
+    fn note_unsent(&mut self, key: u32) {
+        if let Some(op) = self.op_mut(key) {
+            op.unsent += 1;
+        }
+    }
+
+    /// A part of a send has left. Whether that was the last.
+    pub(super) fn part_sent(&mut self, key: u32, shared: &mut Shared) -> bool {
+        if let Some(at) = self.under_way.iter().position(|(other, _)| *other == key)
+            && let Some((_, window)) = self.under_way.remove(at)
+        {
+            self.give_window(window, shared);
+        }
+        let Some(op) = self.op_mut(key) else { return false };
+        op.unsent = op.unsent.saturating_sub(1);
+        op.unsent == 0 && (op.all_granted || op.granted == 0)
+    }
+
     /// Goes on with what is staged.
     pub(super) fn stage<D: Device + ?Sized>(&mut self, place: &mut Place<'_>, turn: &mut Turn<'_, D>) {
         for _ in 0..self.unstaged.len() {
             let Some((message, key)) = self.unstaged.pop_front() else { break };
             self.deliver(message, key, place, turn);
         }
-        for at in 0..self.staged.len() {
-            let Some(Staged { key, stage: Stage::Room, .. }) = self.staged.get(at).copied() else { continue };
-            if !self.fill(at, key, turn) {
-                break;
-            }
+        for at in 0..self.landings.len() {
+            self.grant_parts(at, place, turn);
         }
-        while let Some(Staged { key, link, destination, .. }) =
-            self.staged.pop_front_if(|staged| staged.stage == Stage::Nothing)
-        {
-            let Some(op) = self.op(key).copied() else { continue };
-            let buffer = self.bytes_of(&op, turn.shared);
-            self.queue_remote(key, &op, (destination, link), buffer, place, turn);
+        for at in 0..self.parts.len() {
+            let Some(part) = self.parts.get(at).copied() else { break };
+            if part.filled || part.window.is_some() {
+                continue;
+            }
+            let Some(window) = self.take_window(Way::Out, turn.shared) else { break };
+            if let Some(part) = self.parts.get_mut(at) {
+                part.window = Some(window);
+            }
+            let into = turn.shared.window(window, part.from.length);
+            let end = End::Filled { serial: part.serial };
+            self.copy_piece(Copying { from: part.from, into, end }, turn);
+        }
+        while let Some(part) = self.parts.pop_front_if(|part| part.filled) {
+            self.put_part(&part, place, turn);
         }
         if self.wants_room() {
             turn.shared.soon = true;
         }
     }
 
+    fn put_part<D: Device + ?Sized>(&mut self, part: &Part, place: &mut Place<'_>, turn: &mut Turn<'_, D>) {
+        let Some(op) = self.op(part.key).copied() else { return };
+        let bytes = part.window.map_or(part.from, |window| turn.shared.window(window, part.from.length));
+        match part.what {
+            What::Queue { destination } => {
+                if let Some(op) = self.op_mut(part.key) {
+                    op.window = part.window;
+                }
+                self.queue_remote(part.key, &op, (destination, part.link), bytes, place, turn);
+            }
+            What::Write { granted, tells } => {
+                self.under_way.extend(part.window.map(|window| (part.key, window)));
+                if let Some(link) = place.peers.links.get_mut(part.link) {
+                    link.transfer(bytes, granted, tells, Purpose::Point { key: part.key }, turn);
+                }
+            }
+        }
+    }
+
     /// Whether a message waits for room that only others can make.
     pub(crate) fn wants_room(&self) -> bool {
-        !self.unstaged.is_empty() || self.staged.iter().any(|staged| staged.stage == Stage::Room)
+        let starved = |landing: &Landing| landing.granted < landing.total && landing.expected.is_empty();
+        let waits = |part: &Part| !part.filled && part.window.is_none();
+        !self.unstaged.is_empty() || self.landings.iter().any(starved) || self.parts.iter().any(waits)
     }
 
-    /// Has a send's bytes copied to where there is room for them; `false` when there is none now.
-    fn fill<D: ?Sized>(&mut self, at: usize, key: u32, turn: &mut Turn<'_, D>) -> bool {
-        let Some(op) = self.op(key).copied() else {
-            self.staged.remove(at);
-            return true;
-        };
-        let Some(into) = self.take_stage(key, op.buffer.length, turn.shared) else {
-            if op.buffer.length > longest(turn.shared) {
-                self.staged.remove(at);
-                self.finish(key, Err(no_room(op.buffer.length, turn.shared)), turn.shared);
-            }
-            return false;
-        };
-        if let Some(staged) = self.staged.get_mut(at) {
-            staged.stage = Stage::Bytes;
-        }
-        self.copy_piece(Copying { from: op.buffer, into, end: End::Staged { send: key } }, turn);
-        true
-    }
-
-    /// A send's bytes are staged.
-    pub(super) fn filled(&mut self, key: u32) {
-        if let Some(staged) = self.staged.iter_mut().find(|staged| staged.key == key) {
-            staged.stage = Stage::Nothing;
+    /// A part is in its window.
+    pub(super) fn filled(&mut self, serial: u32) {
+        if let Some(part) = self.parts.iter_mut().find(|part| part.serial == serial) {
+            part.filled = true;
         }
     }
 
-    fn take_stage(&mut self, key: u32, length: u64, shared: &mut Shared) -> Option<BufferRef> {
-        let start = shared.workspace.take(length)?;
-        if let Some(op) = self.op_mut(key) {
-            op.stage = Some((start, length));
-        }
-        Some(shared.workspace.buffer(start, length))
-    }
-
-    /// Where the bytes of a send are that devices reach.
-    pub(super) fn bytes_of(&self, op: &Op, shared: &Shared) -> BufferRef {
-        op.stage.map_or(op.buffer, |(start, length)| shared.workspace.buffer(start, length))
-    }
-
-    /// Where an announced message may be written; `None` when it has to wait, or has failed.
-    pub(super) fn landing(
+    /// An announced message for an accelerator's memory: it comes part by part.
+    pub(super) fn land<D: Device + ?Sized>(
         &mut self,
         message: Unexpected,
         key: u32,
-        shared: &mut Shared,
-    ) -> Option<BufferRef> {
-        let op = self.op(key).copied()?;
-        let moved = message.length.min(op.buffer.length);
-        if moved == 0 || !shared.is_on_accelerator(op.buffer.region) {
-            return Some(cut(op.buffer, moved));
+        place: &mut Place<'_>,
+        turn: &mut Turn<'_, D>,
+    ) {
+        let (Some(op), From::Announced { link, slot }) = (self.op(key).copied(), message.from) else {
+            return;
+        };
+        let Unexpected { source, length: sent, .. } = message;
+        self.set(key, State::Landing { link, source, sent });
+        let total = sent.min(op.buffer.length);
+        let expected = VecDeque::with_capacity(PARTS_MAX);
+        let (granted, landed, copied) = (0, 0, 0);
+        self.landings.push(Landing {
+            key,
+            link,
+            slot,
+            source,
+            sent,
+            total,
+            granted,
+            landed,
+            copied,
+            expected,
+        });
+        self.grant_parts(self.landings.len() - 1, place, turn);
+    }
+
+    fn grant_parts<D: Device + ?Sized>(&mut self, at: usize, place: &mut Place<'_>, turn: &mut Turn<'_, D>) {
+        loop {
+            let Some(landing) = self.landings.get(at) else { return };
+            let &Landing { key, link, slot, total, granted, .. } = landing;
+            if granted >= total || landing.expected.len() >= PARTS_MAX {
+                return;
+            }
+            let Some(window) = self.take_window(Way::In, turn.shared) else { return };
+            let length = (total - granted).min(WINDOW);
+            let into = turn.shared.window(window, length);
+            let immediate = POINT_IMMEDIATE | (key & KEY_MASK);
+            let Some(link) = place.peers.links.get_mut(link) else { return };
+            let Some(place) = link.grant(turn_of(key), into, immediate, turn) else { return };
+            let last = granted + length == total;
+            link.control(Message::PointGrant { slot, length, last, granted: place }, turn);
+            if let Some(landing) = self.landings.get_mut(at) {
+                landing.granted += length;
+                landing.expected.push_back((window, length));
+            }
         }
-        if moved > longest(shared) {
-            // The sender, whose message could go, is granted nothing of it.
-            return Some(cut(op.buffer, 0));
+    }
+
+    /// A part of a message was written: the next visit copies it on. `None` when the message does not come in parts, `false`
+    /// when none was granted.
+    pub(super) fn part_landed(&mut self, key: u32, shared: &Shared) -> Option<bool> {
+        let into = self.op(key)?.buffer;
+        let landing = self.landings.iter_mut().find(|landing| landing.key == key)?;
+        let Some((window, length)) = landing.expected.pop_front() else { return Some(false) };
+        let offset = landing.landed;
+        landing.landed += length;
+        let into = BufferRef { offset: into.offset + offset, length, ..into };
+        let end = End::Landed { receive: key, window, length };
+        self.copies.push_back(Copying { from: shared.window(window, length), into, end });
+        Some(true)
+    }
+
+    /// A part is where it belongs.
+    pub(super) fn part_copied(&mut self, key: u32, (window, length): (Window, u64), shared: &mut Shared) {
+        self.give_window(window, shared);
+        let Some(at) = self.landings.iter().position(|landing| landing.key == key) else { return };
+        let Some(landing) = self.landings.get_mut(at) else { return };
+        landing.copied += length;
+        if landing.copied >= landing.total {
+            let Landing { source, sent, .. } = self.landings.swap_remove(at);
+            let room = self.op(key).map_or(0, |op| op.buffer.length);
+            self.finish(key, received(source, sent, room), shared);
         }
-        let into = self.take_stage(key, moved, shared);
-        if into.is_none() {
-            self.set(key, State::Waiting);
-            self.unstaged.push_back((message, key));
-        }
-        into
     }
 
     /// A short message from another node to an accelerator's memory: out of the receive buffer first, which others need.
-    pub(super) fn deliver_staged<D: Device + ?Sized>(
+    pub(super) fn deliver_short<D: Device + ?Sized>(
         &mut self,
         message: Unexpected,
         key: u32,
@@ -174,11 +338,15 @@ impl Point {
             return 0;
         };
         let moved = message.length.min(op.buffer.length);
-        let Some(kept) = self.take_stage(key, moved, turn.shared) else {
+        let Some(window) = self.take_window(Way::In, turn.shared) else {
             self.set(key, State::Waiting);
             self.unstaged.push_back((message, key));
             return 0;
         };
+        if let Some(op) = self.op_mut(key) {
+            op.window = Some(window);
+        }
+        let kept = turn.shared.window(window, moved);
         if let Some(link) = place.peers.links.get_mut(at) {
             copy_pieces(link.payload(bounce, moved, turn.shared), kept, turn);
             link.held = link.held.saturating_sub(1);
@@ -189,32 +357,4 @@ impl Point {
         let end = End::Delivered { receive: key, source, sent, pool: None };
         self.copy_piece(Copying { from: kept, into: cut(op.buffer, moved), end }, turn)
     }
-
-    /// A granted message to an accelerator's memory was written into the workspace: the next visit copies it on. `false` when
-    /// it was not staged.
-    pub(super) fn landed(&mut self, key: u32, (source, sent): (u32, u64), shared: &mut Shared) -> bool {
-        let Some(op) = self.op(key).copied() else { return false };
-        let Some((start, length)) = op.stage else {
-            let moved = sent.min(op.buffer.length);
-            if moved == 0 || !shared.is_on_accelerator(op.buffer.region) {
-                return false;
-            }
-            self.finish(key, Err(no_room(moved, shared)), shared);
-            return true;
-        };
-        let from = shared.workspace.buffer(start, length);
-        self.set(key, State::Copying);
-        let end = End::Delivered { receive: key, source, sent, pool: None };
-        self.copies.push_back(Copying { from, into: cut(op.buffer, length), end });
-        true
-    }
-}
-
-/// The longest message that is staged; longer ones fail rather than wait for a workspace that is all free.
-const fn longest(shared: &Shared) -> u64 {
-    shared.workspace.length() / 2
-}
-
-fn no_room(needed: u64, shared: &Shared) -> Failure {
-    Failure::Memory { needed, available: longest(shared) }
 }

@@ -43,7 +43,7 @@ pub(crate) struct Memory {
     /// Memory of an accelerator, which `others` are then.
     pub(crate) accelerators: Vec<RegionId>,
     /// They are at work.
-    at_work: bool,
+    pub(crate) at_work: bool,
 }
 
 impl Memory {
@@ -478,7 +478,7 @@ fn make_node(setup: &Setup, layout: &Layout, node: u32, network: &SimNetwork) ->
     for (local, rank) in (0..).zip(layout.local(node)) {
         let region = Arc::new(Mapping::private(setup.region).expect("map"));
         if setup.accelerated.contains(rank) {
-            engine.add_accelerator_region(RegionId(1 + local));
+            assert!(engine.add_accelerator_region(RegionId(1 + local)), "room for windows");
             memory.accelerators.push(RegionId(1 + local));
             memory.regions.push(region);
             continue;
