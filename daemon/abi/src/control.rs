@@ -26,6 +26,18 @@ pub struct Envelope<T> {
 pub enum Request {
     /// Admit the sealed memfd that comes with this message (one descriptor) as a region. Reply: [`Reply::Region`].
     RegisterRegion,
+    /// Map memory of a GPU as a region. Without `ipc` it comes as a descriptor with this message, exported by the driver's virtual
+    /// memory management, and is all of it. Reply: [`Reply::Region`].
+    RegisterGpuRegion {
+        /// The GPU's UUID.
+        gpu: [u8; 16],
+        /// Where it begins in what is shared, in bytes.
+        offset: u64,
+        /// Its bytes.
+        length: u64,
+        /// The legacy IPC handle of the allocation that it is in, in two halves.
+        ipc: Option<([u8; 32], [u8; 32])>,
+    },
     /// Forget a region. Reply: [`Reply::Done`], or a refusal while an operation uses it.
     ReleaseRegion {
         /// The region's handle.
@@ -110,6 +122,9 @@ pub struct Join {
     /// The algorithms that are asked for, as text: a name, or `operation=name`, with commas between several; `auto` for none.
     /// All ranks that ask for any ask for the same.
     pub algorithm: String,
+    /// The rank has operations on memory of a GPU, in the order of its streams: the handle of the region, and the byte there,
+    /// from which on the words for that are ([`crate::stream`]). Its communicator has no cell then.
+    pub stream_words: Option<(u64, u64)>,
 }
 
 /// What the daemon answers.

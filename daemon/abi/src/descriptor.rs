@@ -31,7 +31,9 @@ pub const FLAG_CELL: u8 = 4;
 /// With [`FLAG_CELL`]: the rank has published it, and the daemon is to see it through. They come in the order of their
 /// numbers, before the first one that is not published.
 pub const FLAG_PUBLISHED: u8 = 8;
-const FLAGS: u8 = FLAG_GROUP | FLAG_ANY_SOURCE | FLAG_CELL | FLAG_PUBLISHED;
+/// The operation is ordered with a stream of the caller's, see [`crate::stream`]. Not of one for the cell.
+pub const FLAG_STREAM: u8 = 16;
+const FLAGS: u8 = FLAG_GROUP | FLAG_ANY_SOURCE | FLAG_CELL | FLAG_PUBLISHED | FLAG_STREAM;
 
 /// Says that there is no buffer.
 pub const NO_REGION: u64 = u64::MAX;
@@ -56,7 +58,7 @@ pub struct Submission {
     pub datatype: DataType,
     /// How values combine.
     pub reduction: Option<Reduction>,
-    /// [`FLAG_GROUP`], [`FLAG_ANY_SOURCE`], [`FLAG_CELL`], [`FLAG_PUBLISHED`].
+    /// [`FLAG_GROUP`], [`FLAG_ANY_SOURCE`], [`FLAG_CELL`], [`FLAG_PUBLISHED`], [`FLAG_STREAM`].
     pub flags: u8,
     /// The root of a collective or the peer of a message.
     pub rank: u32,
@@ -123,6 +125,7 @@ impl Submission {
             || (flags & FLAG_ANY_SOURCE != 0 && !any_source_allowed)
             || (in_cell && !operation.is_collective())
             || (flags & FLAG_PUBLISHED != 0 && !in_cell)
+            || (flags & FLAG_STREAM != 0 && in_cell)
         {
             return Err(fail(Status::BadFlags));
         }
@@ -145,9 +148,16 @@ impl Submission {
     #[inline]
     #[must_use]
     pub const fn is_for_cell(words: &[u64; SUBMISSION_WORDS]) -> bool {
-        let [head, ..] = *words;
-        let [_, _, _, flags, ..] = head.to_le_bytes();
-        flags & FLAG_CELL != 0
+        flags_of(words) & FLAG_CELL != 0
+    }
+
+    /// The token of a submission, of which these are the words, that is ordered with a stream.
+    #[inline]
+    #[must_use]
+    pub const fn streamed(words: &[u64; SUBMISSION_WORDS]) -> Option<u32> {
+        let [.., tail] = *words;
+        let (_, token) = split(tail);
+        if flags_of(words) & FLAG_STREAM != 0 { Some(token) } else { None }
     }
 
     /// The slab words that hold this submission's counts: first word and how many.
@@ -155,6 +165,13 @@ impl Submission {
     pub const fn slab_range(&self) -> (u32, u32) {
         split(self.argument)
     }
+}
+
+#[inline]
+const fn flags_of(words: &[u64; SUBMISSION_WORDS]) -> u8 {
+    let [head, ..] = *words;
+    let [_, _, _, flags, ..] = head.to_le_bytes();
+    flags
 }
 
 /// Joins two halves into a word, the low one first.
@@ -273,7 +290,13 @@ mod tests {
             let message = submission(Operation::Send, flags);
             assert_eq!(Submission::parse(&message.encode()), Err((1, Status::BadFlags)));
         }
+        let streamed = submission(Operation::Allreduce, FLAG_STREAM);
+        assert_eq!(Submission::parse(&streamed.encode()), Ok(streamed));
+        assert_eq!(Submission::streamed(&streamed.encode()), Some(1));
+        let both = submission(Operation::Allreduce, FLAG_CELL | FLAG_STREAM);
+        assert_eq!(Submission::parse(&both.encode()), Err((1, Status::BadFlags)));
         let outside = submission(Operation::Allreduce, FLAG_PUBLISHED);
+        assert_eq!(Submission::streamed(&outside.encode()), None);
         assert_eq!(Submission::parse(&outside.encode()), Err((1, Status::BadFlags)));
         assert!(!Submission::is_for_cell(&outside.encode()));
     }

@@ -23,6 +23,7 @@ use std::{
 };
 
 use ringway_abi::MAX_CONTROL_BYTES;
+use ringway_mem::Mapping;
 
 pub(crate) use listener::{Claim, Listener};
 
@@ -35,6 +36,7 @@ use crate::{
     config::Config,
     devices::Open,
     engine_thread::{Command, Event, Lane},
+    gpu_thread::GpuThread,
     membership::{GroupKey, JoinTicket, Membership},
     poller::{Interest, MEMBERSHIP_TOKENS, Poller, Ready},
     session::SessionKey,
@@ -71,6 +73,7 @@ pub(crate) struct Control {
     /// Watched for as long as it is open.
     _stop: Stop,
     engine: EngineLink,
+    gpu_thread: GpuThread,
     membership: Membership,
     users: Users,
     sessions: BTreeMap<SessionKey, Session>,
@@ -119,6 +122,8 @@ pub(crate) struct Parts {
     pub(crate) commands: Arc<Lane<Command>>,
     pub(crate) events: Arc<Lane<Event>>,
     pub(crate) thread: JoinHandle<()>,
+    /// The daemon's own memory.
+    pub(crate) workspace: Arc<Mapping>,
 }
 
 impl Control {
@@ -135,7 +140,9 @@ impl Control {
             commands,
             events,
             thread,
+            workspace,
         } = parts;
+        let gpu_thread = GpuThread::new(Arc::clone(&commands), Arc::clone(&events), workspace);
         let engine = EngineLink::new(commands, events, thread);
         let watch = |fd: std::os::fd::BorrowedFd<'_>, token| {
             poller.add(fd, token, Interest::Read).map_err(ServiceError::system("watch a descriptor"))
@@ -153,6 +160,7 @@ impl Control {
             listener,
             _stop: stop,
             engine,
+            gpu_thread,
             membership,
             sessions: BTreeMap::new(),
             leaving: BTreeMap::new(),

@@ -37,6 +37,7 @@ pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
         .map_err(|error| ServiceError::Network(error.to_string()))?;
     let engine = EngineThread::new(&config, devices, commands.clone(), events.clone())?;
     let (polling, spin) = engine.polling();
+    let workspace = engine.workspace();
     let thread = engine.spawn(config.engine_cpu)?;
     let listener = claim.listen(config.users)?;
     tracing::info!(
@@ -59,6 +60,7 @@ pub fn run(config: Config, stop: Stop) -> Result<(), ServiceError> {
         commands,
         events,
         thread,
+        workspace,
     };
     let control = Control::new(parts, Instant::now())?;
     // Without a service manager there is nobody to tell.

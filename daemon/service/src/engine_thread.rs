@@ -4,6 +4,7 @@
 //! Once an operation of each kind has run, the loop allocates nothing, takes no lock, formats nothing, and makes no
 //! system call but the device's doorbells, wake-ups and hand-overs.
 
+mod accelerator;
 mod accept;
 mod boards;
 mod cells;
@@ -18,11 +19,13 @@ mod memory;
 mod packets;
 mod publish;
 mod reason;
+mod region_memory;
 mod ring;
 mod rings;
 mod sleep;
 mod snapshot;
 mod standins;
+mod streams;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -41,6 +44,7 @@ use ringway_verbs::{Access, Completion, Device as _, LocalKey, Time};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 pub(crate) use self::{
+    accelerator::{Accelerator, MadeKernels},
     boards::BoardMemory,
     cells::CellMemory,
     command::{
@@ -50,11 +54,12 @@ pub(crate) use self::{
     device::{NoDevice, NodeDevice},
     devices::{LOST, NodeDevices, Placed},
     reason::Reason,
+    region_memory::RegionMemory,
 };
 use self::{boards::ScratchRegion, cells::Cells, memory::Memory, rings::Rings, standins::StandIns};
 use crate::{
     ServiceError,
-    config::Config,
+    config::{Config, PollingMode},
     membership::GroupKey,
     poller::{Poller, Ready},
     polling::{self, Next, Polling, Told},
@@ -85,8 +90,9 @@ const SHUTDOWN_BOUND_NS: u64 = 1_000_000_000;
 struct Region {
     session: SessionKey,
     id: RegionId,
-    key: LocalKey,
-    mapping: Arc<Mapping>,
+    /// The devices' key for it; `None` for memory of a GPU.
+    key: Option<LocalKey>,
+    memory: RegionMemory,
     /// Ranks that share memory with this client's may map it.
     shared: bool,
     /// Operations in flight that use it.
@@ -153,6 +159,8 @@ pub(crate) struct EngineThread {
     /// Keeps the devices' event descriptors registered.
     _device_events: Vec<OwnedFd>,
     memory: Memory,
+    /// The daemon's own memory.
+    workspace: (RegionId, Arc<Mapping>),
     /// Nanoseconds to combine a byte, and to copy one.
     arithmetic: (f64, f64),
     regions: HandleTable<Region>,
@@ -197,7 +205,8 @@ impl EngineThread {
             .register(Arc::clone(&workspace), Access::ALL)
             .map_err(|e| ServiceError::Engine(format!("the device refuses the workspace: {e}")))?;
         let mut memory = Memory::default();
-        let region = memory.add(workspace);
+        let region = memory.add(RegionMemory::Host(Arc::clone(&workspace)));
+        let own = (region, workspace);
         let workspace = WorkspaceConfig { region, key: keys.local, length: config.workspace_bytes };
         let engine =
             Engine::new(engine_config(config, workspace)).map_err(|e| ServiceError::Engine(e.to_string()))?;
@@ -217,6 +226,7 @@ impl EngineThread {
             device,
             _device_events: device_events,
             memory,
+            workspace: own,
             arithmetic: polling::arithmetic_cost(),
             regions: HandleTable::with_capacity(REGIONS_MAX),
             rings: Rings::default(),
@@ -240,6 +250,11 @@ impl EngineThread {
     /// The polling mode's name and how long it spins.
     pub(crate) fn polling(&self) -> (&'static str, Duration) {
         (self.polling.mode().name(), self.polling.budget())
+    }
+
+    /// The daemon's own memory, which GPUs are to reach.
+    pub(crate) fn workspace(&self) -> Arc<Mapping> {
+        Arc::clone(&self.workspace.1)
     }
 
     /// Starts the thread, pinned to a CPU when one is named.
@@ -275,9 +290,13 @@ impl EngineThread {
             let outstanding = self.engine.has_work()
                 || self.is_tending()
                 || self.cells.is_outstanding()
+                || self.is_waiting_for_gpu()
                 || self.standins.is_pressing(now);
             let pollers = self.rings.runnable().saturating_add(1);
             fruitless = if worked { 0 } else { fruitless.wrapping_add(1) };
+            // What a GPU has begun is over soon, and nothing would wake this thread for it.
+            let worked =
+                worked || (self.memory.is_accelerating() && self.polling.mode() != PollingMode::Block);
             now = match self.polling.after_turn(now.0, (worked, self.told), outstanding, pollers) {
                 Next::Turn if !fruitless.is_multiple_of(TURNS_PER_CLOCK) => continue,
                 Next::Turn => self.now(),
@@ -311,6 +330,7 @@ impl EngineThread {
         self.engine.complete(now, completions, &mut self.device, &mut self.memory);
         let asked = self.drain(now);
         let advanced = self.engine.advance(now, &mut self.device, &mut self.memory);
+        self.accelerate();
         let acted = self.stand_in(now);
         let told = self.publish();
         let helped = self.help();
@@ -321,6 +341,20 @@ impl EngineThread {
         let worked = count > 0 || asked || advanced || acted || told || helped || commanded;
         self.counters.busy_turns = self.counters.busy_turns.wrapping_add(u64::from(worked));
         worked
+    }
+
+    /// Has the GPU begin what it was given in this turn, and fails those whose work it does not do.
+    fn accelerate(&mut self) {
+        let Some(accelerator) = &mut self.memory.accelerator else { return };
+        accelerator.flush();
+        while let Some(id) =
+            self.memory.accelerator.as_mut().and_then(|accelerator| accelerator.next_victim())
+        {
+            let Some(key) = self.group_of.get(&id).copied() else { continue };
+            let Some(group) = self.groups.get(&key) else { continue };
+            let rank = group.layout.local(group.node).first().copied().unwrap_or(0);
+            self.fail_group(key, Failure::of_accelerator(group.node, rank));
+        }
     }
 
     fn now(&self) -> Time {

@@ -13,6 +13,7 @@ mod devices;
 mod door;
 mod engine_thread;
 mod error;
+mod gpu_thread;
 mod membership;
 mod peers;
 mod poller;

@@ -63,6 +63,10 @@ impl Control {
         if tickets.len() != ranks as usize || tickets.iter().any(|ticket| !self.joins.contains_key(ticket)) {
             return None;
         }
+        if self.any_streams(&tickets) {
+            // Their operations are the GPU's to do, and the daemon's to ask for.
+            return None;
+        }
         if !self.may_share(&tickets) {
             tracing::info!(
                 communicator = key.0,
@@ -79,6 +83,12 @@ impl Control {
             self.uncharge_all(&tickets);
         })
         .ok()
+    }
+
+    /// Whether one of these ranks has operations in the order of a GPU's streams.
+    fn any_streams(&self, tickets: &[JoinTicket]) -> bool {
+        let mut joins = tickets.iter().filter_map(|ticket| self.joins.get(ticket));
+        joins.any(|pending| pending.join.stream_words.is_some())
     }
 
     /// Whether these ranks share memory.

@@ -233,7 +233,8 @@ impl Control {
         session.next_communicator = session.next_communicator.wrapping_add(1).max(1);
         session.communicators.insert(communicator, Seat { group, shared_bytes });
         session.end();
-        let attach = Attach { group, rank, session: key, communicator, rings, client_memory };
+        let stream_words = pending.join.stream_words;
+        let attach = Attach { group, rank, session: key, communicator, rings, client_memory, stream_words };
         self.engine.send(Command::Attach(Box::new(attach)));
         let geometry = (geometry.submissions(), geometry.completions(), geometry.slab_words());
         let (cell, board) = shared.offers();

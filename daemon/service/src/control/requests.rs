@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     config::Isolation,
-    engine_thread::{CellCommand, Command, Inspect},
+    engine_thread::{CellCommand, Command, Inspect, RegionMemory},
+    gpu_thread::{Import, Source, Task},
     membership::LocalJoin,
     session::SessionKey,
 };
@@ -46,6 +47,9 @@ impl Control {
         let answer = match body {
             Request::MayRegister { bytes } => self.may_register(key, bytes),
             Request::RegisterRegion => self.register_region(key, number, fds),
+            Request::RegisterGpuRegion { gpu, offset, length, ipc } => {
+                self.register_gpu_region(key, number, (gpu, offset, length), ipc, fds)
+            }
             Request::ReleaseRegion { region } => {
                 self.later(key, |_| Command::RemoveRegion { session: key, number, region })
             }
@@ -180,7 +184,58 @@ impl Control {
                 session.region_bytes += bytes;
                 let mapping = region.mapping;
                 let shared = self.config.isolation == Isolation::Cell;
-                self.engine.send(Command::AddRegion { session: key, number, mapping, shared });
+                let memory = RegionMemory::Host(mapping);
+                self.engine.send(Command::AddRegion { session: key, number, memory, shared });
+                Ok(None)
+            }
+            Err(refusal) => {
+                session.end();
+                Err(refusal)
+            }
+        }
+    }
+
+    fn register_gpu_region(
+        &mut self,
+        key: SessionKey,
+        number: u32,
+        (gpu, offset, length): ([u8; 16], u64, u64),
+        ipc: Option<([u8; 32], [u8; 32])>,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Option<Reply>, Refusal> {
+        let memory = |message: &str| (RefusalKind::Memory, message.to_owned());
+        let source = match (ipc, <[OwnedFd; 1]>::try_from(fds)) {
+            (None, Ok([fd])) if offset == 0 => Source::Descriptor(fd),
+            (Some((first, second)), Err(fds)) if fds.is_empty() => {
+                let mut handle = [0; 64];
+                handle.iter_mut().zip(first.into_iter().chain(second)).for_each(|(to, from)| *to = from);
+                Source::Ipc(handle)
+            }
+            _ => {
+                return Err(memory(
+                    "memory of a GPU comes with one exported descriptor, all of which is meant, or with an IPC handle and \
+                     no descriptor",
+                ));
+            }
+        };
+        if length == 0 {
+            return Err(memory("a region has one byte at least"));
+        }
+        let Some(uid) = self.sessions.get(&key).map(|s| s.uid) else { return Ok(None) };
+        self.begin(key)?;
+        let import = Import { session: key, number, gpu, source, offset, length };
+        let admitted = self.users.add_region(uid, length).and_then(|()| {
+            let sent = self.gpu_thread.send(Task::Import(Box::new(import)));
+            if !sent {
+                self.users.remove_regions(uid, 1, length);
+            }
+            sent.then_some(()).ok_or_else(|| memory("the daemon has no thread for GPUs; see its log"))
+        });
+        let Some(session) = self.sessions.get_mut(&key) else { return Ok(None) };
+        match admitted {
+            Ok(()) => {
+                session.regions += 1;
+                session.region_bytes += length;
                 Ok(None)
             }
             Err(refusal) => {

@@ -107,7 +107,7 @@ impl Registered<'_> {
     fn thief(&self) -> Option<SessionKey> {
         let used = self.used.borrow();
         let mut used = used.iter().filter_map(|handle| self.regions.get(*handle));
-        used.find(|region| region.mapping.faulted()).map(|region| region.session)
+        used.find(|region| region.memory.faulted()).map(|region| region.session)
     }
 }
 
@@ -116,7 +116,7 @@ impl Regions for Registered<'_> {
         let session = member(self.seats, rank)?;
         let region = self.regions.get(place.region).filter(|region| region.session == session)?;
         self.used.borrow_mut().push(place.region);
-        region.mapping.window(place.offset, length)
+        region.memory.host()?.window(place.offset, length)
     }
 }
 

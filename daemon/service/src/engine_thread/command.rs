@@ -14,7 +14,10 @@ use ringway_ring::DaemonRings;
 use ringway_verbs::Endpoint;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{boards::BoardMemory, cells::CellMemory, reason::Reason};
+use super::{
+    accelerator::Accelerator, boards::BoardMemory, cells::CellMemory, reason::Reason,
+    region_memory::RegionMemory,
+};
 use crate::{membership::GroupKey, session::SessionKey, status::EngineStatus};
 
 /// Commands and events that may wait in each direction.
@@ -34,8 +37,10 @@ pub(crate) enum Command {
     AddSession { session: SessionKey, doorbell: Arc<OwnedFd>, reasons: Arc<ArrayQueue<Explained>> },
     /// A client went. Answered by [`Event::SessionGone`].
     EndSession { session: SessionKey, how: RankFailure },
-    /// Admit a mapping as a region. Answered by [`Event::RegionAdded`].
-    AddRegion { session: SessionKey, number: u32, mapping: Arc<Mapping>, shared: bool },
+    /// Admit memory as a region. Answered by [`Event::RegionAdded`].
+    AddRegion { session: SessionKey, number: u32, memory: RegionMemory, shared: bool },
+    /// There is a GPU that does local work. Comes before the first region in its memory.
+    Accelerate(Box<Accelerator>),
     /// Forget a region. Answered by [`Event::RegionRemoved`].
     RemoveRegion { session: SessionKey, number: u32, region: u64 },
     /// Make a communicator's queue pairs. Answered by [`Event::Opened`].
@@ -84,6 +89,8 @@ pub(crate) struct Attach {
     pub(crate) rings: DaemonRings,
     /// The memory that the client writes: it may take pages away.
     pub(crate) client_memory: Arc<Mapping>,
+    /// The handle of the region, and the byte there, from which on the words are that order operations with streams.
+    pub(crate) stream_words: Option<(u64, u64)>,
 }
 
 /// What the control thread asks about cells.

@@ -1,16 +1,13 @@
 //! What the control thread asks for.
 
-use std::sync::Arc;
-
 use ringway_engine::{CommunicatorSpec, Failure, LocalRank, RankFailure};
 use ringway_group::Width;
-use ringway_mem::Mapping;
 use ringway_plan::{Layout, PlanSettings};
 use ringway_verbs::{Access, Device as _, Endpoint, Time};
 
 use super::{
-    Attach, COMMANDS_PER_TURN, Client, Command, EngineThread, Event, Group, Region, RegionRefusal, packets,
-    ring::Ring,
+    Attach, COMMANDS_PER_TURN, Client, Command, EngineThread, Event, Group, Region, RegionMemory,
+    RegionRefusal, packets, ring::Ring,
 };
 use crate::{membership::GroupKey, session::SessionKey};
 
@@ -42,10 +39,14 @@ impl EngineThread {
                 self.clients.insert(session, client);
             }
             Command::EndSession { session, how } => self.end_session(session, how),
-            Command::AddRegion { session, number, mapping, shared } => {
-                let length = mapping.length() as u64;
-                let result = self.add_region(session, mapping, shared);
+            Command::AddRegion { session, number, memory, shared } => {
+                let length = memory.length();
+                let result = self.add_region(session, memory, shared);
                 self.tell(Event::RegionAdded { session, number, length, result });
+            }
+            Command::Accelerate(mut accelerator) => {
+                accelerator.settle_in(self.workspace.0);
+                self.memory.accelerator = Some(accelerator);
             }
             Command::RemoveRegion { session, number, region } => {
                 let result = self.remove_region(session, region);
@@ -98,23 +99,30 @@ impl EngineThread {
     fn add_region(
         &mut self,
         session: SessionKey,
-        mapping: Arc<Mapping>,
+        memory: RegionMemory,
         shared: bool,
     ) -> Result<u64, RegionRefusal> {
         let no_room = |why: String| RegionRefusal::NoRoom(format!("the daemon has no room for it: {why}"));
         let Some(client) = self.clients.get_mut(&session).filter(|c| c.ended.is_none()) else {
             return Err(no_room("the session has ended".to_owned()));
         };
-        let keys =
-            self.device.register(Arc::clone(&mapping), Access::ALL).map_err(|e| no_room(e.to_string()))?;
-        let id = self.memory.add(Arc::clone(&mapping));
-        self.engine.add_region(id, keys.local);
+        let register = |mapping| self.device.register(mapping, Access::ALL).map(|keys| keys.local);
+        let key = memory.host().cloned().map(register).transpose().map_err(|e| no_room(e.to_string()))?;
+        let id = self.memory.add(memory.clone());
+        match key {
+            Some(key) => self.engine.add_region(id, key),
+            None if self.engine.add_accelerator_region(id) => {}
+            None => {
+                self.memory.remove(id);
+                return Err(no_room("its workspace is in use; give it more (`workspace_mib`)".to_owned()));
+            }
+        }
         if self.device.are_apart()
-            && let Some(node) = mapping.numa_node()
+            && let Some(node) = memory.host().and_then(|mapping| mapping.numa_node())
         {
             self.engine.place_region(id, node);
         }
-        let region = Region { session, id, key: keys.local, mapping, shared, uses: 0 };
+        let region = Region { session, id, key, memory, shared, uses: 0 };
         match self.regions.insert(region) {
             Ok(handle) => {
                 self.memory.set_owner(id, session, handle);
@@ -123,7 +131,9 @@ impl EngineThread {
             }
             Err(_) => {
                 self.engine.remove_region(id);
-                let _ = self.device.deregister(keys.local);
+                if let Some(key) = key {
+                    let _ = self.device.deregister(key);
+                }
                 self.memory.remove(id);
                 Err(no_room(format!("{} regions are registered", self.regions.len())))
             }
@@ -132,7 +142,7 @@ impl EngineThread {
 
     fn remove_region(&mut self, session: SessionKey, handle: u64) -> Result<u64, RegionRefusal> {
         let found = self.regions.get(handle).filter(|region| region.session == session);
-        let length = found.ok_or(RegionRefusal::Unknown)?.mapping.length() as u64;
+        let length = found.ok_or(RegionRefusal::Unknown)?.memory.length();
         if !self.release(handle) {
             return Err(RegionRefusal::Busy);
         }
@@ -149,7 +159,9 @@ impl EngineThread {
             return false;
         }
         // A device that is still busy with it says so; the engine knows the region no more, so nothing new begins.
-        if matches!(self.device.deregister(region.key), Err(ringway_verbs::RegisterError::Busy)) {
+        if let Some(key) = region.key
+            && matches!(self.device.deregister(key), Err(ringway_verbs::RegisterError::Busy))
+        {
             return false;
         }
         self.memory.remove(region.id);
@@ -212,13 +224,15 @@ impl EngineThread {
     }
 
     fn attach(&mut self, attach: Attach) {
-        let Attach { group: key, rank, session, communicator, rings, client_memory } = attach;
+        let Attach { group: key, rank, session, communicator, rings, client_memory, stream_words } = attach;
+        let words = stream_words.and_then(|place| self.stream_words(session, place));
         let Some(group) = self.groups.get_mut(&key) else { return };
         group.expected = group.expected.saturating_sub(1);
         group.attached = group.attached.saturating_add(1);
         let local = LocalRank(group.layout.local_index(rank));
         let (id, size) = (group.id, group.layout.ranks());
-        let ring = Ring::new((rings, client_memory), (key, id, local), (rank, size), communicator);
+        let ring =
+            Ring::new((rings, client_memory), (key, id, local), (rank, size), communicator).with_words(words);
         let index = self.rings.add(session, ring);
         if let Some(cell) = self.cells.get_mut(key) {
             cell.seat(rank, session);

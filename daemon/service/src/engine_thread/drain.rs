@@ -27,7 +27,7 @@ pub(super) struct Asking<'a> {
 impl Asker for Asking<'_> {
     fn region(&self, handle: u64) -> Option<(RegionId, u64)> {
         let region = self.regions.get(handle).filter(|region| region.session == self.session)?;
-        Some((region.id, region.mapping.length() as u64))
+        Some((region.id, region.memory.length()))
     }
 
     fn arguments(&self, first: u32, into: &mut [u64]) -> Option<()> {
@@ -77,12 +77,18 @@ impl EngineThread {
         let session = *session;
         let [.., tail] = words;
         let (_, token) = split(*tail);
+        let streamed = Submission::streamed(words).is_some();
+        let ready = if streamed { ring.is_ready(token) } else { Some(true) };
+        if ready == Some(false) {
+            return false;
+        }
         let asking = Asking { session, regions, rings: &ring.rings };
         let refusal = match accept::accept(words, (ring.rank, ring.size), &asking, arguments) {
+            Ok(_) if ready.is_none() => Reason::NoStreamWords,
             Err(reason) => reason,
             Ok(accepted) => {
                 let used = accepted.regions;
-                let Some(slot) = ring.claim(Slot { token, regions: used }) else { return false };
+                let Some(slot) = ring.claim(Slot { token, regions: used, streamed }) else { return false };
                 match engine.submit(ring.id, ring.local, Token(slot), accepted.request, now) {
                     Ok(()) => {
                         ring.advance();
@@ -104,6 +110,9 @@ impl EngineThread {
             }
         };
         ring.advance();
+        if streamed {
+            ring.tell_stream(token);
+        }
         self.counters.submitted = self.counters.submitted.wrapping_add(1);
         self.refuse(index, token, refusal);
         true

@@ -133,7 +133,8 @@ impl EngineThread {
         let owner = owner.ok_or(MapRefusal::Rank { rank })?;
         let region = self.regions.get(handle).filter(|region| region.session == owner && region.shared);
         let region = region.ok_or(MapRefusal::Region { rank, region: handle })?;
-        Ok((handle, Arc::clone(&region.mapping)))
+        let mapping = region.memory.host().ok_or(MapRefusal::Region { rank, region: handle })?;
+        Ok((handle, Arc::clone(mapping)))
     }
 
     /// Why the communicator that a session calls so has failed.

@@ -1,15 +1,13 @@
 //! The memory of this node: the workspace and every client's regions, by number.
 
-use std::sync::Arc;
-
 use ringway_engine::{
     BufferRef, Collected, Handed, LocalMemory, LocalRank, Piece, ReduceSource, RegionId, ScanStep, Ticket,
 };
-use ringway_mem::{Mapping, Window, recycle};
+use ringway_mem::{Window, recycle};
 use ringway_reduce::{Scalar, Source};
 use ringway_types::{DataType, Reduction};
 
-use super::boards::Boards;
+use super::{accelerator::Accelerator, boards::Boards, region_memory::RegionMemory};
 use crate::session::SessionKey;
 
 /// Mappings by region number, and whose they are. Numbers are reused only after the engine has let go of them.
@@ -21,7 +19,7 @@ pub(super) struct Regions {
 
 #[derive(Debug)]
 struct Slot {
-    mapping: Arc<Mapping>,
+    memory: RegionMemory,
     /// The session that registered it, and its handle; `None` for the daemon's own.
     owner: Option<(SessionKey, u64)>,
 }
@@ -33,7 +31,33 @@ impl Regions {
 
     /// The bytes of a buffer.
     pub(super) fn window(&self, buffer: BufferRef) -> Option<Window<'_>> {
-        self.get(buffer.region)?.mapping.window(buffer.offset, buffer.length)
+        self.get(buffer.region)?.memory.host()?.window(buffer.offset, buffer.length)
+    }
+
+    /// What a region is.
+    pub(super) fn memory(&self, region: RegionId) -> Option<&RegionMemory> {
+        self.get(region).map(|slot| &slot.memory)
+    }
+
+    /// Whether a region is memory of a GPU.
+    pub(super) fn is_on_gpu(&self, region: RegionId) -> bool {
+        matches!(self.memory(region), Some(RegionMemory::Gpu(_)))
+    }
+
+    /// Whether a piece touches memory of a GPU.
+    fn is_for_gpu(&self, piece: &Piece<'_>) -> bool {
+        let on = |buffer: &BufferRef| self.is_on_gpu(buffer.region);
+        match piece {
+            Piece::Reduce { sources, destinations, .. } => {
+                sources.iter().any(|source| on(&source.buffer)) || destinations.iter().any(on)
+            }
+            Piece::Scan { carry, steps, .. } => {
+                carry.as_ref().is_some_and(on)
+                    || steps.iter().any(|step| on(&step.input.buffer) || on(&step.output))
+            }
+            Piece::Copy { source, destinations } => on(source) || destinations.iter().any(on),
+            Piece::Swap { a, b } => on(a) || on(b),
+        }
     }
 
     /// The session that registered a region, and its handle.
@@ -52,6 +76,8 @@ impl Regions {
 pub(super) struct Memory {
     regions: Regions,
     pub(super) boards: Boards,
+    /// The GPU, once a client has memory of one.
+    pub(super) accelerator: Option<Box<Accelerator>>,
     // Empty between calls; kept for their allocations, since the data path does not allocate.
     sources: Vec<Source<'static>>,
     destinations: Vec<Window<'static>>,
@@ -59,15 +85,15 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Gives a mapping a number.
-    pub(super) fn add(&mut self, mapping: Arc<Mapping>) -> RegionId {
+    /// Gives memory a number.
+    pub(super) fn add(&mut self, memory: RegionMemory) -> RegionId {
         let Regions { slots, free } = &mut self.regions;
         let index = free.pop().unwrap_or_else(|| {
             slots.push(None);
             u32::try_from(slots.len().saturating_sub(1)).unwrap_or(u32::MAX)
         });
         if let Some(slot) = slots.get_mut(index as usize) {
-            *slot = Some(Slot { mapping, owner: None });
+            *slot = Some(Slot { memory, owner: None });
         }
         RegionId(index)
     }
@@ -79,12 +105,20 @@ impl Memory {
         }
     }
 
-    /// Forgets a mapping, here and where ranks have mapped it.
+    /// Whether a GPU is at work, which wakes nobody when it is done.
+    pub(super) fn is_accelerating(&self) -> bool {
+        self.accelerator.as_ref().is_some_and(|accelerator| accelerator.is_busy())
+    }
+
+    /// Forgets memory, here and where ranks have mapped it.
     pub(super) fn remove(&mut self, region: RegionId) {
         if let Some(slot) = self.regions.slots.get_mut(region.0 as usize)
-            && let Some(Slot { owner, .. }) = slot.take()
+            && let Some(Slot { owner, memory }) = slot.take()
         {
             self.regions.free.push(region.0);
+            if let Some(accelerator) = &mut self.accelerator {
+                accelerator.release(region, memory);
+            }
             if let Some((session, _)) = owner {
                 self.boards.released(session);
             }
@@ -94,6 +128,11 @@ impl Memory {
 
 impl LocalMemory for Memory {
     fn hand(&mut self, ticket: Ticket, piece: &Piece<'_>, hurried: bool) -> Handed {
+        if let Some(accelerator) = &mut self.accelerator
+            && self.regions.is_for_gpu(piece)
+        {
+            return accelerator.hand(ticket, piece, &self.regions);
+        }
         if !hurried && self.boards.offer(ticket, piece, &self.regions) {
             return Handed::Later;
         }
@@ -102,11 +141,14 @@ impl LocalMemory for Memory {
     }
 
     fn collect(&mut self, bytes_max: u64, done: &mut [Collected]) -> usize {
-        self.boards.collect(bytes_max, done, &self.regions)
+        let count = self.accelerator.as_mut().map_or(0, |accelerator| accelerator.collect(done));
+        let rest = done.get_mut(count..).unwrap_or_default();
+        count + self.boards.collect(bytes_max, rest, &self.regions)
     }
 
     fn withdraw(&mut self, ticket: Ticket) -> bool {
-        self.boards.withdraw(ticket)
+        let over = self.accelerator.as_mut().is_none_or(|accelerator| accelerator.withdraw(ticket));
+        over & self.boards.withdraw(ticket)
     }
 
     fn holder(&self, ticket: Ticket) -> Option<LocalRank> {
@@ -192,12 +234,20 @@ impl LocalMemory for Memory {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use ringway_mem::Mapping;
+
     use super::*;
 
     fn filled(byte: u8) -> Arc<Mapping> {
         let mapping = Mapping::private(4096).expect("map");
         mapping.window(0, 4096).expect("window").write(&[byte; 4096]);
         Arc::new(mapping)
+    }
+
+    fn host(byte: u8) -> RegionMemory {
+        RegionMemory::Host(filled(byte))
     }
 
     fn at(region: RegionId, offset: u64, length: u64) -> BufferRef {
@@ -207,7 +257,7 @@ mod tests {
     #[test]
     fn reductions_and_copies_reach_the_regions() {
         let mut memory = Memory::default();
-        let (a, b) = (memory.add(filled(1)), memory.add(filled(2)));
+        let (a, b) = (memory.add(host(1)), memory.add(host(2)));
         let sources = [a, b].map(|r| ReduceSource { buffer: at(r, 0, 8), scale: None });
         memory.reduce(DataType::U8, Reduction::Sum, &sources, &[at(a, 8, 8), at(b, 16, 8)], None);
         let mut bytes = [0; 8];
@@ -221,14 +271,14 @@ mod tests {
     #[test]
     fn what_is_outside_or_gone_is_left_alone() {
         let mut memory = Memory::default();
-        let a = memory.add(filled(1));
+        let a = memory.add(host(1));
         memory.copy(at(a, 0, 8), &[at(a, 4092, 8), at(RegionId(9), 0, 8)]);
         memory.remove(a);
         memory.remove(a);
         memory.write(at(a, 0, 8), &[7; 8]);
-        let b = memory.add(filled(2));
+        let b = memory.add(host(2));
         assert_eq!(a, b, "the number is free again, once");
-        assert_ne!(memory.add(filled(3)), b);
+        assert_ne!(memory.add(host(3)), b);
         let mut bytes = [0; 2];
         memory.read(at(b, 0, 2), &mut bytes);
         assert_eq!(bytes, [2; 2]);
@@ -237,7 +287,7 @@ mod tests {
     #[test]
     fn allocations_are_kept_between_calls() {
         let mut memory = Memory::default();
-        let a = memory.add(filled(1));
+        let a = memory.add(host(1));
         let sources = [ReduceSource { buffer: at(a, 0, 8), scale: None }; 5];
         memory.reduce(DataType::U8, Reduction::Max, &sources, &[at(a, 8, 8)], None);
         let kept = (memory.sources.capacity(), memory.sources.as_ptr());

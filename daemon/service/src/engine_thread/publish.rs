@@ -71,6 +71,9 @@ impl EngineThread {
             Err(reason) => (reason.status(), (ring.rank, 0), Some(reason)),
         };
         ring.complete(slot.token, (status, held), result);
+        if slot.streamed {
+            ring.tell_stream(slot.token);
+        }
         let first = ring.mark_told();
         if let Some(reason) = reason {
             self.counters.failed = self.counters.failed.wrapping_add(1);
@@ -84,7 +87,7 @@ impl EngineThread {
         for handle in slot.regions.into_iter().flatten() {
             let Some(region) = self.regions.get_mut(handle) else { continue };
             region.uses = region.uses.saturating_sub(1);
-            if region.mapping.faulted() {
+            if region.memory.faulted() {
                 self.fault(session, "it took pages away from a region that it had registered".to_owned());
             }
         }

@@ -24,6 +24,8 @@ pub(crate) enum Reason {
     Counts { given: u32, needed: usize },
     /// Sizes overflow.
     TooLarge { count: u64 },
+    /// It is ordered with a stream, and the rank has said no words for that.
+    NoStreamWords,
     /// It is for a cell, and the communicator has none.
     NoCell,
     /// It is for the cell, and the daemon cannot act there as it says.
@@ -63,7 +65,7 @@ impl Reason {
             Self::Rank { .. } => Status::BadRank,
             Self::Counts { .. } => Status::BadCounts,
             Self::TooLarge { .. } => Status::TooLarge,
-            Self::NoCell => Status::BadFlags,
+            Self::NoStreamWords | Self::NoCell => Status::BadFlags,
             Self::Cell(_) => Status::BadCall,
             Self::Refused(refused) => status_of_refused(refused),
             Self::Engine(failure) => status_of(failure),
@@ -151,6 +153,10 @@ impl fmt::Display for Reason {
                 f,
                 "the sizes overflow: {count} elements, for as many ranks as the operation has blocks, are more than an \
                  address can name"
+            ),
+            Self::NoStreamWords => f.write_str(
+                "it is ordered with a stream, but the rank joined the communicator without words for that, or these are \
+                 not inside a region of its own; name them when joining",
             ),
             Self::NoCell => f.write_str(
                 "the communicator has no cell, or not for this call; submit collectives without the cell's flags",

@@ -10,6 +10,7 @@ use ringway_engine::{CommunicatorId, LocalRank};
 use ringway_mem::Mapping;
 use ringway_ring::{DaemonRings, PeerFault};
 
+use super::streams::StreamWords;
 use crate::membership::GroupKey;
 
 /// Operations that one rank may have in flight; more wait in its ring.
@@ -21,6 +22,8 @@ const IN_FLIGHT_MAX: u64 = 512;
 pub(super) struct Slot {
     pub(super) token: u32,
     pub(super) regions: [Option<u64>; 2],
+    /// A stream waits for it.
+    pub(super) streamed: bool,
 }
 
 /// Where a rank stands.
@@ -57,6 +60,7 @@ pub(super) struct Ring {
     in_flight: u64,
     told: bool,
     stall: Option<Stall>,
+    words: Option<StreamWords>,
 }
 
 /// Why the submission at the front waits.
@@ -66,6 +70,8 @@ pub(super) enum Stall {
     Room,
     /// The engine takes no more of it until something finishes.
     Engine,
+    /// The caller's stream has not come to it.
+    Stream,
 }
 
 /// A client broke the protocol of its rings.
@@ -130,6 +136,28 @@ impl Ring {
             in_flight: 0,
             told: false,
             stall: None,
+            words: None,
+        }
+    }
+
+    /// With words for operations in the order of streams.
+    pub(super) fn with_words(self, words: Option<StreamWords>) -> Self {
+        Self { words, ..self }
+    }
+
+    /// Whether the caller's stream has come to an operation; `None` when there are no words that would say so.
+    pub(super) fn is_ready(&mut self, token: u32) -> Option<bool> {
+        let ready = self.words.as_ref()?.is_ready(token);
+        if !ready {
+            self.stall = Some(Stall::Stream);
+        }
+        Some(ready)
+    }
+
+    /// Lets the caller's stream go on after an operation.
+    pub(super) fn tell_stream(&self, token: u32) {
+        if let Some(words) = &self.words {
+            words.tell(token);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ringway_engine::{CommunicatorId, LocalRank};
 
-use super::ring::{Life, Ring};
+use super::ring::{Life, Ring, Stall};
 use crate::session::SessionKey;
 
 /// Rings by index, and by what the engine calls them.
@@ -97,6 +97,11 @@ impl Rings {
                 *owner == session && ring.communicator == communicator && ring.life == Life::Serving
             })
         })
+    }
+
+    /// Whether a rank's next operation waits for its stream, of which nobody tells but a word in memory.
+    pub(super) fn is_gated(&self) -> bool {
+        self.iter().any(|(_, ring)| ring.stall() == Some(Stall::Stream))
     }
 
     /// Tells the clients on which CPU this thread runs, when that is another than before.

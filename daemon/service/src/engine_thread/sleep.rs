@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ringway_mem::passing;
+use ringway_mem::{calls, passing};
 use ringway_verbs::Device as _;
 
 use super::{Command, EngineThread, Lane, NodeDevices, ring::Stall};
@@ -22,6 +22,10 @@ const TENDING: Duration = Duration::from_millis(2);
 /// How long to sleep at most while a client has completions to take before more can be accepted: taking them rings no
 /// doorbell.
 const STALLED: Duration = Duration::from_millis(1);
+
+/// The same while a GPU is waited for, whose streams write words in memory and wake nobody. What it does next may be as
+/// far away as the end of a training step, so the thread does not spin all that time.
+const ACCELERATING: Duration = Duration::from_micros(50);
 
 /// Registers what is there from the start. The descriptors returned must live as long as the poller.
 pub(super) fn watch(
@@ -61,6 +65,7 @@ impl EngineThread {
         if !asked && !helped && !acted && !done && self.commands.is_empty() && self.device.arm() {
             let timeout = self.time_to_sleep();
             self.counters.sleeps = self.counters.sleeps.wrapping_add(1);
+            let timeout = if self.is_waiting_for_gpu() { Some(nap()) } else { timeout };
             if let Err(errno) = self.poller.wait(ready, timeout) {
                 tracing::error!(%errno, "the engine thread cannot sleep");
             }
@@ -84,4 +89,16 @@ impl EngineThread {
         let stalled = stalled.then_some(STALLED);
         [deadlines, tending, stalled, standing_in].into_iter().flatten().min()
     }
+
+    /// Whether a GPU has something to do that is waited for.
+    pub(super) fn is_waiting_for_gpu(&self) -> bool {
+        self.memory.is_accelerating() || self.rings.is_gated()
+    }
+}
+
+/// Sleeps for less than the millisecond that a wait for descriptors lasts at least; what is left to wait for them then.
+fn nap() -> Duration {
+    calls::count();
+    std::thread::sleep(ACCELERATING);
+    Duration::ZERO
 }

@@ -107,7 +107,7 @@ impl Regions for Own<'_> {
         if rank != self.rank {
             return None;
         }
-        self.region(place.region)?.mapping.window(place.offset, length)
+        self.region(place.region)?.memory.host()?.window(place.offset, length)
     }
 }
 
@@ -312,7 +312,7 @@ impl EngineThread {
         if acting.is_idle() {
             acting.take_over(now).map_err(Reason::Cell)?;
         }
-        let mut slot = Slot { token: submission.token, regions: [None; 2] };
+        let mut slot = Slot { token: submission.token, regions: [None; 2], streamed: false };
         if submission.flags & FLAG_PUBLISHED == 0 {
             let Some(number) = ring.claim(slot) else { return Ok(false) };
             acting.waiting.push_back((*words, number));

@@ -315,6 +315,7 @@ pub fn join(id: UniqueId, rank: u32, size: u32) -> Join {
         operation_timeout_ms: 0,
         share: false,
         algorithm: "auto".to_owned(),
+        stream_words: None,
     }
 }
 

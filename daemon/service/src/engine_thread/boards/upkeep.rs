@@ -6,7 +6,10 @@ use ringway_engine::Failure;
 use ringway_verbs::{Access, Device as _, RegisterError};
 
 use super::{BoardMemory, GroupBoard, ScratchRegion};
-use crate::{engine_thread::EngineThread, membership::GroupKey};
+use crate::{
+    engine_thread::{EngineThread, RegionMemory},
+    membership::GroupKey,
+};
 
 impl EngineThread {
     /// Takes a fresh board. Without a place for its scratch memory nothing is ever offered on it.
@@ -21,7 +24,10 @@ impl EngineThread {
                 return;
             }
         };
-        let region = ScratchRegion { id: self.memory.add(Arc::clone(&memory.scratch)), key: keys.local };
+        let region = ScratchRegion {
+            id: self.memory.add(RegionMemory::Host(Arc::clone(&memory.scratch))),
+            key: keys.local,
+        };
         self.engine.add_region(region.id, region.key);
         self.engine.set_scratch(id, Some((region.id, memory.scratch.length() as u64)));
         self.memory.boards.add(GroupBoard::new((key, id), memory, region, locals));

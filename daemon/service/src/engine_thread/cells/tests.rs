@@ -7,7 +7,7 @@ use ringway_types::{DataType, Operation, Reduction};
 use ringway_verbs::LocalKey;
 
 use super::*;
-use crate::engine_thread::{NoDevice, memory::Memory};
+use crate::engine_thread::{NoDevice, RegionMemory, memory::Memory};
 
 const REGION: u64 = 1 << 20;
 
@@ -44,7 +44,7 @@ impl Node {
         let (mut device, mut memory) = (NoDevice::default(), Memory::default());
         let workspace = map(4 << 20);
         let keys = device.register(Arc::clone(&workspace), ringway_verbs::Access::ALL).expect("registers");
-        let region = memory.add(workspace);
+        let region = memory.add(RegionMemory::Host(workspace));
         let workspace = WorkspaceConfig { region, key: keys.local, length: 4 << 20 };
         let engine = Engine::new(EngineConfig::new(workspace)).expect("a configuration that works");
         Self { cells: Cells::new(2), engine, device, memory, regions: HandleTable::with_capacity(64) }
@@ -89,8 +89,14 @@ impl Job {
             group.seat(rank, session);
             let mapping = map(REGION);
             mapping.window(0, REGION).expect("whole").write(&1_u64.to_le_bytes().repeat(REGION as usize / 8));
-            let region =
-                Region { session, id: RegionId(0), key: LocalKey(0), mapping, shared: false, uses: 0 };
+            let region = Region {
+                session,
+                id: RegionId(0),
+                key: Some(LocalKey(0)),
+                memory: RegionMemory::Host(mapping),
+                shared: false,
+                uses: 0,
+            };
             members.push((Member::new(cell.clone(), rank), regions.insert(region).expect("room")));
         }
         cells.add(group);
@@ -134,7 +140,7 @@ fn done(job: &Job, node: &Node) -> u64 {
     let (_, region) = job.members[0];
     let region = node.regions.get(region).expect("registered");
     let mut bytes = vec![0; REGION as usize];
-    region.mapping.window(0, REGION).expect("whole").read(&mut bytes);
+    region.memory.host().expect("host memory").window(0, REGION).expect("whole").read(&mut bytes);
     let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight")));
     // Every sum makes a word so many times what it was: each rank's is read once and written once.
     words.map(|word| u64::from(word.ilog(u64::from(ranks)))).sum::<u64>() * 16 * u64::from(ranks)
