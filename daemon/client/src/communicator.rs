@@ -11,6 +11,7 @@ use ringway_abi::{
     MAX_RANKS, UniqueId,
     control::{Join, Joined, Reply, Request},
 };
+use ringway_cuda::Gpu;
 use ringway_mem::admit;
 use ringway_ring::Geometry;
 
@@ -19,6 +20,7 @@ use crate::{
     cell::{Calls, Part},
     connect::PATIENCE,
     control::Answer,
+    cuda::Words,
     helping::{Helping, Seat},
     queue::Queue,
     rings::Rings,
@@ -44,6 +46,7 @@ pub struct CommunicatorBuilder {
     join_timeout: Duration,
     share: bool,
     algorithm: String,
+    gpu: Option<Arc<Gpu>>,
 }
 
 impl CommunicatorBuilder {
@@ -51,7 +54,8 @@ impl CommunicatorBuilder {
         let session = client.session();
         let (timeout, join_timeout, share) = (session.timeout, session.join_timeout, session.share);
         let algorithm = session.algorithm.clone();
-        Self { client, id, rank, size, ring_size: RING_SIZE, timeout, join_timeout, share, algorithm }
+        let ring_size = RING_SIZE;
+        Self { client, id, rank, size, ring_size, timeout, join_timeout, share, algorithm, gpu: None }
     }
 
     /// How long an operation may take, to the millisecond; zero for no limit. One that takes longer fails on every rank,
@@ -90,6 +94,13 @@ impl CommunicatorBuilder {
         self
     }
 
+    /// Joins with a GPU, for operations in the order of its streams ([`Communicator::on`]). When one rank does, none of the
+    /// communicator's operations run in memory that ranks share: the daemon does them all, on whichever memory they are.
+    pub fn gpu(mut self, gpu: &Arc<Gpu>) -> Self {
+        self.gpu = Some(Arc::clone(gpu));
+        self
+    }
+
     /// Joins; returns when every rank has.
     ///
     /// # Errors
@@ -102,6 +113,7 @@ impl CommunicatorBuilder {
         if rank >= size {
             return Err(JoinError::Rank { rank, size });
         }
+        let words = self.gpu.as_ref().map(|gpu| Words::new(&self.client, gpu)).transpose()?;
         let request = Request::Join(Join {
             id: self.id,
             rank,
@@ -111,6 +123,7 @@ impl CommunicatorBuilder {
             operation_timeout_ms: milliseconds(self.timeout),
             share: self.share,
             algorithm: self.algorithm.clone(),
+            stream_words: words.as_ref().map(Words::place),
         });
         let patience = self.join_timeout.saturating_add(GRACE);
         let Answer { reply, descriptors } = self.client.session().control.request(request, &[], patience)?;
@@ -123,7 +136,7 @@ impl CommunicatorBuilder {
         let rings = self.attach(&joined, &descriptors)?;
         let cell = self.attach_cell(&joined, &descriptors)?;
         let helping = self.attach_board(&joined, &descriptors)?;
-        Ok(self.finish(joined, Queue::new(rings, helping), cell))
+        Ok(self.finish(joined, Queue::new(rings, helping), (cell, words)))
     }
 
     /// The board, where waiting ranks help the daemon.
@@ -172,7 +185,12 @@ impl CommunicatorBuilder {
             .map_err(|e| unusable(&e))
     }
 
-    fn finish(self, joined: Joined, queue: Queue, cell: Option<ringway_cell::Cell>) -> Communicator {
+    fn finish(
+        self,
+        joined: Joined,
+        queue: Queue,
+        (cell, words): (Option<ringway_cell::Cell>, Option<Words>),
+    ) -> Communicator {
         let Joined { communicator: number, geometry: _, node_of, device, cell: offer, board: _ } = joined;
         let own = node_of.get(self.rank as usize);
         let neighbours = node_of.iter().filter(|node| Some(*node) == own).count();
@@ -201,6 +219,7 @@ impl CommunicatorBuilder {
             waiting: Waiting::among(neighbours.saturating_add(1)),
             queue: RefCell::new(queue),
             calls,
+            words,
             blocks: Cell::new(false),
             share: self.share,
             algorithm: self.algorithm,
@@ -240,6 +259,8 @@ pub struct Communicator {
     pub(crate) queue: RefCell<Queue>,
     /// Collectives in the cell, where there is one.
     pub(crate) calls: Option<RefCell<Calls>>,
+    /// What orders operations with streams, where it was joined with a GPU.
+    pub(crate) words: Option<Words>,
     /// The next call is waited for at once.
     pub(crate) blocks: Cell<bool>,
     pub(crate) share: bool,

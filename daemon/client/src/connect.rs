@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use crate::{
     Arena, CommunicatorBuilder, ConnectError, MemoryError, RequestError, autostart,
     control::{Answer, Control},
-    socket,
+    cuda, socket,
 };
 
 /// How long the daemon may take to greet.
@@ -311,6 +311,29 @@ impl Client {
     /// [`MemoryError`] when the kernel has none, or a limit of the daemon would be exceeded.
     pub fn arena(&self, bytes: usize) -> Result<Arena, MemoryError> {
         Arena::new(self.clone(), bytes)
+    }
+
+    /// Memory of a GPU, of at least `bytes` bytes, that the daemon can reach, to take buffers from.
+    ///
+    /// # Errors
+    /// [`MemoryError`] when the GPU has none, the daemon does not see the GPU, or a limit of it would be exceeded.
+    pub fn gpu_arena(&self, gpu: &Arc<cuda::Gpu>, bytes: u64) -> Result<cuda::GpuArena, MemoryError> {
+        cuda::GpuArena::allocate(self.clone(), gpu, bytes)
+    }
+
+    /// The same of memory that this process has already: `length` bytes from an address of its GPU on, inside one plain
+    /// allocation (`cudaMalloc`; of torch's, without `expandable_segments`). It must stay allocated until the arena is gone. The
+    /// daemon can reach the whole allocation, and so whatever else is in it.
+    ///
+    /// # Errors
+    /// As [`Client::gpu_arena`].
+    pub fn gpu_import(
+        &self,
+        gpu: &Arc<cuda::Gpu>,
+        address: u64,
+        length: u64,
+    ) -> Result<cuda::GpuArena, MemoryError> {
+        cuda::GpuArena::import(self.clone(), gpu, address, length)
     }
 
     /// An id for a new communicator: one rank asks for it and gives it to the others, by whatever means it has.

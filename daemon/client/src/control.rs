@@ -165,6 +165,11 @@ impl Control {
         hung_up
     }
 
+    /// A descriptor that is hung up when the daemon is gone.
+    pub(crate) fn watch(&self) -> rustix::io::Result<OwnedFd> {
+        rustix::io::fcntl_dupfd_cloexec(&self.socket, 0)
+    }
+
     /// Hangs up: the daemon ends the session, whoever else still holds the descriptor.
     pub(crate) fn hang_up(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);

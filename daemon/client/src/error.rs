@@ -37,6 +37,9 @@ pub enum Error {
     /// An operation failed.
     #[error(transparent)]
     Operation(#[from] OperationError),
+    /// A call of the GPU's driver failed.
+    #[error(transparent)]
+    Gpu(#[from] ringway_cuda::CudaError),
 }
 
 /// Why no daemon could be reached.
@@ -241,6 +244,9 @@ pub enum MemoryError {
         /// The arena's bytes.
         size: u64,
     },
+    /// The GPU's driver gave none, or does not share it.
+    #[error(transparent)]
+    Gpu(#[from] ringway_cuda::CudaError),
     /// The size overflows.
     #[error("a buffer of that many elements has more bytes than there are addresses")]
     TooLarge,
@@ -387,6 +393,12 @@ pub enum CallError {
     /// The daemon is gone.
     #[error("the daemon is gone; connect again")]
     DaemonLost,
+    /// An operation in a stream, on a communicator that was joined without a GPU.
+    #[error("this communicator was joined without a GPU; give it to `CommunicatorBuilder::gpu` when joining")]
+    NoGpu,
+    /// The GPU's driver refused to put an operation's order into the stream.
+    #[error(transparent)]
+    Gpu(#[from] ringway_cuda::CudaError),
 }
 
 /// A call that was not submitted, with the buffers it would have taken.

@@ -86,6 +86,7 @@ mod cell;
 mod communicator;
 mod connect;
 mod control;
+pub mod cuda;
 mod element;
 pub mod environment;
 mod error;

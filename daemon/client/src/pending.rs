@@ -376,7 +376,11 @@ const GRACE: Duration = Duration::from_secs(15);
 
 impl Communicator {
     /// Waits until all the operations have ended, or until the deadline.
-    fn await_all(&self, tickets: [Option<Ticket>; 2], deadline: Option<Instant>) -> Result<(), Ended> {
+    pub(crate) fn await_all(
+        &self,
+        tickets: [Option<Ticket>; 2],
+        deadline: Option<Instant>,
+    ) -> Result<(), Ended> {
         let tickets = || tickets.into_iter().flatten();
         let mut queue = self.queue.borrow_mut();
         if tickets().any(|t| queue.progress(t) == Some(Progress::Staged)) {

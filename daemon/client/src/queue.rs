@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use ringway_abi::descriptor::{Completion, FLAG_GROUP, Submission, join};
+use ringway_abi::{
+    Status,
+    descriptor::{Completion, FLAG_GROUP, Submission, join},
+    stream,
+};
 
 use crate::{
     arena::Registered,
@@ -49,6 +53,8 @@ struct Slot {
     in_cell: bool,
     /// Other ranks work on its memory meanwhile.
     exposed: bool,
+    /// Nobody waits for its result.
+    detached: bool,
 }
 
 /// One call, checked: its descriptor but for token and slab range, and what goes into the slab.
@@ -92,6 +98,10 @@ pub(crate) struct Queue {
     in_cell: u32,
     /// What this rank does for the daemon while it waits, where it may.
     helping: Option<Helping>,
+    /// Operations that have ended without anybody waiting for them, until they are told of.
+    ended: Vec<u32>,
+    /// The first of them that failed since somebody asked.
+    failure: Option<Completion>,
 }
 
 impl Queue {
@@ -106,6 +116,8 @@ impl Queue {
             group: Group::default(),
             in_cell: 0,
             helping,
+            ended: Vec::new(),
+            failure: None,
         };
         queue.group.staged.reserve(queue.group_max());
         queue
@@ -133,22 +145,103 @@ impl Queue {
         if !self.rings.has_room(1) || !self.has_tokens() {
             return None;
         }
-        let (argument, slab) = match call.slab_words() {
-            0 => (call.scalar.unwrap_or(call.submission.argument), None),
-            words => {
-                let (first, range) = self.slab.reserve(words, 1)?;
-                let mut at = first;
-                for part in [call.scalar.as_slice(), call.counts[0], call.counts[1]] {
-                    self.rings.write_slab(at, part);
-                    at = at.saturating_add(u32::try_from(part.len()).unwrap_or(u32::MAX));
-                }
-                (slab_range(first, words), Some(range))
-            }
-        };
+        let (argument, slab) = self.write_arguments(call)?;
         let ticket = self.open(Progress::Outstanding, slab)?;
         self.rings.put(&Submission { token: ticket.0, argument, ..call.submission }.encode());
         self.rings.publish();
         Some(ticket)
+    }
+
+    /// Writes what a call has in the slab; its argument, and what of the slab is used.
+    #[inline]
+    fn write_arguments(&mut self, call: &Call<'_>) -> Option<(u64, Option<SlabRange>)> {
+        let words = call.slab_words();
+        if words == 0 {
+            return Some((call.scalar.unwrap_or(call.submission.argument), None));
+        }
+        let (first, range) = self.slab.reserve(words, 1)?;
+        let mut at = first;
+        for part in [call.scalar.as_slice(), call.counts[0], call.counts[1]] {
+            self.rings.write_slab(at, part);
+            at = at.saturating_add(u32::try_from(part.len()).unwrap_or(u32::MAX));
+        }
+        Some((slab_range(first, words), Some(range)))
+    }
+
+    /// Sends calls that are ordered with a stream, after `order` has put the order of their tokens there; `None` when there is
+    /// no room, or no slot that has words for the order.
+    pub(crate) fn submit_streamed<const N: usize, E>(
+        &mut self,
+        calls: [&Call<'_>; N],
+        order: impl FnOnce([u32; N]) -> Result<(), E>,
+    ) -> Result<Option<[Ticket; N]>, E> {
+        if !self.has_room(N as u64) {
+            return Ok(None);
+        }
+        let mut submissions = [None; N];
+        for (place, call) in submissions.iter_mut().zip(calls) {
+            let written = self.write_arguments(call);
+            let ticket = written.and_then(|(_, slab)| self.open(Progress::Outstanding, slab));
+            *place = written.zip(ticket).map(|((argument, _), Ticket(token))| Submission {
+                token,
+                argument,
+                ..call.submission
+            });
+        }
+        let tokens = submissions.map(|submission| submission.map(|submission| submission.token));
+        let known = tokens
+            .iter()
+            .all(|token| token.is_some_and(|token| Ticket(token).slot() < stream::SLOTS as usize));
+        let tokens = tokens.map(Option::unwrap_or_default);
+        let ordered = if known { order(tokens).map(Some) } else { Ok(None) };
+        if !matches!(ordered, Ok(Some(()))) {
+            for submission in submissions.into_iter().flatten() {
+                self.give_up(Ticket(submission.token));
+            }
+            return ordered.map(|_| None);
+        }
+        for submission in submissions.into_iter().flatten() {
+            self.rings.put(&submission.encode());
+        }
+        self.rings.publish();
+        Ok(Some(tokens.map(Ticket)))
+    }
+
+    /// An operation is not sent after all.
+    fn give_up(&mut self, ticket: Ticket) {
+        if let Some(range) = self.slots.get_mut(ticket.slot()).and_then(|slot| slot.slab.take()) {
+            self.slab.release(range);
+        }
+        self.take(ticket);
+    }
+
+    /// Nobody waits for an operation's result any more.
+    pub(crate) fn detach(&mut self, ticket: Ticket) {
+        let Some(slot) = self.slots.get_mut(ticket.slot()).filter(|slot| slot.token == ticket.0) else {
+            return;
+        };
+        slot.detached = true;
+        if let Some(Progress::Ended(completion)) = slot.progress {
+            self.end_detached(ticket, completion);
+        }
+    }
+
+    fn end_detached(&mut self, ticket: Ticket, completion: Completion) {
+        self.take(ticket);
+        self.ended.push(ticket.0);
+        if completion.status != Status::Success.code() {
+            self.failure.get_or_insert(completion);
+        }
+    }
+
+    /// The token of an operation that has ended without anybody waiting for it.
+    pub(crate) fn next_detached_end(&mut self) -> Option<u32> {
+        self.ended.pop()
+    }
+
+    /// The first failure among those since it was last asked for.
+    pub(crate) const fn take_failure(&mut self) -> Option<Completion> {
+        self.failure.take()
     }
 
     /// Sends a call for the cell. With `exposed` other ranks work on its memory.
@@ -284,6 +377,9 @@ impl Queue {
                     if let Some(range) = slot.slab.take() {
                         self.slab.release(range);
                     }
+                    if slot.detached {
+                        self.end_detached(ticket, completion);
+                    }
                 }
                 // A token that nobody has: of an operation submitted raw, or the daemon is mistaken.
                 _ => {}
@@ -311,11 +407,20 @@ impl Queue {
         if let Some(index) = self.free.pop() {
             let slot = self.slots.get_mut(index as usize)?;
             slot.token = slot.token.wrapping_add(1 << SLOT_BITS);
-            *slot = Slot { progress: Some(progress), slab, in_cell: false, exposed: false, ..*slot };
+            let token = slot.token;
+            *slot = Slot {
+                token,
+                progress: Some(progress),
+                slab,
+                in_cell: false,
+                exposed: false,
+                detached: false,
+            };
             return Some(Ticket(slot.token));
         }
         let token = u32::try_from(self.slots.len()).ok().filter(|_| self.slots.len() < SLOTS_MAX)?;
-        self.slots.push(Slot { token, progress: Some(progress), slab, in_cell: false, exposed: false });
+        let (in_cell, exposed, detached) = (false, false, false);
+        self.slots.push(Slot { token, progress: Some(progress), slab, in_cell, exposed, detached });
         Some(Ticket(token))
     }
 
