@@ -44,6 +44,13 @@ const CRATES: &[Crate] = &[
     safe("devices/shm", &["verbs", "mem", "ring"]),
     safe("devices/topology", &[]),
     Crate {
+        folder: "devices/cuda",
+        may_use: &["types", "mem"],
+        no_std: false,
+        may_be_unsafe: &["error.rs", "gpu.rs", "memory.rs", "stream.rs", "worker.rs"],
+    },
+    Crate { folder: "devices/cuda/stand-in", may_use: &[], no_std: false, may_be_unsafe: &["*"] },
+    Crate {
         folder: "devices/roce",
         may_use: &["verbs", "mem", "rc", "wire"],
         no_std: false,
@@ -85,10 +92,10 @@ const CRATES: &[Crate] = &[
         "daemon/service",
         &[
             "types", "verbs", "mem", "ring", "shm", "tcp", "roce", "wrap", "plan", "reduce", "engine",
-            "group", "abi", "cell", "ibverbs",
+            "group", "abi", "cell", "ibverbs", "cuda",
         ],
     ),
-    safe("daemon/client", &["types", "abi", "ring", "mem", "reduce", "cell"]),
+    safe("daemon/client", &["types", "abi", "ring", "mem", "reduce", "cell", "cuda"]),
     safe(
         "daemon/cli",
         &[

@@ -11,7 +11,7 @@ use crate::{
         parse_device,
     },
     output,
-    perf::{Campaign, Columns, Measured, Mode, Row, SECONDS, Spec, header, line, measure, sizes},
+    perf::{Campaign, Columns, Measured, MemoryKind, Mode, Row, SECONDS, Spec, header, line, measure, sizes},
 };
 
 /// Show that Ringway works on this machine.
@@ -89,6 +89,7 @@ fn spec(operations: Vec<Measured>, datatypes: Vec<DataType>, list: Vec<u64>) -> 
         algorithm: None,
         mode: Mode::Time,
         offsets: Vec::new(),
+        memory: MemoryKind::Host,
     }
 }
 

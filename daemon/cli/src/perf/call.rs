@@ -47,9 +47,9 @@ pub(crate) struct Call<'a> {
     /// Where the buffers begin; `None` for where the arena puts them.
     pub(crate) offset: Option<Offset>,
     /// Elements of every rank's block, for operations with counts.
-    counts: Vec<u64>,
-    sends: Vec<u64>,
-    receives: Vec<u64>,
+    pub(crate) counts: Vec<u64>,
+    pub(crate) sends: Vec<u64>,
+    pub(crate) receives: Vec<u64>,
 }
 
 impl<'a> Call<'a> {
@@ -133,6 +133,21 @@ impl<'a> Call<'a> {
     pub(crate) fn touched(&self) -> ((u64, u64), (u64, u64)) {
         let (_, output) = self.lengths();
         if self.in_place { self.places() } else { ((0, 0), (0, output.unwrap_or(0))) }
+    }
+
+    /// First and length of the input and of the output, in elements, each in its buffer.
+    pub(crate) fn touched_apart(&self) -> ((u64, u64), (u64, u64)) {
+        if self.in_place {
+            return self.places();
+        }
+        let (input, output) = self.lengths();
+        ((0, input.unwrap_or(0)), (0, output.unwrap_or(0)))
+    }
+
+    /// Elements that this rank's input and output have together.
+    pub(crate) fn moved(&self) -> u64 {
+        let (input, output) = self.lengths();
+        input.unwrap_or(0) + output.unwrap_or(0)
     }
 
     /// Fresh buffers for the call.

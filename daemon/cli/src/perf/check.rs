@@ -10,17 +10,17 @@ use super::{
 
 /// Runs the call once on known inputs; returns how many elements of this rank's buffers are wrong afterwards.
 pub(crate) fn wrong_elements<T: Sample>(call: &Call<'_>, arena: &Arena) -> Result<u64, String> {
-    let rank = call.world.rank();
     let mut buffers = call.buffers::<T>(arena)?;
     fill(call, &mut buffers);
     call.run(&mut buffers)?;
+    Ok(count_wrong(call, &buffers))
+}
+
+/// How many elements are wrong after the call was made on what [`fill`] puts there.
+pub(crate) fn count_wrong<T: Sample>(call: &Call<'_>, buffers: &Buffers<T>) -> u64 {
+    let rank = call.world.rank();
     let case = &call.case;
-    let (input_at, output_at) = if call.in_place {
-        call.places()
-    } else {
-        let (input, output) = call.lengths();
-        ((0, input.unwrap_or(0)), (0, output.unwrap_or(0)))
-    };
+    let (input_at, output_at) = call.touched_apart();
     let expected = |index: u64| {
         if call.what == Measured::SendRecv {
             return Some(case.input::<T>(call.neighbours().1, index));
@@ -39,7 +39,7 @@ pub(crate) fn wrong_elements<T: Sample>(call: &Call<'_>, arena: &Arena) -> Resul
             wrong += u64::from(*value != case.input::<T>(rank, index));
         }
     }
-    Ok(wrong)
+    wrong
 }
 
 /// What lies in an output that must not be written.
@@ -49,7 +49,8 @@ fn before<T: Sample>(case: &Case, rank: u32, index: u64) -> T {
     case.input(rank, index)
 }
 
-fn fill<T: Sample>(call: &Call<'_>, buffers: &mut Buffers<T>) {
+/// Writes known inputs, and into outputs what is none.
+pub(crate) fn fill<T: Sample>(call: &Call<'_>, buffers: &mut Buffers<T>) {
     let rank = call.world.rank();
     let (first, length) = if call.in_place { call.places().0 } else { (0, u64::MAX) };
     if let Some(output) = &mut buffers.output {

@@ -2,6 +2,7 @@
 
 mod call;
 mod check;
+mod cuda;
 mod floor;
 mod offsets;
 mod overlap;
@@ -24,7 +25,7 @@ use ringway_types::{DataType, Reduction};
 use offsets::Offsets;
 pub use parent::perf;
 pub use rank::{RANK, run_rank};
-pub use spec::Measured;
+pub use spec::{Measured, MemoryKind};
 
 pub(crate) use parent::{Campaign, measure};
 pub(crate) use report::{Columns, Row, header, line, percentile, round, significant};
@@ -47,7 +48,8 @@ use crate::local::{cluster::Network, parse_device};
     ringway perf allreduce --nodes 2 --device roce-udp --fault loss=0.01,seed=7  over a bad network\n  \
     ringway perf allreduce --ranks 4 --nodes 4 --algorithm ring       with that algorithm at every size
   \
-    ringway perf allreduce --overlap                                  hidden behind computation\n\n\
+    ringway perf allreduce --overlap                                  hidden behind computation\n  \
+    ringway perf allreduce --memory cuda --ranks 4 --sizes 8,1M,256M  four ranks that share a GPU\n\n\
     The size is one rank's vector; for all_gather, reduce_scatter, all_to_all, gather and scatter it is the total over\n\
     all ranks. time is the median; algbw = size / time; busbw is what the slowest link must carry."
 )]
@@ -119,6 +121,10 @@ pub struct PerfArgs {
     /// Use ordinary slices and blocking calls, which copy each way, instead of registered buffers.
     #[arg(long = "unregistered", visible_alias = "blocking")]
     blocking: bool,
+    /// Where the buffers are: in memory of the host, of a GPU (operations then are in the order of CUDA streams, and timed
+    /// there; the table also shows how long a caller takes to put one into its stream), or mixed, of a GPU for even ranks.
+    #[arg(long, value_enum, default_value_t = MemoryKind::Host, conflicts_with_all = ["blocking", "floor", "round_trip", "overlap", "tenants", "offsets", "input_offsets"])]
+    memory: MemoryKind,
     /// Give the same memory as input and output, or do both.
     #[arg(long, value_enum, default_value_t = Form::No, num_args = 0..=1, default_missing_value = "yes")]
     in_place: Form,

@@ -17,7 +17,7 @@ use super::{
     overlap::{self, Overlap},
     rank,
     report::{Columns, Row, header, line},
-    spec::{Measured, Mode, SECONDS, Spec, sizes},
+    spec::{Measured, MemoryKind, Mode, SECONDS, Spec, sizes},
     tenants,
 };
 use crate::{
@@ -63,6 +63,7 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
             offset: args.offsets.is_some() || args.input_offsets.is_some(),
             floor: args.floor,
             round_trip: args.round_trip,
+            gpu: args.memory != MemoryKind::Host,
             algorithm: args.nodes > 1,
         };
         output::line(&format!(
@@ -90,6 +91,18 @@ fn check_elements(args: &PerfArgs, sizes: &[u64]) -> Result<(), String> {
     Err(format!(
         "{most} B has no element of {element} B{whose}; give at least {needed} B, or a shorter --type"
     ))
+}
+
+/// That there is a GPU where one is asked for.
+fn check_memory(args: &PerfArgs) -> Result<(), String> {
+    if args.memory == MemoryKind::Host {
+        return Ok(());
+    }
+    match ringway_client::cuda::count() {
+        Ok(0) => Err("--memory cuda needs a GPU, and the driver shows none".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("--memory {} needs a GPU: {error}", args.memory.name())),
+    }
 }
 
 /// That the algorithm asked for can do the operation between so many nodes: else another would be measured.
@@ -159,6 +172,7 @@ fn others(args: &PerfArgs, cluster: &Cluster, mut spec: Spec) -> Result<ExitCode
 }
 
 fn spec(args: &PerfArgs) -> Result<Spec, String> {
+    check_memory(args)?;
     let operation = args.operation.operation();
     let reductions = if operation.reduces() { args.reduction.0.clone() } else { vec![Reduction::Sum] };
     let defined = args.datatype.0.iter().any(|t| reductions.iter().any(|r| t.supports(*r)));
@@ -219,6 +233,7 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
         mode: Mode::Time,
         algorithm: args.algorithm.as_ref().map(Preference::to_string),
         offsets: offsets.repeat(usize::from(args.passes)),
+        memory: args.memory,
     })
 }
 

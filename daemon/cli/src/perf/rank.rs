@@ -3,22 +3,23 @@
 use std::{hint::black_box, process::ExitCode, time::Instant};
 
 use half::{bf16, f16};
-use ringway_client::{Arena, Buffer, Client, Communicator, Environment};
+use ringway_client::{Arena, Buffer, Client, Communicator, Environment, cuda};
 use ringway_service::status::{CommunicatorStatus, DaemonStatus};
 use ringway_types::{DataType, F8E4M3, F8E5M2, Reduction};
 
 use super::{
     call::{Buffers, Call},
     check::wrong_elements,
+    cuda::{GpuBuffers, Side},
     floor::{Floor, Kernel},
     offsets::Offset,
     overlap,
     pace::Pace,
     pattern::{Case, Sample},
     place,
-    report::{Row, Times, round},
+    report::{Row, Times, percentile, round},
     round_trip::round_trip_ns,
-    spec::{Measured, Mode, Spec},
+    spec::{Measured, MemoryKind, Mode, Spec},
     tenants,
 };
 use crate::{local::launch::node_of, output};
@@ -44,7 +45,9 @@ pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
     let environment = Environment::detect().map_err(|e| e.to_string())?;
     keep_in_place(&spec, (environment.rank as usize, environment.size as usize), &processors)?;
     let client = Client::connect().map_err(|e| e.to_string())?;
-    let world = Communicator::from_env(&client).map_err(|e| e.to_string())?;
+    let gpu = open_gpu(&spec, &environment)?;
+    let world = client.communicator(&environment.id, environment.rank, environment.size);
+    let world = gpu.iter().fold(world, |world, gpu| world.gpu(gpu)).join().map_err(|e| e.to_string())?;
     let largest = spec.sizes.iter().copied().max().unwrap_or(0);
     // Two buffers of the largest size, or as many as are under way at once, with room for uneven blocks and a stagger
     // between buffers.
@@ -63,11 +66,26 @@ pub fn run_rank(spec: &str) -> Result<ExitCode, String> {
             return tenants::run_rank(&spec, &world, &arena).map(|()| ExitCode::SUCCESS);
         }
     }
-    let bench = Bench { spec: &spec, world: &world, arena: &arena, floor, processors };
+    let mut side = gpu.map(|gpu| Side::new(&client, gpu, room)).transpose()?;
+    barrier(&world)?;
+    if let Some(side) = side.as_mut().filter(|_| world.rank() == 0) {
+        side.measure_copy()?;
+    }
+    barrier(&world)?;
+    let bench = Bench { spec: &spec, world: &world, arena: &arena, floor, processors, side };
     for point in bench.points() {
         bench.run(point)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The GPU of a rank that has its buffers there.
+fn open_gpu(spec: &Spec, environment: &Environment) -> Result<Option<std::sync::Arc<cuda::Gpu>>, String> {
+    if !spec.memory.is_on_gpu(environment.rank) {
+        return Ok(None);
+    }
+    let count = cuda::count().map_err(|e| e.to_string())?.max(1);
+    cuda::Gpu::open(environment.rank % count).map(Some).map_err(|e| e.to_string())
 }
 
 /// Keeps a rank, of so many, on the processor that is meant for it, if one is.
@@ -93,6 +111,8 @@ struct Bench<'a> {
     /// Rank 0 measures it, when it is to be measured.
     floor: Option<Floor>,
     processors: Vec<usize>,
+    /// The GPU, when this rank has its buffers there.
+    side: Option<Side>,
 }
 
 /// What was measured.
@@ -104,6 +124,8 @@ struct Timed {
     nanoseconds: Vec<f64>,
     /// What did the calls, as the first rank's daemon says.
     algorithm: String,
+    /// Nanoseconds to put a call into a stream, median.
+    launch_ns: Option<f64>,
 }
 
 /// One row to be.
@@ -194,10 +216,10 @@ impl Bench<'_> {
         }
         let mut call = Call::new(self.world, point.what, case, point.in_place, self.spec.blocking);
         call.offset = point.offset;
-        let wrong =
-            if self.spec.check { Some(self.total(wrong_elements::<T>(&call, self.arena)?)?) } else { None };
+        let wrong = if self.spec.check { Some(self.total(self.wrong_elements::<T>(&call)?)?) } else { None };
         let mut trips = self.round_trip();
-        let Timed { iterations, nanoseconds, algorithm } = self.time::<T>(&call, bytes)?;
+        let Timed { iterations, nanoseconds, algorithm, launch_ns } = self.time::<T>(&call, bytes)?;
+        let moved = self.total(call.moved() * size_of::<T>() as u64)?;
         trips.extend(self.round_trip());
         let slowest = agree_slowest(self.world, self.arena, &nanoseconds)?;
         let floor = self.floor_us(point, &case, bytes);
@@ -213,6 +235,12 @@ impl Bench<'_> {
             row.round_trip_ns = trips;
             row.floor_us = floor;
             row.of_floor = floor.map(|floor| round(floor / row.time_us.p50.max(0.001), 3));
+            if let Some(side) = &self.side {
+                row.launch_us = launch_ns.map(|ns| round(ns / 1e3, 3));
+                row.copy_GBps = Some(round(side.copy_gbps, 1));
+                let rate = moved as f64 / (row.time_us.p50 * 1e3).max(1.0);
+                row.of_copy = Some(round(rate / side.copy_gbps.max(1e-9), 3));
+            }
             output::line(&serde_json::to_string(&row).map_err(|e| e.to_string())?);
         }
         Ok(())
@@ -247,6 +275,10 @@ impl Bench<'_> {
             floor_us: None,
             of_floor: None,
             round_trip_ns: Vec::new(),
+            memory: (self.spec.memory != MemoryKind::Host).then(|| self.spec.memory.name().to_owned()),
+            launch_us: None,
+            copy_GBps: None,
+            of_copy: None,
         }
     }
 
@@ -271,7 +303,52 @@ impl Bench<'_> {
         Some(self.floor.as_ref()?.time(&kernel, self.spec))
     }
 
+    fn wrong_elements<T: Sample>(&self, call: &Call<'_>) -> Result<u64, String> {
+        match &self.side {
+            Some(side) => side.wrong_elements::<T>(call, self.arena),
+            None => wrong_elements::<T>(call, self.arena),
+        }
+    }
+
+    /// Whether each call is timed by itself. All ranks must decide alike.
+    fn is_aligned(&self, bytes: u64) -> bool {
+        self.spec.memory != MemoryKind::Host || Pace::is_aligned(bytes, self.world.nodes())
+    }
+
+    /// The same as [`Bench::time`], step by step, in a stream.
+    fn time_on_gpu<T: Sample>(&self, call: &Call<'_>, side: &Side) -> Result<Timed, String> {
+        let buffers: GpuBuffers<T> = side.buffers(call)?;
+        let mut each = f64::INFINITY;
+        for _ in 0..self.spec.warmup {
+            each = each.min(side.run(call, &buffers)?.stream_ns);
+        }
+        let pace = Pace::of(self.spec, true, self.agreed_maximum(each)?);
+        let (mut times, mut launches) = (Vec::new(), Vec::new());
+        let mut algorithm = String::new();
+        let started = Instant::now();
+        for sample in 0..pace.samples {
+            barrier(self.world)?;
+            let took = side.run(call, &buffers)?;
+            times.push(took.stream_ns);
+            launches.push(took.launch_ns);
+            if sample == 0 && self.world.rank() == 0 {
+                algorithm = as_the_daemon_sees(self.world).algorithm;
+            }
+            barrier(self.world)?;
+            let spent = || self.agreed_maximum(started.elapsed().as_nanos() as f64);
+            if pace.looks_after(self.spec, sample) && Pace::is_over(self.spec, spent()?) {
+                break;
+            }
+        }
+        launches.sort_by(f64::total_cmp);
+        let launch_ns = Some(percentile(&launches, 500));
+        Ok(Timed { iterations: times.len() as u64, nanoseconds: times, algorithm, launch_ns })
+    }
+
     fn time<T: Sample>(&self, call: &Call<'_>, bytes: u64) -> Result<Timed, String> {
+        if let Some(side) = &self.side {
+            return self.time_on_gpu::<T>(call, side);
+        }
         let mut buffers = call.buffers::<T>(self.arena)?;
         let places = call.touched();
         let ones = vec![T::of(1); ONES_BYTES / size_of::<T>()];
@@ -283,7 +360,7 @@ impl Bench<'_> {
             call.run(&mut buffers)?;
             each = each.min(begun.elapsed().as_nanos() as f64);
         }
-        let aligned = Pace::is_aligned(bytes, self.world.nodes());
+        let aligned = self.is_aligned(bytes);
         // All ranks must decide alike, or they would call different numbers of operations.
         let pace = Pace::of(self.spec, aligned, self.agreed_maximum(each)?);
         let mut times = Vec::with_capacity(pace.samples as usize);
@@ -317,7 +394,7 @@ impl Bench<'_> {
             }
         }
         let iterations = times.len() as u64 * u64::from(pace.calls);
-        Ok(Timed { iterations, nanoseconds: times, algorithm })
+        Ok(Timed { iterations, nanoseconds: times, algorithm, launch_ns: None })
     }
 
     fn agreed_maximum(&self, value: f64) -> Result<f64, String> {

@@ -44,6 +44,18 @@ pub(crate) struct Row {
     /// and after the floor's, when they were measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) round_trip_ns: Vec<f64>,
+    /// Where ranks have their buffers, when it is not the host's memory alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) memory: Option<String>,
+    /// Microseconds that the first rank takes to put a call into its stream, median.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) launch_us: Option<f64>,
+    /// Bytes per nanosecond that a copy within the GPU's memory moves, read and written, measured in this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) copy_GBps: Option<f64>,
+    /// The share of that which the operation moves: what all ranks' inputs and outputs are, read and written once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) of_copy: Option<f64>,
 }
 
 /// Microseconds of one operation: over iterations, each the slowest rank's.
@@ -91,6 +103,8 @@ pub(crate) struct Columns {
     /// The bare kernel's time and the share of it that was reached.
     pub(crate) floor: bool,
     pub(crate) round_trip: bool,
+    /// What a GPU's row has besides.
+    pub(crate) gpu: bool,
     /// What was done between nodes; always last, as names have any length.
     pub(crate) algorithm: bool,
 }
@@ -130,6 +144,10 @@ pub(crate) fn header(columns: Columns) -> String {
         names += &format!(" {:>11}", "round trip");
         units += &format!(" {:>11}", "(ns)");
     }
+    if columns.gpu {
+        names += &format!(" {:>8} {:>8}", "launch", "of_copy");
+        units += &format!(" {:>8} {:>8}", "(us)", "(%)");
+    }
     if columns.algorithm {
         names += "  algorithm";
     }
@@ -165,6 +183,11 @@ pub(crate) fn line(row: &Row) -> String {
     if !row.round_trip_ns.is_empty() {
         let trips: Vec<String> = row.round_trip_ns.iter().map(|ns| format!("{ns:.0}")).collect();
         text += &format!(" {:>11}", trips.join("/"));
+    }
+    if row.memory.is_some() {
+        let launch = row.launch_us.map_or("N/A".to_owned(), significant);
+        let share = row.of_copy.map_or("N/A".to_owned(), |share| format!("{:.1}", share * 100.0));
+        text += &format!(" {launch:>8} {share:>8}");
     }
     if row.nodes > 1 && !row.algorithm.is_empty() {
         text += &format!("  {}", row.algorithm);

@@ -34,6 +34,40 @@ pub(crate) struct Spec {
     pub(crate) algorithm: Option<String>,
     /// Where buffers begin; none for where the arena puts them.
     pub(crate) offsets: Vec<Offset>,
+    pub(crate) memory: MemoryKind,
+}
+
+/// Where ranks have their buffers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryKind {
+    /// In memory of the host.
+    #[default]
+    Host,
+    /// In memory of a GPU, the ranks of a node on its GPUs by turns.
+    Cuda,
+    /// Ranks with even numbers in memory of a GPU, the others of the host.
+    Mixed,
+}
+
+impl MemoryKind {
+    /// Whether a rank's buffers are in memory of a GPU.
+    pub(crate) const fn is_on_gpu(self, rank: u32) -> bool {
+        match self {
+            Self::Host => false,
+            Self::Cuda => true,
+            Self::Mixed => rank.is_multiple_of(2),
+        }
+    }
+
+    /// For the rows.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Cuda => "cuda",
+            Self::Mixed => "mixed",
+        }
+    }
 }
 
 /// What ranks do.
