@@ -164,9 +164,17 @@ pub fn control_samples() -> Vec<Vec<u8>> {
         operation_timeout_ms: 0,
         share: true,
         algorithm: "ring,allreduce=direct".to_owned(),
+        stream_words: Some((u64::MAX, 64)),
     };
     let requests = [
         Request::RegisterRegion,
+        Request::RegisterGpuRegion { gpu: [7; 16], offset: 0, length: 1 << 21, ipc: None },
+        Request::RegisterGpuRegion {
+            gpu: [7; 16],
+            offset: 64,
+            length: u64::MAX,
+            ipc: Some(([1; 32], [2; 32])),
+        },
         Request::ReleaseRegion { region: u64::MAX },
         Request::NewUniqueId { several_nodes: true },
         Request::Join(join),

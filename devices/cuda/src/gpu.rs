@@ -40,6 +40,36 @@ pub fn count() -> Result<u32, CudaError> {
     Ok(u32::try_from(count).unwrap_or(0))
 }
 
+/// A GPU that is visible, before anything is made on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// What it is.
+    pub name: String,
+    /// Its name for itself.
+    pub uuid: Uuid,
+    /// The compute capability, major and minor.
+    pub capability: (u32, u32),
+    /// Whether processes use it at the same time, by NVIDIA's Multi-Process Service, rather than by turns.
+    pub has_mps: bool,
+}
+
+/// The GPUs that are visible. Makes no context.
+///
+/// # Errors
+/// As [`count`].
+pub fn list() -> Result<Vec<Listed>, CudaError> {
+    let listed = |ordinal: u32| {
+        let mut device = 0;
+        let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+        driver!("it writes a local variable", cuDeviceGet(&raw mut device, number))?;
+        let (name, uuid, capability) = (name_of(device)?, uuid_of(device)?, capability_of(device)?);
+        let has_mps =
+            attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MPS_ENABLED).is_ok_and(|value| value > 0);
+        Ok(Listed { name, uuid, capability, has_mps })
+    };
+    (0..count()?).map(listed).collect()
+}
+
 /// A GPU, and the primary context that everything in this process shares on it.
 #[derive(Debug)]
 pub struct Gpu {
@@ -71,12 +101,10 @@ impl Gpu {
         driver!("it writes a local variable", cuDeviceGet(&raw mut device, number))?;
         let uuid = uuid_of(device)?;
         let name = name_of(device)?;
-        let major = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
-        let minor = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let capability = capability_of(device)?;
         let multiprocessors = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let mut context = core::ptr::null_mut();
         driver!("it writes a local variable", cuDevicePrimaryCtxRetain(&raw mut context, device))?;
-        let capability = (major, minor);
         Ok(Arc::new(Self { device, context, ordinal, uuid, name, capability, multiprocessors }))
     }
 
@@ -212,6 +240,12 @@ fn attribute(device: CUdevice, which: Attribute) -> Result<u32, CudaError> {
     let mut value = 0;
     driver!("it writes a local variable", cuDeviceGetAttribute(&raw mut value, which, device))?;
     Ok(u32::try_from(value).unwrap_or(0))
+}
+
+fn capability_of(device: CUdevice) -> Result<(u32, u32), CudaError> {
+    let major = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    Ok((major, minor))
 }
 
 fn uuid_of(device: CUdevice) -> Result<Uuid, CudaError> {

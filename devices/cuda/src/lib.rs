@@ -18,7 +18,7 @@ mod stream;
 mod worker;
 
 pub use error::CudaError;
-pub use gpu::{Gpu, Uuid, count, show};
+pub use gpu::{Gpu, Listed, Uuid, count, list, show};
 pub use memory::{Bytes, Host, IpcHandle, Memory, Path, Pinned};
 pub use stream::{Event, STEPS_MAX, Stream, WordStep};
 pub use worker::{Direction, Kernel, Mark, Operand, Work, Worker};

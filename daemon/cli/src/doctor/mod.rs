@@ -48,7 +48,7 @@ mends it, for whoever runs this.
   check   kernel, shared_memory, tcp, io_uring, privileges, memlock,
           huge_pages, cpus, clock, congestion_control, udp_buffers, network,
           roce_port, af_xdp, rdma_ports, rdma_transport, rdma_access,
-          rdma_gids, rdma_mtu, verbs, gpu_direct, auto; in this order
+          rdma_gids, rdma_mtu, verbs, cuda, gpu_direct, auto; in this order
   status  ok, note, warn, fail or absent
   found   a line of text; of `auto` the name of the device, or none
   why     what it costs, or null; of `auto` why no better one would be picked

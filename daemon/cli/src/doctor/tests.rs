@@ -5,6 +5,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
+use ringway_client::cuda::Listed;
 use ringway_roce::LinkError;
 use ringway_tcp::TcpError;
 
@@ -90,6 +91,7 @@ impl Host {
             roce_udp: Ok(4096),
             has_verbs: true,
             rdma_packets: Vec::new(),
+            cuda: Ok(vec![gpu(true)]),
         };
         spoil(&mut tried);
         Facts::gather(&self.0, tried)
@@ -170,6 +172,7 @@ fn a_healthy_host_has_nothing_to_mend_and_takes_verbs() {
     expect(&host.facts(), "rdma_gids", Status::Ok, &["mlx5_1:1 has 10.0.0.2 at index 3"], "");
     expect(&host.facts(), "verbs", Status::Ok, &["/opt/rdma/lib/libibverbs.so.1, 1 drivers"], "");
     expect(&host.facts(), "cpus", Status::Ok, &["8 CPUs", "performance"], "");
+    expect(&host.facts(), "cuda", Status::Ok, &["1 NVIDIA GPU (NVIDIA H100)", "by MPS"], "");
     expect(&host.facts(), "gpu_direct", Status::Ok, &["1 NVIDIA GPU,", "570.86.15 (open)", "dma-buf"], "");
     assert!(show::table(&all, false).lines().count() < 45);
 }
@@ -185,6 +188,10 @@ fn names_are_distinct_and_documented() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), count);
+}
+
+pub(super) fn gpu(has_mps: bool) -> Listed {
+    Listed { name: "NVIDIA H100".to_owned(), uuid: [7; 16], capability: (9, 0), has_mps }
 }
 
 /// Nothing but what a container shows that has neither devices nor most of `/proc` and `/sys`.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::harness::{Daemon, assert_mentions, free_address, run_ringway};
 
 /// Every check, in the order of `--help`.
-const CHECKS: [&str; 22] = [
+const CHECKS: [&str; 23] = [
     "kernel",
     "shared_memory",
     "tcp",
@@ -26,6 +26,7 @@ const CHECKS: [&str; 22] = [
     "rdma_gids",
     "rdma_mtu",
     "verbs",
+    "cuda",
     "gpu_direct",
     "auto",
 ];

@@ -31,7 +31,7 @@ struct Shared {
     /// The daemon's handle for it.
     region: u64,
     memory: Memory,
-    #[expect(clippy::disallowed_types, reason = "taking and giving buffers is off the data path")]
+    // Taking and giving buffers is off the data path.
     arena: Mutex<Arena>,
 }
 
@@ -79,7 +79,6 @@ impl GpuArena {
         let Reply::Region { region, .. } = reply else {
             return Err(RequestError::Protocol { what: "no region where one was registered" }.into());
         };
-        #[expect(clippy::disallowed_types, reason = "as above")]
         let arena = Mutex::new(Arena::new(memory.bytes().length()));
         Ok(Self { shared: Arc::new(Shared { client, region, memory, arena }) })
     }

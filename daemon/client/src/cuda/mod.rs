@@ -37,6 +37,6 @@ mod words;
 pub use enqueued::Enqueued;
 pub use memory::{GpuArena, GpuBuffer};
 pub use operation::OnStream;
-pub use ringway_cuda::{CudaError, Event, Gpu, Path, Stream, count};
+pub use ringway_cuda::{CudaError, Event, Gpu, Listed, Path, Stream, count, list};
 
 pub(crate) use words::Words;

@@ -1,4 +1,4 @@
-//! Whether a network card could reach a GPU's memory on this host. Clients' memory is the host's as yet.
+//! Whether processes can use GPUs here, and whether a network card could reach a GPU's memory.
 
 use crate::doctor::{
     facts::Facts,
@@ -7,6 +7,33 @@ use crate::doctor::{
 
 /// From here on the kernel's RDMA has dma-buf.
 const DMA_BUF: (u32, u32) = (5, 12);
+
+/// What clients with memory of a GPU meet.
+pub(super) fn cuda(facts: &Facts) -> Finding {
+    let name = "cuda";
+    match &facts.tried.cuda {
+        Ok(gpus) if gpus.is_empty() => Finding::absent(name, "the CUDA driver shows no GPU to this process"),
+        Ok(gpus) => {
+            let mut names: Vec<_> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+            names.dedup();
+            let mps = if gpus.iter().any(|gpu| gpu.has_mps) {
+                "processes share it by MPS"
+            } else {
+                "without MPS processes that share it take turns, which costs short operations 0.4 ms: \
+                 `nvidia-cuda-mps-control -d` starts it"
+            };
+            Finding::ok(
+                name,
+                format!("{} ({}) by the CUDA driver; {mps}", counted(gpus.len()), names.join(", ")),
+            )
+        }
+        Err(error) if facts.gpu.cards > 0 => {
+            Finding::new(name, Status::Warn, format!("{}, and {error}", counted(facts.gpu.cards)))
+                .why("clients cannot have memory of a GPU")
+        }
+        Err(_) => Finding::absent(name, "no CUDA driver, and no NVIDIA GPU"),
+    }
+}
 
 pub(super) fn gpu_direct(facts: &Facts) -> Finding {
     let (name, gpu) = ("gpu_direct", &facts.gpu);
@@ -30,7 +57,7 @@ pub(super) fn gpu_direct(facts: &Facts) -> Finding {
         (false, false) => "neither dma-buf nor nvidia_peermem is there",
     };
     let found = format!(
-        "{}, driver {}: {ways} for network cards; Ringway itself moves memory of the host only",
+        "{}, driver {}: {ways} for network cards; Ringway stages memory of GPUs in the host's",
         counted(gpu.cards),
         version(driver)
     );

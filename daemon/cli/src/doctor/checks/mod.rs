@@ -12,7 +12,7 @@ pub(super) use self::network::packet_bytes;
 use super::{facts::Facts, finding::Finding};
 
 /// All of them, in the order in which they are shown.
-pub(super) const ALL: [fn(&Facts) -> Finding; 21] = [
+pub(super) const ALL: [fn(&Facts) -> Finding; 22] = [
     kernel::kernel,
     kernel::shared_memory,
     kernel::tcp,
@@ -33,6 +33,7 @@ pub(super) const ALL: [fn(&Facts) -> Finding; 21] = [
     rdma::gids,
     rdma::mtu,
     verbs::verbs,
+    gpu::cuda,
     gpu::gpu_direct,
 ];
 

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
+use ringway_client::cuda;
 use ringway_mem::MemFd;
 use ringway_roce::{Link as _, LinkError, UdpConfig, UdpLink, XdpConfig, XdpLink, ZeroCopy};
 use ringway_shm::{ShmConfig, ShmDevice};
@@ -32,6 +33,8 @@ pub(in crate::doctor) struct Tried {
     pub(in crate::doctor) has_verbs: bool,
     /// How many bytes packets of RDMA ports carry at the moment, by device and port, of those that could be asked.
     pub(in crate::doctor) rdma_packets: Vec<(String, u8, usize)>,
+    /// The GPUs that the CUDA driver shows to this process.
+    pub(in crate::doctor) cuda: Result<Vec<cuda::Listed>, String>,
 }
 
 impl Tried {
@@ -49,6 +52,7 @@ impl Tried {
             roce_xdp: XdpLink::check(&XdpConfig { zero_copy: ZeroCopy::Required, ..XdpConfig::new(address) }),
             has_verbs: cfg!(feature = "verbs"),
             rdma_packets: rdma_packets(),
+            cuda: cuda::list().map_err(|error| error.to_string()),
             address,
             interface,
         }

@@ -198,10 +198,28 @@ fn the_library_is_found_as_the_loader_finds_it_or_installed() {
 }
 
 #[test]
+fn gpus_are_what_the_driver_shows() {
+    let host = Host::new();
+    let expect = |cuda: Result<Vec<_>, &str>, status, parts: &[&str]| {
+        let facts = host.tried(|tried| tried.cuda = cuda.map_err(str::to_owned));
+        super::expect(&facts, "cuda", status, parts, "");
+    };
+    expect(
+        Ok(vec![super::gpu(false); 2]),
+        Status::Ok,
+        &["2 NVIDIA GPUs (NVIDIA H100)", "nvidia-cuda-mps-control -d"],
+    );
+    expect(Ok(Vec::new()), Status::Absent, &["shows no GPU"]);
+    expect(Err("no CUDA driver on this host"), Status::Warn, &["1 NVIDIA GPU, and no CUDA driver"]);
+    host.remove("sys/bus");
+    expect(Err("no CUDA driver on this host"), Status::Absent, &["no CUDA driver, and no NVIDIA GPU"]);
+}
+
+#[test]
 fn a_way_to_gpu_memory_is_looked_for() {
     let host = Host::new();
     host.write("proc/modules", "mlx5_ib 1 0 - Live 0x0\n");
-    expect(&host.facts(), "gpu_direct", Status::Ok, &["dma-buf is there", "memory of the host only"], "");
+    expect(&host.facts(), "gpu_direct", Status::Ok, &["dma-buf is there", "stages memory of GPUs"], "");
     let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\n";
     host.write("proc/driver/nvidia/version", closed);
     expect(
