@@ -49,7 +49,7 @@ const CRATES: &[Crate] = &[
         no_std: false,
         may_be_unsafe: &["error.rs", "gpu.rs", "memory.rs", "stream.rs", "worker.rs"],
     },
-    Crate { folder: "devices/cuda/stand-in", may_use: &[], no_std: false, may_be_unsafe: &["*"] },
+    Crate { folder: "devices/cuda/stand-in", may_use: &["types"], no_std: false, may_be_unsafe: &["*"] },
     Crate {
         folder: "devices/roce",
         may_use: &["verbs", "mem", "rc", "wire"],

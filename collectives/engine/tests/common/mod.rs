@@ -72,9 +72,13 @@ fn list<'a, T: Copy, U: Copy>(from: &'a [T], empty: U, make: impl Fn(&'a T) -> U
 
 impl LocalMemory for Memory {
     fn hand(&mut self, ticket: Ticket, piece: &Piece<'_>, hurried: bool) -> Handed {
+        if self.others.is_none() || (hurried && self.accelerators.is_empty()) {
+            self.perform(piece);
+            return Handed::Done;
+        }
         let owned = Owned::of(piece);
         let accelerated = owned.touches_any(&self.accelerators);
-        if self.others.is_none() || (hurried && !accelerated) {
+        if hurried && !accelerated {
             self.perform(piece);
             return Handed::Done;
         }

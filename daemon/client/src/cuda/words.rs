@@ -12,7 +12,7 @@ use std::{
 };
 
 use ringway_abi::stream::{BYTES, DONE, READY, SLOTS, slot, value};
-use ringway_cuda::{CudaError, Gpu, Host, Pinned, Stream, WordStep};
+use ringway_cuda::{CudaError, Gpu, Host, Pinned, STEPS_MAX, Stream, WordStep};
 use ringway_mem::Pool;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
@@ -50,7 +50,7 @@ impl Words {
         (self.region.region, 0)
     }
 
-    /// Puts the order of operations that go together into a stream: the daemon takes them when the stream comes to them, and the
+    /// Puts the order of operations that go together, two at most, into a stream: the daemon takes them when the stream comes to them, and the
     /// stream goes on when all have ended.
     pub(crate) fn order<const N: usize>(
         &self,
@@ -62,15 +62,22 @@ impl Words {
             let short = CudaError::TooShort { offset: at, wanted: 4, length: BYTES };
             self.pinned.bytes().part(slot(token) + at, 4).ok_or(short)
         };
-        let mut steps = Vec::with_capacity(2 * N);
+        let none = WordStep::Write(self.pinned.bytes(), 0);
+        let (mut steps, mut count) = ([none; STEPS_MAX], 0);
+        let mut put = |step: WordStep| {
+            if let Some(place) = steps.get_mut(count) {
+                *place = step;
+                count += 1;
+            }
+        };
         for token in tokens {
             self.watcher.note(token);
-            steps.push(WordStep::Write(word(token, READY)?, value(token)));
+            put(WordStep::Write(word(token, READY)?, value(token)));
         }
         for token in tokens {
-            steps.push(WordStep::Await(word(token, DONE)?, value(token)));
+            put(WordStep::Await(word(token, DONE)?, value(token)));
         }
-        stream.words(&steps)?;
+        stream.words(steps.get(..count).unwrap_or_default())?;
         let mut kept = self.kept.borrow_mut();
         for (token, blocks) in tokens.into_iter().zip(blocks) {
             if let Some(kept) = kept.get_mut((token % SLOTS) as usize) {

@@ -200,19 +200,19 @@ fn the_library_is_found_as_the_loader_finds_it_or_installed() {
 #[test]
 fn gpus_are_what_the_driver_shows() {
     let host = Host::new();
-    let expect = |cuda: Result<Vec<_>, &str>, status, parts: &[&str]| {
+    let expect_cuda = |cuda: Result<Vec<_>, &str>, status, parts: &[&str]| {
         let facts = host.tried(|tried| tried.cuda = cuda.map_err(str::to_owned));
-        super::expect(&facts, "cuda", status, parts, "");
+        expect(&facts, "cuda", status, parts, "");
     };
-    expect(
-        Ok(vec![super::gpu(false); 2]),
+    expect_cuda(
+        Ok(vec![gpu(false); 2]),
         Status::Ok,
         &["2 NVIDIA GPUs (NVIDIA H100)", "nvidia-cuda-mps-control -d"],
     );
-    expect(Ok(Vec::new()), Status::Absent, &["shows no GPU"]);
-    expect(Err("no CUDA driver on this host"), Status::Warn, &["1 NVIDIA GPU, and no CUDA driver"]);
+    expect_cuda(Ok(Vec::new()), Status::Absent, &["shows no GPU"]);
+    expect_cuda(Err("no CUDA driver on this host"), Status::Warn, &["1 NVIDIA GPU, and no CUDA driver"]);
     host.remove("sys/bus");
-    expect(Err("no CUDA driver on this host"), Status::Absent, &["no CUDA driver, and no NVIDIA GPU"]);
+    expect_cuda(Err("no CUDA driver on this host"), Status::Absent, &["no CUDA driver, and no NVIDIA GPU"]);
 }
 
 #[test]
