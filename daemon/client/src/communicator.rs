@@ -136,7 +136,9 @@ impl CommunicatorBuilder {
         let rings = self.attach(&joined, &descriptors)?;
         let cell = self.attach_cell(&joined, &descriptors)?;
         let helping = self.attach_board(&joined, &descriptors)?;
-        Ok(self.finish(joined, Queue::new(rings, helping), (cell, words)))
+        let queue = Queue::new(rings, helping);
+        let queue = if words.is_some() { queue.with_streams() } else { queue };
+        Ok(self.finish(joined, queue, (cell, words)))
     }
 
     /// The board, where waiting ranks help the daemon.
@@ -369,9 +371,16 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
+        if self.words.is_some() {
+            self.await_streams();
+        }
         // Waits for the daemon, so that whoever joins next finds the place free. A daemon that is gone or refuses leaves
         // nothing to do.
         let request = Request::Leave { communicator: self.number };
         let _ = self.client.session().control.request(request, &[], PATIENCE);
+        if let Some(words) = &self.words {
+            // Of what had not ended nobody will tell the streams.
+            words.release();
+        }
     }
 }

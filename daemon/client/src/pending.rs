@@ -372,7 +372,7 @@ pub(crate) enum Ended {
 }
 
 /// How much later than the communicator's timeout the daemon may report it.
-const GRACE: Duration = Duration::from_secs(15);
+pub(crate) const GRACE: Duration = Duration::from_secs(15);
 
 impl Communicator {
     /// Waits until all the operations have ended, or until the deadline.

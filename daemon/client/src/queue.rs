@@ -93,13 +93,18 @@ pub(crate) struct Queue {
     slab: Slab,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Slots of operations that are ordered with streams, the first ones: a slot's words tell its uses apart only while no
+    /// others come between.
+    free_streamed: Vec<u32>,
+    streamed: u32,
     group: Group,
     /// How many that are not over the daemon does in the cell.
     in_cell: u32,
     /// What this rank does for the daemon while it waits, where it may.
     helping: Option<Helping>,
-    /// Operations that have ended without anybody waiting for them, until they are told of.
-    ended: Vec<u32>,
+    /// Operations that have ended without anybody waiting for them, until they are told of, and whether somebody may still
+    /// write to their memory.
+    ended: Vec<(u32, bool)>,
     /// The first of them that failed since somebody asked.
     failure: Option<Completion>,
 }
@@ -113,6 +118,8 @@ impl Queue {
             rings,
             slots: Vec::with_capacity(usual),
             free: Vec::with_capacity(usual),
+            free_streamed: Vec::new(),
+            streamed: 0,
             group: Group::default(),
             in_cell: 0,
             helping,
@@ -121,6 +128,28 @@ impl Queue {
         };
         queue.group.staged.reserve(queue.group_max());
         queue
+    }
+
+    /// With slots for operations that are ordered with streams.
+    pub(crate) fn with_streams(mut self) -> Self {
+        let slot = |token| Slot {
+            token,
+            progress: None,
+            slab: None,
+            in_cell: false,
+            exposed: false,
+            detached: false,
+        };
+        self.slots.extend((0..stream::SLOTS).map(slot));
+        self.free_streamed.extend((0..stream::SLOTS).rev());
+        self.streamed = stream::SLOTS;
+        self
+    }
+
+    /// Whether operations that are ordered with streams have not ended.
+    pub(crate) fn has_streamed(&self) -> bool {
+        let streamed = self.slots.get(..self.streamed as usize).unwrap_or_default();
+        streamed.iter().any(|slot| slot.progress == Some(Progress::Outstanding))
     }
 
     /// The most operations of a group.
@@ -181,7 +210,7 @@ impl Queue {
         let mut submissions = [None; N];
         for (place, call) in submissions.iter_mut().zip(calls) {
             let written = self.write_arguments(call);
-            let ticket = written.and_then(|(_, slab)| self.open(Progress::Outstanding, slab));
+            let ticket = written.and_then(|(_, slab)| self.open_streamed(slab));
             *place = written.zip(ticket).map(|((argument, _), Ticket(token))| Submission {
                 token,
                 argument,
@@ -189,9 +218,7 @@ impl Queue {
             });
         }
         let tokens = submissions.map(|submission| submission.map(|submission| submission.token));
-        let known = tokens
-            .iter()
-            .all(|token| token.is_some_and(|token| Ticket(token).slot() < stream::SLOTS as usize));
+        let known = tokens.iter().all(Option::is_some);
         let tokens = tokens.map(Option::unwrap_or_default);
         let ordered = if known { order(tokens).map(Some) } else { Ok(None) };
         if !matches!(ordered, Ok(Some(()))) {
@@ -228,14 +255,14 @@ impl Queue {
 
     fn end_detached(&mut self, ticket: Ticket, completion: Completion) {
         self.take(ticket);
-        self.ended.push(ticket.0);
+        self.ended.push((ticket.0, completion.held));
         if completion.status != Status::Success.code() {
             self.failure.get_or_insert(completion);
         }
     }
 
-    /// The token of an operation that has ended without anybody waiting for it.
-    pub(crate) fn next_detached_end(&mut self) -> Option<u32> {
+    /// The token of an operation that has ended without anybody waiting for it, and whether its memory is still in use.
+    pub(crate) fn next_detached_end(&mut self) -> Option<(u32, bool)> {
         self.ended.pop()
     }
 
@@ -395,7 +422,8 @@ impl Queue {
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Progress> {
         let slot = self.slots.get_mut(ticket.slot()).filter(|slot| slot.token == ticket.0)?;
         let progress = slot.progress.take()?;
-        self.free.push(ticket.slot() as u32);
+        let (slot, streamed) = (ticket.slot() as u32, self.streamed);
+        if slot < streamed { &mut self.free_streamed } else { &mut self.free }.push(slot);
         Some(progress)
     }
 
@@ -403,20 +431,22 @@ impl Queue {
         !self.free.is_empty() || self.slots.len() < SLOTS_MAX
     }
 
+    fn open_streamed(&mut self, slab: Option<SlabRange>) -> Option<Ticket> {
+        let index = self.free_streamed.pop()?;
+        self.open_at(index, Progress::Outstanding, slab)
+    }
+
+    fn open_at(&mut self, index: u32, progress: Progress, slab: Option<SlabRange>) -> Option<Ticket> {
+        let slot = self.slots.get_mut(index as usize)?;
+        let token = slot.token.wrapping_add(1 << SLOT_BITS);
+        *slot =
+            Slot { token, progress: Some(progress), slab, in_cell: false, exposed: false, detached: false };
+        Some(Ticket(token))
+    }
+
     fn open(&mut self, progress: Progress, slab: Option<SlabRange>) -> Option<Ticket> {
         if let Some(index) = self.free.pop() {
-            let slot = self.slots.get_mut(index as usize)?;
-            slot.token = slot.token.wrapping_add(1 << SLOT_BITS);
-            let token = slot.token;
-            *slot = Slot {
-                token,
-                progress: Some(progress),
-                slab,
-                in_cell: false,
-                exposed: false,
-                detached: false,
-            };
-            return Some(Ticket(slot.token));
+            return self.open_at(index, progress, slab);
         }
         let token = u32::try_from(self.slots.len()).ok().filter(|_| self.slots.len() < SLOTS_MAX)?;
         let (in_cell, exposed, detached) = (false, false, false);

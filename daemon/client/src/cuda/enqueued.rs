@@ -1,14 +1,18 @@
 //! Operations that were put into streams.
 
+use std::time::Instant;
+
 use ringway_abi::{Status, descriptor::Completion};
 
 use crate::{
     Communicator, OperationError,
-    pending::Ended,
+    pending::{Ended, GRACE},
     queue::{Progress, Ticket},
+    wait::Event,
 };
 
-/// An operation in a stream. Dropping it is fine: it goes on, and [`Communicator::check_streams`] tells if it fails.
+/// An operation in a stream. Dropping it is fine: it goes on, and [`Communicator::check_streams`] tells if it fails. Dropping
+/// the communicator waits for those that have not ended.
 #[derive(Debug)]
 pub struct Enqueued<'c> {
     communicator: &'c Communicator,
@@ -57,11 +61,26 @@ impl Drop for Enqueued<'_> {
 }
 
 impl Communicator {
+    /// Waits until the operations in streams have ended, for as long as an operation may take.
+    pub(crate) fn await_streams(&self) {
+        let mut queue = self.queue.borrow_mut();
+        let patience = self.timeout.saturating_add(GRACE);
+        let deadline = if self.timeout.is_zero() { None } else { Instant::now().checked_add(patience) };
+        let _ = self.waiting.until(&mut queue, Event::Completion, deadline, |queue| !queue.has_streamed());
+        self.let_go(&mut queue);
+    }
+
     fn await_streamed(&self, ticket: Ticket) -> Result<Completion, OperationError> {
         let ended = self.await_all([Some(ticket), None], None);
         let taken = self.queue.borrow_mut().take(ticket);
         if let Some(words) = &self.words {
-            words.ended(ticket.0);
+            // A daemon that is gone writes no more; one that does not answer may.
+            let gone = matches!(ended, Err(Ended::Lost));
+            let held = taken.map_or(!gone, |progress| match progress {
+                Progress::Ended(completion) => completion.held,
+                _ => !gone,
+            });
+            words.ended(ticket.0, held);
         }
         match (ended, taken) {
             (_, Some(Progress::Ended(completion))) => Ok(completion),
@@ -91,9 +110,9 @@ impl Communicator {
 
     /// Lets go of the memory of operations that have ended and that nobody waits for.
     pub(super) fn let_go(&self, queue: &mut crate::queue::Queue) {
-        while let Some(token) = queue.next_detached_end() {
+        while let Some((token, held)) = queue.next_detached_end() {
             if let Some(words) = &self.words {
-                words.ended(token);
+                words.ended(token, held);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    mem::ManuallyDrop,
     os::fd::OwnedFd,
     sync::{
         Arc,
@@ -87,11 +88,19 @@ impl Words {
         Ok(())
     }
 
-    /// An operation has ended.
-    pub(crate) fn ended(&self, token: u32) {
+    /// An operation has ended. `held`: somebody may still write to its memory, which is never used again then.
+    pub(crate) fn ended(&self, token: u32, held: bool) {
         if let Some(kept) = self.kept.borrow_mut().get_mut((token % SLOTS) as usize) {
-            *kept = [None, None];
+            let blocks = std::mem::take(kept);
+            if held {
+                let _ = ManuallyDrop::new(blocks);
+            }
         }
+    }
+
+    /// Lets all streams go on: nothing comes from the daemon any more.
+    pub(crate) fn release(&self) {
+        self.watcher.release();
     }
 }
 
@@ -122,6 +131,11 @@ impl Watcher {
         Ok(Self { shared, thread: Some(thread) })
     }
 
+    /// Has the thread let all streams go on, as if the daemon were gone.
+    fn release(&self) {
+        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+    }
+
     fn note(&self, token: u32) {
         if let Some(last) = self.shared.values.get((token % SLOTS) as usize) {
             last.store(value(token), Ordering::Release);
@@ -133,7 +147,10 @@ impl Watched {
     fn watch(&self, daemon: &OwnedFd, words: &Pool) {
         // Events that are not asked for, as that the daemon has hung up, are told all the same.
         let mut polled = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(daemon, PollFlags::RDHUP)];
-        while matches!(poll(&mut polled, None), Err(Errno::INTR)) {}
+        // One that fails tells of nothing.
+        while poll(&mut polled, None).is_err() {
+            std::thread::sleep(AGAIN);
+        }
         while !self.over.load(Ordering::Acquire) {
             for (at, last) in (0..SLOTS).zip(&self.values) {
                 let value = last.load(Ordering::Acquire);
