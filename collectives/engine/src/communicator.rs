@@ -439,7 +439,7 @@ impl Communicator {
                         self.point.on_sent(key, &place, turn.shared);
                     }
                     Event::Sent(Purpose::Control) => {}
-                    Event::Announced { key } => self.point.on_announced(key, at),
+                    Event::Announced { key } => self.point.on_announced(key, at, turn.shared),
                 }
             }
         }

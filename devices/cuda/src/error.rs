@@ -75,8 +75,10 @@ impl CudaError {
     /// Whether the GPU, as this process sees it, is lost for good: after such an error the driver refuses everything.
     #[must_use]
     pub const fn is_fatal(&self) -> bool {
-        // cuda.h, CUresult: illegal address 700 to launch failed 719, ECC 214, unknown 999, and others of that kind.
-        matches!(self, Self::Driver { code: 214 | 220 | 226 | 700..=719 | 999, .. })
+        // cuda.h, CUresult: ECC 214, NVLink 220, a fault of a kernel 700, 702, 709, 710 and 714 to 719, MPS gone 805 to 807
+        // and 810, unknown 999.
+        let Self::Driver { code, .. } = self else { return false };
+        matches!(code, 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 805..=807 | 810 | 999)
     }
 }
 

@@ -73,7 +73,10 @@ impl Run {
         if sends {
             staged.stage = match self.copy_staged(bytes, there, turn) {
                 Some(number) => Stage::Filling(number),
-                None => Stage::Filled,
+                None => {
+                    self.wants_staging = true;
+                    Stage::Filled
+                }
             };
         }
         self.staged.push(staged);

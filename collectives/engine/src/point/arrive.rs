@@ -125,10 +125,14 @@ impl Point {
         self.finish(key, Ok((rank, 0)), shared);
     }
 
-    /// A send was announced.
-    pub(crate) fn on_announced(&mut self, key: u32, link: usize) {
-        if self.op(key).is_some_and(|op| op.state == (State::Remote { link })) {
-            self.set(key, State::Announced { link });
+    /// A send was announced. It may wait long for its receive, and has no window meanwhile.
+    pub(crate) fn on_announced(&mut self, key: u32, link: usize, shared: &mut Shared) {
+        if self.op(key).is_none_or(|op| op.state != (State::Remote { link })) {
+            return;
+        }
+        self.set(key, State::Announced { link });
+        if let Some(window) = self.op_mut(key).and_then(|op| op.window.take()) {
+            self.give_window(window, shared);
         }
     }
 }

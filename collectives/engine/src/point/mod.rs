@@ -78,6 +78,8 @@ struct Op {
     granted: u64,
     all_granted: bool,
     unsent: u32,
+    /// Over which channel the first part goes; writes over several would not end in order.
+    channel: u8,
     since: Time,
 }
 
@@ -152,6 +154,7 @@ impl Point {
             window: None,
             granted: 0,
             all_granted: false,
+            channel: 0,
             unsent: 0,
             since: Time(0),
         };

@@ -20,6 +20,9 @@ use crate::windows::{WINDOW, Way, Window};
 
 /// Parts of one message that its receiver has granted and that have not come.
 const PARTS_MAX: usize = 4;
+/// Parts of one message that have been granted one by one and have not left: as many as there are windows for, and more than
+/// that makes no sense.
+const UNSENT_MAX: u32 = 64;
 
 /// A part of a send, or a short one before it is sent.
 #[derive(Debug, Clone, Copy)]
@@ -135,15 +138,14 @@ impl Point {
     ) -> bool {
         let Some(op) = self.op_mut(key) else { return false };
         let (start, whole) = (op.granted, op.buffer.length);
-        if start.checked_add(length).is_none_or(|end| end > whole) || (length == 0 && !last) || op.all_granted
-        {
+        let is_beyond = start.checked_add(length).is_none_or(|end| end > whole);
+        let is_other = start > 0 && op.channel != granted.channel;
+        if is_beyond || is_other || (length == 0 && !last) || op.all_granted || op.unsent >= UNSENT_MAX {
             return false;
         }
-        (op.granted, op.all_granted) = (start + length, last);
+        (op.granted, op.all_granted, op.channel) = (start + length, last, granted.channel);
         let op = *op;
-        // A short message that found no credit is in its window as a whole.
-        let all = op.window.map_or(op.buffer, |window| turn.shared.window(window, whole));
-        let bytes = BufferRef { offset: all.offset + start, length, ..all };
+        let bytes = BufferRef { offset: op.buffer.offset + start, length, ..op.buffer };
         if length == 0 || !turn.shared.is_on_accelerator(bytes.region) {
             self.note_unsent(key);
             if let Some(link) = place.peers.links.get_mut(at) {
@@ -307,9 +309,14 @@ impl Point {
         let Some((window, length)) = landing.expected.pop_front() else { return Some(false) };
         let offset = landing.landed;
         landing.landed += length;
+        let all_here = landing.landed == landing.total;
         let into = BufferRef { offset: into.offset + offset, length, ..into };
         let end = End::Landed { receive: key, window, length };
         self.copies.push_back(Copying { from: shared.window(window, length), into, end });
+        if all_here {
+            // Nothing more is needed from the sender, which may leave.
+            self.set(key, State::Copying);
+        }
         Some(true)
     }
 
@@ -339,7 +346,8 @@ impl Point {
         };
         let moved = message.length.min(op.buffer.length);
         let Some(window) = self.take_window(Way::In, turn.shared) else {
-            self.set(key, State::Waiting);
+            // It is here as a whole: its sender may leave.
+            self.set(key, State::Copying);
             self.unstaged.push_back((message, key));
             return 0;
         };

@@ -61,6 +61,8 @@ pub(super) struct Ring {
     told: bool,
     stall: Option<Stall>,
     words: Option<StreamWords>,
+    /// Operations that have ended and whose streams go on when their completions are visible.
+    ended: Vec<u32>,
 }
 
 /// Why the submission at the front waits.
@@ -137,12 +139,15 @@ impl Ring {
             told: false,
             stall: None,
             words: None,
+            ended: Vec::new(),
         }
     }
 
     /// With words for operations in the order of streams.
     pub(super) fn with_words(self, words: Option<StreamWords>) -> Self {
-        Self { words, ..self }
+        // As much as a turn completes.
+        let room = if words.is_some() { self.pending.capacity().saturating_add(self.slots.len()) } else { 0 };
+        Self { words, ended: Vec::with_capacity(room), ..self }
     }
 
     /// Whether the caller's stream has come to an operation; `None` when there are no words that would say so.
@@ -154,10 +159,11 @@ impl Ring {
         Some(ready)
     }
 
-    /// Lets the caller's stream go on after an operation.
-    pub(super) fn tell_stream(&self, token: u32) {
-        if let Some(words) = &self.words {
-            words.tell(token);
+    /// Lets the caller's stream go on after an operation, at the next [`Ring::publish`]: whoever sees that the stream has gone
+    /// on sees how the operation ended.
+    pub(super) fn tell_stream(&mut self, token: u32) {
+        if self.words.is_some() {
+            self.ended.push(token);
         }
     }
 
@@ -277,11 +283,14 @@ impl Ring {
     /// Makes staged completions visible; whether the client had to be woken.
     pub(super) fn publish(&mut self) -> bool {
         self.told = false;
-        if self.rings.completions.staged() == 0 {
-            return false;
+        let staged = self.rings.completions.staged() > 0;
+        if staged {
+            self.rings.completions.publish();
         }
-        self.rings.completions.publish();
-        self.rings.wake()
+        if let Some(words) = &self.words {
+            self.ended.drain(..).for_each(|token| words.tell(token));
+        }
+        staged && self.rings.wake()
     }
 
     /// Reads nothing more; what was not accepted is forgotten.
@@ -290,6 +299,7 @@ impl Ring {
             self.life = Life::Leaving(number);
         }
         self.pending.clear();
+        self.stall = None;
         (self.whole, self.reserved) = (0, 0);
     }
 

@@ -65,15 +65,19 @@ impl EngineThread {
         if !asked && !helped && !acted && !done && self.commands.is_empty() && self.device.arm() {
             let timeout = self.time_to_sleep();
             self.counters.sleeps = self.counters.sleeps.wrapping_add(1);
-            let timeout = if self.is_waiting_for_gpu() { Some(nap()) } else { timeout };
+            let naps = self.is_waiting_for_gpu();
+            let timeout = if naps { Some(nap()) } else { timeout };
             if let Err(errno) = self.poller.wait(ready, timeout) {
                 tracing::error!(%errno, "the engine thread cannot sleep");
             }
             if ready.tokens().contains(&COMMANDS) {
                 self.commands.quiet();
             }
-            let now = self.now();
-            self.polling.woke(now.0);
+            // A nap that nothing ended is part of the same wait.
+            if !naps || !ready.tokens().is_empty() {
+                let now = self.now();
+                self.polling.woke(now.0);
+            }
         }
         self.rings.iter_mut().for_each(|(_, ring)| ring.rings.set_need_wakeup(false));
     }
