@@ -11,7 +11,7 @@ mod common;
 
 use common::oracle::{Job, collectives};
 use common::{Others, Setup, World};
-use ringway_engine::{Failure, PointToPoint, RankFailure, Request};
+use ringway_engine::{Failure, LocalRank, PointToPoint, RankFailure, Request};
 use ringway_types::Operation;
 
 fn setup(layout: &[u32], accelerated: &[u32], seed: u64) -> Setup {
@@ -136,6 +136,46 @@ fn messages_wait_for_room_and_keep_their_order() {
         assert!(world.read(1, at(5), 5) == pattern(5, 5));
         assert!(world.read(1, at(1), 8) == pattern(1, 8));
     }
+}
+
+#[test]
+fn short_messages_that_nobody_receives_leave_room_for_others() {
+    // One window for each way.
+    let mut world = World::new(&Setup { workspace: 3 << 20, ..setup(&[0, 1], &[0, 1], 4) });
+    let short = |world: &mut World| {
+        let buffer = world.buffer(0, 0, 500);
+        world.submit(0, Request::PointToPoint(PointToPoint::Send { peer: 1, tag: 9, buffer }))
+    };
+    // More than are sent before their receives are there: the others are announced.
+    for _ in 0..100 {
+        short(&mut world);
+    }
+    let length = 300_001;
+    world.write(0, 1024, &pattern(3, length));
+    let [sent, received] = message(&mut world, length, 1024, false);
+    assert_eq!(world.wait(1, received), Ok((0, length)));
+    assert_eq!(world.wait(0, sent), Ok((0, 0)));
+    assert!(world.read(1, 1024, length) == pattern(3, length));
+}
+
+#[test]
+fn a_sender_may_leave_when_its_message_is_there() {
+    let mut world = World::new(&setup(&[0, 1], &[1], 4));
+    let set_stopped = |world: &mut World, stopped| {
+        world.nodes[1].memory.others.as_mut().unwrap().stopped = stopped;
+    };
+    let length = 100_000;
+    world.write(0, 0, &pattern(3, length));
+    set_stopped(&mut world, true);
+    let [sent, received] = message(&mut world, length, 0, false);
+    assert_eq!(world.wait(0, sent), Ok((0, 0)));
+    world.until(|world| !world.nodes[1].memory.others.as_ref().unwrap().pieces.is_empty());
+    let id = world.nodes[0].ids[0];
+    world.nodes[0].engine.leave(id, LocalRank(0));
+    world.pass(300);
+    set_stopped(&mut world, false);
+    assert_eq!(world.wait(1, received), Ok((0, length)));
+    assert!(world.read(1, 0, length) == pattern(3, length));
 }
 
 #[test]
