@@ -347,6 +347,11 @@ impl Accelerator {
         if let Some(pinned) = self.pinned.remove(&region) {
             let _ = self.tasks.send(Task::Retire(Retired::Pinned(pinned)));
         }
+        self.retire(memory);
+    }
+
+    /// The same of memory that was no region.
+    pub(super) fn retire(&mut self, memory: RegionMemory) {
         if let RegionMemory::Gpu(memory) = memory {
             let _ = self.tasks.send(Task::Retire(Retired::Memory(memory)));
         }

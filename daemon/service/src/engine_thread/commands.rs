@@ -104,6 +104,7 @@ impl EngineThread {
     ) -> Result<u64, RegionRefusal> {
         let no_room = |why: String| RegionRefusal::NoRoom(format!("the daemon has no room for it: {why}"));
         let Some(client) = self.clients.get_mut(&session).filter(|c| c.ended.is_none()) else {
+            self.memory.retire(memory);
             return Err(no_room("the session has ended".to_owned()));
         };
         let register = |mapping| self.device.register(mapping, Access::ALL).map(|keys| keys.local);
@@ -113,6 +114,7 @@ impl EngineThread {
             Some(key) => self.engine.add_region(id, key),
             None if self.engine.add_accelerator_region(id) => {}
             None => {
+                drop(memory);
                 self.memory.remove(id);
                 return Err(no_room("its workspace is in use; give it more (`workspace_mib`)".to_owned()));
             }
@@ -164,8 +166,10 @@ impl EngineThread {
         {
             return false;
         }
-        self.memory.remove(region.id);
+        let id = region.id;
+        // What lets go of memory of a GPU last waits for it: not this thread.
         self.regions.remove(handle);
+        self.memory.remove(id);
         true
     }
 

@@ -110,6 +110,13 @@ impl Memory {
         self.accelerator.as_ref().is_some_and(|accelerator| accelerator.is_busy())
     }
 
+    /// Lets go of memory that has no number.
+    pub(super) fn retire(&mut self, memory: RegionMemory) {
+        if let Some(accelerator) = &mut self.accelerator {
+            accelerator.retire(memory);
+        }
+    }
+
     /// Forgets memory, here and where ranks have mapped it.
     pub(super) fn remove(&mut self, region: RegionId) {
         if let Some(slot) = self.regions.slots.get_mut(region.0 as usize)
