@@ -26,12 +26,19 @@ pub(crate) struct Window {
     number: u32,
 }
 
+impl Window {
+    pub(crate) fn is(self, way: Way) -> bool {
+        self.way == way
+    }
+}
+
 /// All windows.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     base: u64,
     outgoing: Vec<u32>,
     incoming: Vec<u32>,
+    each: usize,
     made: bool,
 }
 
@@ -44,10 +51,16 @@ impl Windows {
         let each = (workspace.length() / PART / WINDOW).clamp(1, EACH_MAX);
         let Some(base) = workspace.take_long(2 * each * WINDOW) else { return false };
         let each = u32::try_from(each).unwrap_or(1);
+        self.each = each as usize;
         (self.base, self.made) = (base, true);
         self.outgoing = (0..each).rev().collect();
         self.incoming = (each..2 * each).rev().collect();
         true
+    }
+
+    /// How many of either kind one communicator may have at a time, so that others find some.
+    pub(crate) const fn share(&self) -> usize {
+        self.each.div_ceil(2)
     }
 
     pub(crate) fn take(&mut self, way: Way) -> Option<Window> {

@@ -159,6 +159,32 @@ fn short_messages_that_nobody_receives_leave_room_for_others() {
 }
 
 #[test]
+fn a_communicator_whose_accelerator_is_stuck_leaves_room_for_others() {
+    // Four windows for each way, as many as one message has parts under way.
+    let setup = Setup { communicators: 2, region: 8 << 20, ..setup(&[0, 0, 1], &[0, 2], 4) };
+    let mut world = World::new(&setup);
+    world.nodes[0].memory.others.as_mut().unwrap().stopped = true;
+    let length = 2 << 20;
+    let mut send = |communicator, from, at| {
+        let tag = 5;
+        world.write(from, at, &pattern(from.into(), length));
+        let buffer = world.buffer(from, at, length);
+        let send = PointToPoint::Send { peer: 2, tag, buffer };
+        let sent = world.submit_on(communicator, from, Request::PointToPoint(send));
+        let buffer = world.buffer(2, at, length);
+        let receive = PointToPoint::Receive { peer: Some(from), tag, buffer };
+        let received = world.submit_on(communicator, 2, Request::PointToPoint(receive));
+        world.pass(5);
+        (sent, received)
+    };
+    send(0, 0, 0);
+    let (sent, received) = send(1, 1, length);
+    assert_eq!(world.wait_on(1, 2, received), Ok((1, length)));
+    assert_eq!(world.wait_on(1, 1, sent), Ok((1, 0)));
+    assert!(world.read(2, length, length) == pattern(1, length));
+}
+
+#[test]
 fn a_sender_may_leave_when_its_message_is_there() {
     let mut world = World::new(&setup(&[0, 1], &[1], 4));
     let set_stopped = |world: &mut World, stopped| {
