@@ -48,7 +48,8 @@ pub struct Ticket {
 }
 
 /// A piece of local work: at most 64 KiB per operand (64 MiB where one of them is memory of an accelerator), operands of
-/// equal lengths, a multiple of the element size. No two pieces that are under way at a time touch the same bytes, unless both only read them.
+/// equal lengths, a multiple of the element size. No two pieces that are under way at a time touch the same bytes, unless
+/// both only read them.
 #[derive(Debug, Clone, Copy)]
 pub enum Piece<'a> {
     /// As [`LocalMemory::reduce`].

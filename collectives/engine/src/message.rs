@@ -110,8 +110,7 @@ pub(crate) enum Message {
     PointData { envelope: Envelope, credits: Credits },
     /// A point-to-point message waits for a grant that names `slot`.
     PointAnnounce { envelope: Envelope, slot: u32 },
-    /// Where a point-to-point message may be written.
-    /// `last`: that is all of it, else more grants follow.
+    /// Where a point-to-point message may be written, or the next part of one. `last`: that is all of it, else more grants follow.
     PointGrant { slot: u32, length: u64, last: bool, granted: Granted },
     /// Nothing had to be written for a grant.
     Written { immediate: u32 },

@@ -100,7 +100,8 @@ impl Shared {
 
     /// Whether a region is memory of an accelerator: only pieces that are handed over get at it.
     pub(crate) fn is_on_accelerator(&self, region: RegionId) -> bool {
-        self.regions.get(&region).is_some_and(|known| known.key.is_none())
+        // Without accelerators, looking is not worth its while.
+        self.windows.are_made() && self.regions.get(&region).is_some_and(|known| known.key.is_none())
     }
 
     pub(crate) fn finish(

@@ -58,6 +58,11 @@ impl Windows {
         true
     }
 
+    /// Whether there are any: there are once an accelerator's memory is known.
+    pub(crate) const fn are_made(&self) -> bool {
+        self.made
+    }
+
     /// How many of either kind one communicator may have at a time, so that others find some.
     pub(crate) const fn share(&self) -> usize {
         self.each.div_ceil(2)

@@ -23,6 +23,8 @@ mod copy;
 mod error;
 mod kernel;
 pub mod oracle;
+#[cfg(any(test, feature = "samples"))]
+pub mod samples;
 mod scalar;
 mod stores;
 #[cfg(test)]

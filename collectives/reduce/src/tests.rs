@@ -1,19 +1,18 @@
 //! Every kernel at every level against the oracle, bit for bit.
 
 mod f8;
-mod values;
 
 use proptest::{collection::vec, prelude::*};
 use ringway_mem::{Mapping, Protection, Window};
 use ringway_types::{DataType, Reduction};
 
+use crate::samples::{scale, special, values};
 use crate::{
     CopyError, ReduceError, Scalar, ScanStep, Source, Stores,
     copy::{copy_at, swap_at},
     kernel::{ScanJob, level, level::Level},
     oracle, reduce, reduce_at, scan_at,
 };
-use values::{scale, special, values};
 
 const PAGE: usize = 4096;
 

@@ -173,7 +173,11 @@ fn plays_a_rank() {
     let &[role, id, rank, size] = words.as_slice() else { panic!("{role}") };
     let (id, rank, size) =
         (id.parse().expect("an id"), rank.parse().expect("a rank"), size.parse().expect("a size"));
-    let play = if role == "order" { keeps_order } else { repeats };
+    let play = match role {
+        "order" => keeps_order,
+        "split" => splits,
+        _ => repeats,
+    };
     match play(&id, rank, size) {
         Ok(()) => say("done"),
         Err(error) => say(&error.to_string()),
@@ -234,6 +238,37 @@ fn keeps_order(id: &UniqueId, rank: u32, size: u32) -> Result<(), Error> {
     Ok(())
 }
 
+/// Has streams in a part of the communicator too, where calls are checked as everywhere.
+fn splits(id: &UniqueId, rank: u32, size: u32) -> Result<(), Error> {
+    let World { gpu, stream, client, world } = join(id, rank, size)?;
+    let part = world.split(Some(0), -i64::from(rank))?.expect("a part");
+    let arena = client.gpu_arena(&gpu, 4 << 20)?;
+    let (values, all) = (arena.buffer::<u32>(3)?, arena.buffer::<u32>(3 * size as usize)?);
+    values.upload(&stream, &[rank; 3])?;
+    part.on(&stream).all_gather(&values, &all)?;
+    stream.synchronize()?;
+    part.check_streams()?;
+    let mut found = vec![0; all.len()];
+    all.download(&stream, &mut found)?;
+    let expected: Vec<u32> = (0..size).rev().flat_map(|rank| [rank; 3]).collect();
+    assert_eq!(found, expected);
+
+    let on = part.on(&stream);
+    let other = Client::connect()?.gpu_arena(&gpu, 4 << 20)?.buffer::<u32>(3)?;
+    let refused = [
+        on.allreduce(&values, &all, Reduction::Sum),
+        on.allreduce(&values, &other, Reduction::Sum),
+        on.reduce(&values, None, size, Reduction::Sum),
+        on.all_to_all_v(&values, &[1], &values, &[2]),
+    ];
+    let said = refused.map(|refused| refused.map(drop).map_err(|error| error.to_string()));
+    let wanted = ["output", "another", "is not in the communicator", "counts"];
+    for (said, wanted) in said.into_iter().zip(wanted) {
+        assert!(said.as_ref().is_err_and(|said| said.contains(wanted)), "{said:?} without {wanted}");
+    }
+    Ok(())
+}
+
 /// Allreduces until one fails. Then the stream must not be stuck.
 fn repeats(id: &UniqueId, rank: u32, size: u32) -> Result<(), Error> {
     let World { gpu, stream, client, world } = join(id, rank, size)?;
@@ -280,25 +315,11 @@ fn assert_exact(folder: &Folder, arguments: &[&str]) {
     }
 }
 
-const OPERATIONS: [&str; 17] = [
-    "allreduce",
-    "reduce",
-    "broadcast",
-    "all_gather",
-    "reduce_scatter",
-    "gather",
-    "scatter",
-    "all_to_all",
-    "barrier",
-    "scan",
-    "exscan",
-    "send_recv",
-    "all_gather_v",
-    "reduce_scatter_v",
-    "gather_v",
-    "scatter_v",
-    "all_to_all_v",
-];
+/// All that can be measured.
+fn operations() -> impl Iterator<Item = &'static str> {
+    let collectives = Operation::ALL.iter().filter(|operation| operation.is_collective());
+    collectives.map(|operation| operation.name()).chain(["send_recv"])
+}
 
 fn forms(operation: &str) -> &'static str {
     if ["barrier", "send_recv", "all_to_all_v"].contains(&operation) { "no" } else { "both" }
@@ -307,7 +328,7 @@ fn forms(operation: &str) -> &'static str {
 #[test]
 fn every_operation_is_exact_on_one_node() {
     let folder = Folder::new("operations");
-    for operation in OPERATIONS {
+    for operation in operations() {
         for (memory, ranks) in [("cuda", "1"), ("cuda", "3"), ("mixed", "4")] {
             let given = [operation, "--memory", memory, "--ranks", ranks, "--in-place", forms(operation)];
             assert_exact(
@@ -335,7 +356,7 @@ fn every_type_and_reduction_is_exact() {
 fn every_operation_is_exact_between_nodes() {
     let folder = Folder::new("nodes");
     for (device, ranks, memory) in [("tcp", "2", "cuda"), ("shm", "4", "cuda"), ("shm", "3", "mixed")] {
-        for operation in OPERATIONS {
+        for operation in operations() {
             let given = [
                 "--nodes",
                 "2",
@@ -360,6 +381,14 @@ fn operations_keep_to_the_order_of_their_streams() {
         for mut rank in daemon.ranks("order", size) {
             assert_eq!(rank.said(), "done");
         }
+    }
+}
+
+#[test]
+fn a_part_of_a_communicator_has_streams_and_checks_calls() {
+    let daemon = Daemon::start("split", &[]);
+    for mut rank in daemon.ranks("split", 3) {
+        assert_eq!(rank.said(), "done");
     }
 }
 

@@ -378,9 +378,5 @@ impl Drop for Communicator {
         // nothing to do.
         let request = Request::Leave { communicator: self.number };
         let _ = self.client.session().control.request(request, &[], PATIENCE);
-        if let Some(words) = &self.words {
-            // Of what had not ended nobody will tell the streams.
-            words.release();
-        }
     }
 }

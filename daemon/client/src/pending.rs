@@ -372,9 +372,15 @@ pub(crate) enum Ended {
 }
 
 /// How much later than the communicator's timeout the daemon may report it.
-pub(crate) const GRACE: Duration = Duration::from_secs(15);
+const GRACE: Duration = Duration::from_secs(15);
 
 impl Communicator {
+    /// When to wait no more for what was begun: the daemon does not answer then.
+    pub(crate) fn give_up_at(&self, begun: Instant) -> Option<Instant> {
+        let patience = Some(self.timeout).filter(|timeout| !timeout.is_zero());
+        patience.and_then(|timeout| begun.checked_add(timeout.saturating_add(GRACE)))
+    }
+
     /// Waits until all the operations have ended, or until the deadline.
     pub(crate) fn await_all(
         &self,
@@ -386,9 +392,8 @@ impl Communicator {
         if tickets().any(|t| queue.progress(t) == Some(Progress::Staged)) {
             return Err(Ended::InsideGroup);
         }
-        let patience = if self.timeout.is_zero() { None } else { Some(self.timeout.saturating_add(GRACE)) };
         let started = Instant::now();
-        let give_up = patience.and_then(|patience| started.checked_add(patience));
+        let give_up = self.give_up_at(started);
         let until = [deadline, give_up].into_iter().flatten().min();
         let outcome = self.waiting.until(&mut queue, Event::Completion, until, |queue| {
             self.progress_in_cell();

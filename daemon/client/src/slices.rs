@@ -41,7 +41,7 @@ impl<T: Element> Uniform<T> {
     }
 
     #[inline]
-    fn wish(self, place: Place<'_>) -> Wish<'_> {
+    fn wish<V: Copy>(self, place: Place<V>) -> Wish<V> {
         let wish = Wish::new::<T>(self.operation, self.count, place).rank(self.root);
         self.reduce.map_or(wish, |reduce| wish.reduce(reduce))
     }

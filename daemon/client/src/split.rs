@@ -46,6 +46,10 @@ impl Communicator {
             .ring_size(self.ring_size)
             .share_memory(self.share)
             .algorithm(self.algorithm.as_str());
+        let child = match &self.words {
+            Some(words) => child.gpu(words.gpu()),
+            None => child,
+        };
         child.join().map(Some)
     }
 }

@@ -171,6 +171,21 @@ impl DataType {
         }
     }
 
+    /// The bits of the number 1, as far as an element has them.
+    #[inline]
+    #[must_use]
+    pub const fn one_bits(self) -> u64 {
+        match self {
+            Self::F8E4M3 => 0x38,
+            Self::F8E5M2 => 0x3c,
+            Self::F16 => 0x3c00,
+            Self::Bf16 => 0x3f80,
+            Self::F32 => 1_f32.to_bits() as u64,
+            Self::F64 => 1_f64.to_bits(),
+            Self::I8 | Self::U8 | Self::I32 | Self::U32 | Self::I64 | Self::U64 => 1,
+        }
+    }
+
     /// Whether this is a floating-point type.
     #[inline]
     #[must_use]

@@ -1,7 +1,10 @@
 //! Copies of messages, piece by piece.
 
+use ringway_verbs::Device;
+
 use super::matching::received;
-use super::{Kind, POINT_TICKET, Point, State};
+use super::{Kind, POINT_TICKET, Place, Point, State};
+use crate::link::Class;
 use crate::turn::{Shared, Turn};
 use crate::windows::Window;
 use crate::{BufferRef, Handed, LocalMemory, Piece, Ticket};
@@ -138,6 +141,19 @@ impl Point {
         });
         self.away.is_empty()
     }
+}
+
+/// Copies a short message out of the receive buffer in which it came, and gives that back.
+pub(super) fn take_bounced<D: Device + ?Sized>(
+    (at, bounce): (usize, u32),
+    into: BufferRef,
+    place: &mut Place<'_>,
+    turn: &mut Turn<'_, D>,
+) {
+    let Some(link) = place.peers.links.get_mut(at) else { return };
+    copy_pieces(link.payload(bounce, into.length, turn.shared), into, turn);
+    link.held = link.held.saturating_sub(1);
+    link.release(bounce, Class::Point, turn);
 }
 
 /// Copies a short message.

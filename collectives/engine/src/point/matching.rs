@@ -6,10 +6,9 @@
 use ringway_plan::Layout;
 use ringway_verbs::Device;
 
-use super::copying::{Copying, End, copy_pieces, cut};
+use super::copying::{Copying, End, copy_pieces, cut, take_bounced};
 use super::{KEY_MASK, Op, POINT_IMMEDIATE, Place, Point, State, turn_of};
 use crate::Failure;
-use crate::link::Class;
 use crate::message::Message;
 use crate::turn::{Shared, Turn};
 
@@ -142,11 +141,7 @@ impl Point {
                 if turn.shared.is_on_accelerator(op.buffer.region) {
                     return self.deliver_short(message, key, place, turn);
                 }
-                let Some(link) = place.peers.links.get_mut(at) else { return 0 };
-                let from = link.payload(bounce, moved, turn.shared);
-                copy_pieces(from, cut(op.buffer, moved), turn);
-                link.held = link.held.saturating_sub(1);
-                link.release(bounce, Class::Point, turn);
+                take_bounced((at, bounce), cut(op.buffer, moved), place, turn);
             }
             From::Announced { link: at, slot } => {
                 let Some(link) = place.peers.links.get_mut(at) else { return 0 };

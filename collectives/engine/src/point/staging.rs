@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 
 use ringway_verbs::Device;
 
-use super::copying::{Copying, End, copy_pieces, cut};
+use super::copying::{Copying, End, cut, take_bounced};
 use super::matching::{From, Unexpected, received};
 use super::{KEY_MASK, Op, POINT_IMMEDIATE, Place, Point, State, turn_of};
 use crate::BufferRef;
-use crate::link::{Class, Purpose, Queued};
+use crate::link::{Purpose, Queued};
 use crate::message::{Envelope, Granted, Message};
 use crate::turn::{Shared, Turn};
 use crate::windows::{WINDOW, Way, Window};
@@ -356,11 +356,7 @@ impl Point {
             op.window = Some(window);
         }
         let kept = turn.shared.window(window, moved);
-        if let Some(link) = place.peers.links.get_mut(at) {
-            copy_pieces(link.payload(bounce, moved, turn.shared), kept, turn);
-            link.held = link.held.saturating_sub(1);
-            link.release(bounce, Class::Point, turn);
-        }
+        take_bounced((at, bounce), kept, place, turn);
         let (source, sent) = (message.source, message.length);
         self.set(key, State::Copying);
         let end = End::Delivered { receive: key, source, sent, pool: None };

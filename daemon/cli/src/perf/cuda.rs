@@ -137,7 +137,7 @@ impl Side {
             (M::Broadcast, _, Some(output)) => on.broadcast(input, output, root),
             (M::Scatter, _, Some(output)) => on.scatter(input, output, root),
             (M::ScatterV, _, Some(output)) => on.scatter_v(input, output, &call.counts, root),
-            (M::Reduce, Some(input), _) => on.reduce(input, output, reduce(), root),
+            (M::Reduce, Some(input), _) => on.reduce(input, output, root, reduce()),
             (M::Gather, Some(input), _) => on.gather(input, output, root),
             (M::GatherV, Some(input), _) => on.gather_v(input, output, &call.counts, root),
             (M::SendRecv, Some(input), Some(output)) => {

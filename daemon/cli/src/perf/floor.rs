@@ -155,8 +155,10 @@ impl<'a> Share<'a> {
         let buffers = Buffers { floor, in_place: kernel.in_place };
         let (input, output) = own(kernel, floor.ranks, rank);
         let mut ones = [0; PAGE];
-        let one = one(kernel.datatype);
-        ones.chunks_exact_mut(one.len()).for_each(|element| element.copy_from_slice(&one));
+        let one = kernel.datatype.one_bits().to_le_bytes();
+        let fill = |element: &mut [u8]| element.iter_mut().zip(one).for_each(|(to, from)| *to = from);
+        // Sums stay ordinary numbers.
+        ones.chunks_exact_mut(kernel.datatype.size()).for_each(fill);
         // In place, a gathered block lies in the output already, and a scattered result in the input.
         let within = |at: usize| if kernel.in_place { at * kernel.block } else { 0 };
         let gathers = matches!(kernel.what, Measured::AllGather);
@@ -292,21 +294,6 @@ fn exchanges<'a>(buffers: &Buffers<'a>, block: usize, ranks: usize, rank: usize)
         steps.push(Step::Swap(mine, buffers.output(other, rank * block + at, length)?));
     }
     Some(steps)
-}
-
-/// The number one in memory, which keeps sums ordinary numbers.
-fn one(datatype: DataType) -> Vec<u8> {
-    match datatype {
-        DataType::F16 => 0x3c00_u16.to_ne_bytes().to_vec(),
-        DataType::Bf16 => 0x3f80_u16.to_ne_bytes().to_vec(),
-        DataType::F8E4M3 => vec![0x38],
-        DataType::F8E5M2 => vec![0x3c],
-        DataType::F32 => 1_f32.to_ne_bytes().to_vec(),
-        DataType::F64 => 1_f64.to_ne_bytes().to_vec(),
-        DataType::I8 | DataType::U8 => vec![1],
-        DataType::I32 | DataType::U32 => 1_u32.to_ne_bytes().to_vec(),
-        DataType::I64 | DataType::U64 => 1_u64.to_ne_bytes().to_vec(),
-    }
 }
 
 /// Alone in its cache lines, neighbouring ones that are fetched together included.

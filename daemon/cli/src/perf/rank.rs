@@ -84,8 +84,8 @@ fn open_gpu(spec: &Spec, environment: &Environment) -> Result<Option<std::sync::
     if !spec.memory.is_on_gpu(environment.rank) {
         return Ok(None);
     }
-    let count = cuda::count().map_err(|e| e.to_string())?.max(1);
-    cuda::Gpu::open(environment.rank % count).map(Some).map_err(|e| e.to_string())
+    // A daemon works with one.
+    cuda::Gpu::open(0).map(Some).map_err(|e| e.to_string())
 }
 
 /// Keeps a rank, of so many, on the processor that is meant for it, if one is.

@@ -44,7 +44,7 @@ pub enum MemoryKind {
     /// In memory of the host.
     #[default]
     Host,
-    /// In memory of a GPU, the ranks of a node on its GPUs by turns.
+    /// In memory of a GPU, which the ranks of a node share: the first, or that of CUDA_VISIBLE_DEVICES.
     Cuda,
     /// Ranks with even numbers in memory of a GPU, the others of the host.
     Mixed,

@@ -6,7 +6,7 @@ use ringway_abi::{Status, descriptor::Completion};
 
 use crate::{
     Communicator, OperationError,
-    pending::{Ended, GRACE},
+    pending::Ended,
     queue::{Progress, Ticket},
     wait::Event,
 };
@@ -64,9 +64,8 @@ impl Communicator {
     /// Waits until the operations in streams have ended, for as long as an operation may take.
     pub(crate) fn await_streams(&self) {
         let mut queue = self.queue.borrow_mut();
-        let patience = self.timeout.saturating_add(GRACE);
-        let deadline = if self.timeout.is_zero() { None } else { Instant::now().checked_add(patience) };
-        let _ = self.waiting.until(&mut queue, Event::Completion, deadline, |queue| !queue.has_streamed());
+        let give_up = self.give_up_at(Instant::now());
+        let _ = self.waiting.until(&mut queue, Event::Completion, give_up, |queue| !queue.has_streamed());
         self.let_go(&mut queue);
     }
 

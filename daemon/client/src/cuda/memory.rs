@@ -132,6 +132,12 @@ pub(crate) struct Block {
     offset: u64,
 }
 
+impl Block {
+    pub(crate) fn client(&self) -> &Client {
+        &self.arena.client
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         let _ = self.arena.with_arena(|arena| arena.release(self.offset));
@@ -194,10 +200,6 @@ impl<T: Element> GpuBuffer<T> {
 
     pub(crate) fn block(&self) -> &Arc<Block> {
         &self.block
-    }
-
-    pub(crate) fn client(&self) -> &Client {
-        &self.block.arena.client
     }
 
     /// Where it is, for kernels of this process.

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use ringway_abi::{
-    descriptor::{BufferHandle, FLAG_ANY_SOURCE, FLAG_STREAM, Submission},
-    extent::{Caller, Extent, counts_needed, extent},
-};
-use ringway_types::{DataType, Operation, Reduction};
+use ringway_abi::descriptor::{BufferHandle, FLAG_STREAM};
+use ringway_types::Operation;
 
 use super::{Enqueued, GpuBuffer, Stream, memory::Block};
-use crate::{CallError, Communicator, Element, Reduce, Source, queue::Call};
+use crate::{
+    CallError, Client, Communicator, Element, Reduce, Source,
+    arena::Registered,
+    operation::{Operand, Place, Wish},
+    queue::Call,
+};
 
 /// Puts operations into a stream. Input and output may be the same buffer where the operation has an in-place form: the
 /// whole for those whose input and output are of one length, else the rank's own block of the longer of the two.
@@ -22,30 +24,54 @@ pub struct OnStream<'c> {
     stream: &'c Stream,
 }
 
-/// A buffer of a call.
-struct Part {
+/// A buffer as a call sees it.
+#[derive(Debug, Clone, Copy)]
+struct View<'b> {
     handle: BufferHandle,
     bytes: u64,
-    block: Arc<Block>,
-    is_foreign: bool,
+    block: &'b Arc<Block>,
 }
+
+impl<'b> Operand<'b> for View<'b> {
+    fn handle(&self) -> BufferHandle {
+        self.handle
+    }
+
+    fn further(self, bytes: u64) -> Self {
+        let offset = self.handle.offset.saturating_add(bytes);
+        Self { handle: BufferHandle { offset, ..self.handle }, ..self }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn is_of(&self, client: &Client) -> bool {
+        self.block.client().is(client)
+    }
+
+    // The block keeps it.
+    fn region(&self) -> Option<&'b Arc<Registered>> {
+        None
+    }
+}
+
+fn view<T: Element>(buffer: &GpuBuffer<T>) -> View<'_> {
+    View { handle: buffer.handle(), bytes: buffer.byte_length(), block: buffer.block() }
+}
+
+fn place<'b, T: Element>(
+    input: Option<&'b GpuBuffer<T>>,
+    output: Option<&'b GpuBuffer<T>>,
+) -> Place<View<'b>> {
+    Place::Apart(input.map(view), output.map(view))
+}
+
+/// Of an operation without counts.
+const NONE: [&[u64]; 2] = [&[], &[]];
 
 /// A call that makes sense, and the memory that it uses.
-type Checked<'w> = (Call<'w>, [Option<Arc<Block>>; 2]);
-
-/// A call before it is checked.
-struct Wish<'w> {
-    operation: Operation,
-    datatype: DataType,
-    reduce: Option<(Reduction, u64)>,
-    rank: u32,
-    flags: u8,
-    tag: u64,
-    count: u64,
-    counts: [&'w [u64]; 2],
-    input: Option<Part>,
-    output: Option<Part>,
-}
+type Checked<'w> = (Call<'w>, [Option<&'w Arc<Block>>; 2]);
 
 impl Communicator {
     /// Puts operations into a stream of the GPU that this rank joined with ([`crate::CommunicatorBuilder::gpu`]).
@@ -56,39 +82,8 @@ impl Communicator {
 }
 
 impl<'c> OnStream<'c> {
-    fn part<T: Element>(&self, buffer: &GpuBuffer<T>) -> Part {
-        Part {
-            handle: buffer.handle(),
-            bytes: buffer.byte_length(),
-            block: Arc::clone(buffer.block()),
-            is_foreign: !buffer.client().is(&self.communicator.client),
-        }
-    }
-
-    fn wish<'w, T: Element>(
-        &self,
-        operation: Operation,
-        count: u64,
-        input: Option<&GpuBuffer<T>>,
-        output: Option<&GpuBuffer<T>>,
-    ) -> Wish<'w> {
-        Wish {
-            operation,
-            datatype: T::DATATYPE,
-            reduce: None,
-            rank: 0,
-            flags: FLAG_STREAM,
-            tag: 0,
-            count,
-            counts: [&[], &[]],
-            input: input.map(|buffer| self.part(buffer)),
-            output: output.map(|buffer| self.part(buffer)),
-        }
-    }
-
-    fn enqueue(&self, wish: Wish<'_>) -> Result<Enqueued<'c>, CallError> {
-        let checked = [self.check(wish)?];
-        self.enqueue_all(checked).map(|[enqueued]| enqueued)
+    fn enqueue<'w>(&self, wish: Wish<View<'w>>, counts: [&'w [u64]; 2]) -> Result<Enqueued<'c>, CallError> {
+        self.enqueue_all([self.check(wish, counts)?]).map(|[enqueued]| enqueued)
     }
 
     /// Puts calls that go together into the stream.
@@ -101,65 +96,28 @@ impl<'c> OnStream<'c> {
         let calls = checked.each_ref().map(|(call, _)| call);
         let tickets = communicator.when_room(|queue| {
             communicator.let_go(queue);
-            let blocks = checked.each_ref().map(|(_, blocks)| blocks.clone());
+            let blocks = checked.map(|(_, blocks)| blocks);
             queue.submit_streamed(calls, |tokens| words.order(tokens, self.stream, blocks)).transpose()
         })??;
         Ok(tickets.map(|ticket| Enqueued::new(communicator, ticket)))
     }
 
-    fn check<'w>(&self, wish: Wish<'w>) -> Result<Checked<'w>, CallError> {
-        let Wish { operation, datatype, rank, flags, counts, count, .. } = wish;
-        let size = self.communicator.size;
-        let has_rank = operation.has_root() || !operation.is_collective();
-        if has_rank && flags & FLAG_ANY_SOURCE == 0 && rank >= size {
-            return Err(CallError::Rank { rank, size });
-        }
-        if let Some((reduction, _)) = wish.reduce.filter(|(r, _)| !datatype.supports(*r)) {
-            return Err(CallError::Unsupported { reduction, datatype });
-        }
-        let caller = Caller { rank: self.communicator.rank, size, root: rank };
-        let needed = counts_needed(operation, caller);
-        let given = counts.iter().map(|list| list.len()).sum();
-        if given != needed {
-            return Err(CallError::Counts { operation, actual: given, expected: needed });
-        }
-        let element = datatype.size() as u64;
-        let joined: Vec<u64> = counts.concat();
-        let Extent { input: read, output: written } =
-            extent(operation, caller, element, count, &joined).ok_or(CallError::TooLarge { operation })?;
-        let input = fit(operation, "input", element, wish.input, read)?;
-        let output = fit(operation, "output", element, wish.output, written)?;
-        let (reduction, scalar) = wish.reduce.unzip();
-        let submission = Submission {
-            token: 0,
-            operation,
-            datatype,
-            reduction,
-            flags,
-            rank,
-            argument: wish.tag,
-            input: input.as_ref().map(|part| part.handle),
-            output: output.as_ref().map(|part| part.handle),
-            count,
-        };
-        let scalar = scalar.filter(|_| reduction == Some(Reduction::PremulSum));
-        let call = Call { submission, scalar, counts, memory: [None, None] };
-        let (words, room) = (call.slab_words(), self.communicator.queue.borrow().slab_room());
-        if words > room {
-            return Err(CallError::TooManyCounts { operation, words, room });
-        }
-        Ok((call, [input, output].map(|part| part.map(|part| part.block))))
+    fn check<'w>(&self, wish: Wish<View<'w>>, counts: [&'w [u64]; 2]) -> Result<Checked<'w>, CallError> {
+        let wish = wish.flag(FLAG_STREAM);
+        let call = self.communicator.check(&wish, counts)?;
+        let blocks = wish.place().operands().map(|view| view.map(|view| view.block));
+        Ok((call, blocks))
     }
 
-    fn combine<T: Element>(
+    fn combine<'w, T: Element>(
         &self,
         operation: Operation,
-        (input, output): (Option<&GpuBuffer<T>>, Option<&GpuBuffer<T>>),
-        count: u64,
-        (reduce, root): (Reduce<T>, u32),
+        (input, output): (&'w GpuBuffer<T>, &'w GpuBuffer<T>),
+        count: usize,
+        reduce: Reduce<T>,
     ) -> Result<Enqueued<'c>, CallError> {
-        let reduce = Some((reduce.reduction, reduce.scalar));
-        self.enqueue(Wish { reduce, rank: root, ..self.wish(operation, count, input, output) })
+        let wish = Wish::new::<T>(operation, count as u64, place(Some(input), Some(output)));
+        self.enqueue(wish.reduce(reduce), NONE)
     }
 
     /// Combines every rank's `input`; every rank gets the result in `output`.
@@ -172,8 +130,7 @@ impl<'c> OnStream<'c> {
         output: &GpuBuffer<T>,
         reduce: impl Into<Reduce<T>>,
     ) -> Result<Enqueued<'c>, CallError> {
-        let buffers = (Some(input), Some(output));
-        self.combine(Operation::Allreduce, buffers, input.len() as u64, (reduce.into(), 0))
+        self.combine(Operation::Allreduce, (input, output), input.len(), reduce.into())
     }
 
     /// Combines every rank's `input`; the root gets the result in its `output`, which others need not have.
@@ -184,10 +141,11 @@ impl<'c> OnStream<'c> {
         &self,
         input: &GpuBuffer<T>,
         output: Option<&GpuBuffer<T>>,
-        reduce: impl Into<Reduce<T>>,
         root: u32,
+        reduce: impl Into<Reduce<T>>,
     ) -> Result<Enqueued<'c>, CallError> {
-        self.combine(Operation::Reduce, (Some(input), output), input.len() as u64, (reduce.into(), root))
+        let wish = Wish::new::<T>(Operation::Reduce, input.len() as u64, place(Some(input), output));
+        self.enqueue(wish.rank(root).reduce(reduce.into()), NONE)
     }
 
     /// Combines every rank's `input`, which has a block for each rank; rank `i` gets the `i`-th block of the result.
@@ -200,8 +158,7 @@ impl<'c> OnStream<'c> {
         output: &GpuBuffer<T>,
         reduce: impl Into<Reduce<T>>,
     ) -> Result<Enqueued<'c>, CallError> {
-        let buffers = (Some(input), Some(output));
-        self.combine(Operation::ReduceScatter, buffers, output.len() as u64, (reduce.into(), 0))
+        self.combine(Operation::ReduceScatter, (input, output), output.len(), reduce.into())
     }
 
     /// Rank `r` gets the combination of the inputs of ranks `0..=r`.
@@ -214,8 +171,7 @@ impl<'c> OnStream<'c> {
         output: &GpuBuffer<T>,
         reduce: impl Into<Reduce<T>>,
     ) -> Result<Enqueued<'c>, CallError> {
-        let buffers = (Some(input), Some(output));
-        self.combine(Operation::Scan, buffers, input.len() as u64, (reduce.into(), 0))
+        self.combine(Operation::Scan, (input, output), input.len(), reduce.into())
     }
 
     /// Rank `r` gets the combination of the inputs of ranks `0..r`; rank 0's output is not touched.
@@ -228,8 +184,7 @@ impl<'c> OnStream<'c> {
         output: &GpuBuffer<T>,
         reduce: impl Into<Reduce<T>>,
     ) -> Result<Enqueued<'c>, CallError> {
-        let buffers = (Some(input), Some(output));
-        self.combine(Operation::Exscan, buffers, input.len() as u64, (reduce.into(), 0))
+        self.combine(Operation::Exscan, (input, output), input.len(), reduce.into())
     }
 
     /// The root's `input`, which others need not have, to every rank's `output`.
@@ -242,8 +197,8 @@ impl<'c> OnStream<'c> {
         output: &GpuBuffer<T>,
         root: u32,
     ) -> Result<Enqueued<'c>, CallError> {
-        let wish = self.wish(Operation::Broadcast, output.len() as u64, input, Some(output));
-        self.enqueue(Wish { rank: root, ..wish })
+        let wish = Wish::new::<T>(Operation::Broadcast, output.len() as u64, place(input, Some(output)));
+        self.enqueue(wish.rank(root), NONE)
     }
 
     /// Every rank's `input`, in rank order, to every rank's `output`.
@@ -255,7 +210,8 @@ impl<'c> OnStream<'c> {
         input: &GpuBuffer<T>,
         output: &GpuBuffer<T>,
     ) -> Result<Enqueued<'c>, CallError> {
-        self.enqueue(self.wish(Operation::AllGather, input.len() as u64, Some(input), Some(output)))
+        let place = place(Some(input), Some(output));
+        self.enqueue(Wish::new::<T>(Operation::AllGather, input.len() as u64, place), NONE)
     }
 
     /// Every rank's `input`, in rank order, to the root's `output`.
@@ -268,8 +224,8 @@ impl<'c> OnStream<'c> {
         output: Option<&GpuBuffer<T>>,
         root: u32,
     ) -> Result<Enqueued<'c>, CallError> {
-        let wish = self.wish(Operation::Gather, input.len() as u64, Some(input), output);
-        self.enqueue(Wish { rank: root, ..wish })
+        let wish = Wish::new::<T>(Operation::Gather, input.len() as u64, place(Some(input), output));
+        self.enqueue(wish.rank(root), NONE)
     }
 
     /// The `i`-th block of the root's `input` to rank `i`'s `output`.
@@ -282,8 +238,8 @@ impl<'c> OnStream<'c> {
         output: &GpuBuffer<T>,
         root: u32,
     ) -> Result<Enqueued<'c>, CallError> {
-        let wish = self.wish(Operation::Scatter, output.len() as u64, input, Some(output));
-        self.enqueue(Wish { rank: root, ..wish })
+        let wish = Wish::new::<T>(Operation::Scatter, output.len() as u64, place(input, Some(output)));
+        self.enqueue(wish.rank(root), NONE)
     }
 
     /// The `j`-th block of rank `i`'s `input` becomes the `i`-th block of rank `j`'s `output`.
@@ -296,7 +252,7 @@ impl<'c> OnStream<'c> {
         output: &GpuBuffer<T>,
     ) -> Result<Enqueued<'c>, CallError> {
         let count = self.communicator.block(Operation::AllToAll, "input", input.len() as u64)?;
-        self.enqueue(self.wish(Operation::AllToAll, count, Some(input), Some(output)))
+        self.enqueue(Wish::new::<T>(Operation::AllToAll, count, place(Some(input), Some(output))), NONE)
     }
 
     /// As [`OnStream::all_to_all`], with so many elements for each rank, and from each.
@@ -310,8 +266,8 @@ impl<'c> OnStream<'c> {
         output: &GpuBuffer<T>,
         receives: &[u64],
     ) -> Result<Enqueued<'c>, CallError> {
-        let wish = self.wish(Operation::AllToAllV, 0, Some(input), Some(output));
-        self.enqueue(Wish { counts: [sends, receives], ..wish })
+        let wish = Wish::new::<T>(Operation::AllToAllV, 0, place(Some(input), Some(output)));
+        self.enqueue(wish, [sends, receives])
     }
 
     /// As [`OnStream::all_gather`], with a count for each rank.
@@ -324,8 +280,8 @@ impl<'c> OnStream<'c> {
         output: &GpuBuffer<T>,
         counts: &[u64],
     ) -> Result<Enqueued<'c>, CallError> {
-        let wish = self.wish(Operation::AllGatherV, 0, Some(input), Some(output));
-        self.enqueue(Wish { counts: [counts, &[]], ..wish })
+        let wish = Wish::new::<T>(Operation::AllGatherV, 0, place(Some(input), Some(output)));
+        self.enqueue(wish, [counts, &[]])
     }
 
     /// As [`OnStream::reduce_scatter`], with a count for each rank.
@@ -339,10 +295,8 @@ impl<'c> OnStream<'c> {
         counts: &[u64],
         reduce: impl Into<Reduce<T>>,
     ) -> Result<Enqueued<'c>, CallError> {
-        let reduce = reduce.into();
-        let wish = self.wish(Operation::ReduceScatterV, 0, Some(input), Some(output));
-        let reduce = Some((reduce.reduction, reduce.scalar));
-        self.enqueue(Wish { counts: [counts, &[]], reduce, ..wish })
+        let wish = Wish::new::<T>(Operation::ReduceScatterV, 0, place(Some(input), Some(output)));
+        self.enqueue(wish.reduce(reduce.into()), [counts, &[]])
     }
 
     /// The stream goes on when every rank's has come here.
@@ -350,10 +304,10 @@ impl<'c> OnStream<'c> {
     /// # Errors
     /// As [`OnStream::allreduce`].
     pub fn barrier(&self) -> Result<Enqueued<'c>, CallError> {
-        self.enqueue(self.wish::<u8>(Operation::Barrier, 0, None, None))
+        self.enqueue(Wish::new::<u8>(Operation::Barrier, 0, Place::Apart(None, None)), NONE)
     }
 
-    /// As [`OnStream::gather`], with a count for each rank: the root gives all of them, others their own.
+    /// As [`OnStream::gather`], with a count for each rank; those that other ranks than the root give are not looked at.
     ///
     /// # Errors
     /// As [`OnStream::allreduce`].
@@ -364,11 +318,13 @@ impl<'c> OnStream<'c> {
         counts: &[u64],
         root: u32,
     ) -> Result<Enqueued<'c>, CallError> {
-        let wish = self.wish(Operation::GatherV, 0, Some(input), output);
-        self.enqueue(Wish { counts: [self.own_or_all(counts, root), &[]], rank: root, ..wish })
+        let own = [input.len() as u64];
+        let counts = if self.communicator.rank == root { counts } else { &own };
+        let wish = Wish::new::<T>(Operation::GatherV, 0, place(Some(input), output));
+        self.enqueue(wish.rank(root), [counts, &[]])
     }
 
-    /// As [`OnStream::scatter`], with a count for each rank: the root gives all of them, others their own.
+    /// As [`OnStream::scatter`], with a count for each rank; those that other ranks than the root give are not looked at.
     ///
     /// # Errors
     /// As [`OnStream::allreduce`].
@@ -379,15 +335,10 @@ impl<'c> OnStream<'c> {
         counts: &[u64],
         root: u32,
     ) -> Result<Enqueued<'c>, CallError> {
-        let wish = self.wish(Operation::ScatterV, 0, input, Some(output));
-        self.enqueue(Wish { counts: [self.own_or_all(counts, root), &[]], rank: root, ..wish })
-    }
-
-    /// Of a list with a count for each rank what this rank says of it: who is not the root its own alone.
-    fn own_or_all<'w>(&self, counts: &'w [u64], root: u32) -> &'w [u64] {
-        let (rank, size) = (self.communicator.rank as usize, self.communicator.size as usize);
-        let own = counts.get(rank..=rank).filter(|_| counts.len() == size);
-        if self.communicator.rank == root { counts } else { own.unwrap_or(counts) }
+        let own = [output.len() as u64];
+        let counts = if self.communicator.rank == root { counts } else { &own };
+        let wish = Wish::new::<T>(Operation::ScatterV, 0, place(input, Some(output)));
+        self.enqueue(wish.rank(root), [counts, &[]])
     }
 
     /// A message to a rank, and one from a rank, at once: each alone would keep the stream until its peer's comes to the other.
@@ -397,14 +348,11 @@ impl<'c> OnStream<'c> {
     pub fn send_recv<T: Element>(
         &self,
         (sent, to, send_tag): (&GpuBuffer<T>, u32, u64),
-        (received, from, receive_tag): (&GpuBuffer<T>, u32, u64),
+        (received, from, receive_tag): (&GpuBuffer<T>, impl Into<Source>, u64),
     ) -> Result<[Enqueued<'c>; 2], CallError> {
-        let send = self.wish(Operation::Send, sent.len() as u64, Some(sent), None);
-        let receive = self.wish(Operation::Receive, received.len() as u64, None, Some(received));
-        self.enqueue_all([
-            self.check(Wish { rank: to, tag: send_tag, ..send })?,
-            self.check(Wish { rank: from, tag: receive_tag, ..receive })?,
-        ])
+        let send = Wish::send::<T>((view(sent), sent.len()), to, send_tag);
+        let receive = Wish::receive::<T>((view(received), received.len()), from.into(), receive_tag);
+        self.enqueue_all([self.check(send, NONE)?, self.check(receive, NONE)?])
     }
 
     /// A message to a rank.
@@ -414,50 +362,22 @@ impl<'c> OnStream<'c> {
     pub fn send<T: Element>(
         &self,
         buffer: &GpuBuffer<T>,
-        peer: u32,
+        to: u32,
         tag: u64,
     ) -> Result<Enqueued<'c>, CallError> {
-        let wish = self.wish(Operation::Send, buffer.len() as u64, Some(buffer), None);
-        self.enqueue(Wish { rank: peer, tag, ..wish })
+        self.enqueue(Wish::send::<T>((view(buffer), buffer.len()), to, tag), NONE)
     }
 
     /// A message from a rank, or from any, of at most the buffer's length; [`Enqueued::wait`] tells whose and how long.
     ///
     /// # Errors
     /// As [`OnStream::allreduce`].
-    pub fn receive<T: Element>(
+    pub fn recv<T: Element>(
         &self,
         buffer: &GpuBuffer<T>,
-        source: impl Into<Source>,
+        from: impl Into<Source>,
         tag: u64,
     ) -> Result<Enqueued<'c>, CallError> {
-        let wish = self.wish(Operation::Receive, buffer.len() as u64, None, Some(buffer));
-        let wish = match source.into() {
-            Source::Rank(rank) => Wish { rank, tag, ..wish },
-            Source::Any => Wish { flags: FLAG_STREAM | FLAG_ANY_SOURCE, tag, ..wish },
-        };
-        self.enqueue(wish)
-    }
-}
-
-/// A buffer of exactly the bytes that are needed; none where none are.
-fn fit(
-    operation: Operation,
-    which: &'static str,
-    element: u64,
-    part: Option<Part>,
-    needed: Option<u64>,
-) -> Result<Option<Part>, CallError> {
-    if part.as_ref().is_some_and(|part| part.is_foreign) {
-        return Err(CallError::ForeignBuffer { which });
-    }
-    match (part, needed) {
-        (_, None) => Ok(None),
-        (None, Some(_)) => Err(CallError::NoBuffer { operation, which }),
-        (Some(part), Some(bytes)) if part.bytes == bytes => Ok(Some(part)),
-        (Some(part), Some(bytes)) => {
-            let (actual, expected) = (part.bytes / element, bytes / element);
-            Err(CallError::Length { operation, which, actual, expected })
-        }
+        self.enqueue(Wish::receive::<T>((view(buffer), buffer.len()), from.into(), tag), NONE)
     }
 }

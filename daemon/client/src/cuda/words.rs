@@ -29,9 +29,11 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// A communicator's words.
 #[derive(Debug)]
 pub(crate) struct Words {
+    // Dropped first: it lets streams go on, which read the words as they are pinned.
+    watcher: Watcher,
+    gpu: Arc<Gpu>,
     region: Arc<Registered>,
     pinned: Pinned,
-    watcher: Watcher,
     /// What the operation with a slot's token uses, until it has ended.
     kept: RefCell<Vec<[Option<Arc<Block>>; 2]>>,
 }
@@ -43,7 +45,12 @@ impl Words {
         let unavailable = |errno: Errno| MemoryError::Kernel { bytes: BYTES, reason: errno.to_string() };
         let watcher = Watcher::new(client, region.pool.clone()).map_err(unavailable)?;
         let kept = RefCell::new((0..SLOTS).map(|_| [None, None]).collect());
-        Ok(Self { region, pinned, watcher, kept })
+        Ok(Self { watcher, gpu: Arc::clone(gpu), region, pinned, kept })
+    }
+
+    /// The GPU whose streams they are for.
+    pub(crate) const fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
     }
 
     /// Where they are, for the daemon.
@@ -51,13 +58,13 @@ impl Words {
         (self.region.region, 0)
     }
 
-    /// Puts the order of operations that go together, two at most, into a stream: the daemon takes them when the stream comes to them, and the
-    /// stream goes on when all have ended.
+    /// Puts the order of operations that go together, two at most, into a stream: the daemon takes them when the stream comes to
+    /// them, and the stream goes on when all have ended.
     pub(crate) fn order<const N: usize>(
         &self,
         tokens: [u32; N],
         stream: &Stream,
-        blocks: [[Option<Arc<Block>>; 2]; N],
+        blocks: [[Option<&Arc<Block>>; 2]; N],
     ) -> Result<(), CudaError> {
         let word = |token: u32, at: u64| {
             let short = CudaError::TooShort { offset: at, wanted: 4, length: BYTES };
@@ -82,7 +89,7 @@ impl Words {
         let mut kept = self.kept.borrow_mut();
         for (token, blocks) in tokens.into_iter().zip(blocks) {
             if let Some(kept) = kept.get_mut((token % SLOTS) as usize) {
-                *kept = blocks;
+                *kept = blocks.map(Option::<&_>::cloned);
             }
         }
         Ok(())
@@ -96,11 +103,6 @@ impl Words {
                 let _ = ManuallyDrop::new(blocks);
             }
         }
-    }
-
-    /// Lets all streams go on: nothing comes from the daemon any more.
-    pub(crate) fn release(&self) {
-        self.watcher.release();
     }
 }
 
@@ -131,11 +133,6 @@ impl Watcher {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Has the thread let all streams go on, as if the daemon were gone.
-    fn release(&self) {
-        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
-    }
-
     fn note(&self, token: u32) {
         if let Some(last) = self.shared.values.get((token % SLOTS) as usize) {
             last.store(value(token), Ordering::Release);
@@ -151,13 +148,18 @@ impl Watched {
         while poll(&mut polled, None).is_err() {
             std::thread::sleep(AGAIN);
         }
-        while !self.over.load(Ordering::Acquire) {
+        loop {
+            // Also when it is over: of what has not ended then nobody will tell the streams.
+            let over = self.over.load(Ordering::Acquire);
             for (at, last) in (0..SLOTS).zip(&self.values) {
                 let value = last.load(Ordering::Acquire);
                 let word = words.window(slot(at), ringway_abi::stream::SLOT_BYTES);
                 if let Some(word) = word.filter(|_| value != 0) {
                     word.store_word(DONE as usize, value);
                 }
+            }
+            if over {
+                return;
             }
             std::thread::sleep(AGAIN);
         }

@@ -6,7 +6,7 @@
 use ringway_abi::descriptor::FLAG_ANY_SOURCE;
 use ringway_types::Operation;
 
-use super::{Place, Submitted, Wish, length, view};
+use super::{Place, Submitted, View, Wish, view};
 use crate::{
     Buffer, CallError, Communicator, Element, Pending, Received, SubmitError, pending::Tickets, queue::Ticket,
 };
@@ -26,17 +26,27 @@ impl From<u32> for Source {
     }
 }
 
-fn outgoing<T: Element>(buffer: &Buffer<T>, to: u32, tag: u64) -> Wish<'_> {
-    let wish = Wish::new::<T>(Operation::Send, length(buffer), Place::Apart(Some(view(buffer)), None));
-    Wish { tag, ..wish.rank(to) }
+impl<V: Copy> Wish<V> {
+    pub(crate) fn send<T: Element>((buffer, elements): (V, usize), to: u32, tag: u64) -> Self {
+        let wish = Self::new::<T>(Operation::Send, elements as u64, Place::Apart(Some(buffer), None));
+        Self { tag, ..wish.rank(to) }
+    }
+
+    pub(crate) fn receive<T: Element>((buffer, elements): (V, usize), from: Source, tag: u64) -> Self {
+        let wish = Self::new::<T>(Operation::Receive, elements as u64, Place::Apart(None, Some(buffer)));
+        match from {
+            Source::Rank(rank) => Self { tag, ..wish.rank(rank) },
+            Source::Any => Self { tag, flags: FLAG_ANY_SOURCE, ..wish },
+        }
+    }
 }
 
-fn incoming<T: Element>(buffer: &Buffer<T>, from: Source, tag: u64) -> Wish<'_> {
-    let wish = Wish::new::<T>(Operation::Receive, length(buffer), Place::Apart(None, Some(view(buffer))));
-    match from {
-        Source::Rank(rank) => Wish { tag, ..wish.rank(rank) },
-        Source::Any => Wish { tag, flags: FLAG_ANY_SOURCE, ..wish },
-    }
+fn outgoing<T: Element>(buffer: &Buffer<T>, to: u32, tag: u64) -> Wish<View<'_>> {
+    Wish::send::<T>((view(buffer), buffer.len()), to, tag)
+}
+
+fn incoming<T: Element>(buffer: &Buffer<T>, from: Source, tag: u64) -> Wish<View<'_>> {
+    Wish::receive::<T>((view(buffer), buffer.len()), from, tag)
 }
 
 impl Communicator {
@@ -85,7 +95,7 @@ impl Communicator {
     }
 
     /// Submits two calls as one group, or into the open one.
-    fn exchange(&self, first: Wish<'_>, second: Wish<'_>) -> Result<(Ticket, Ticket), CallError> {
+    fn exchange(&self, first: Wish<View<'_>>, second: Wish<View<'_>>) -> Result<(Ticket, Ticket), CallError> {
         let first = self.check(&first, [&[], &[]])?;
         let second = self.check(&second, [&[], &[]])?;
         let nested = self.queue.borrow().is_group_open();

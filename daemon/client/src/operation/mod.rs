@@ -21,7 +21,8 @@ use ringway_mem::Window;
 use ringway_types::{DataType, Operation, Reduction};
 
 use crate::{
-    Buffer, CallError, Communicator, Element, Failure, OperationError, Pending, Returned, SubmitError,
+    Buffer, CallError, Client, Communicator, Element, Failure, OperationError, Pending, Returned,
+    SubmitError,
     arena::Registered,
     cell::{self, Calls},
     pending::{Held, Tickets},
@@ -34,7 +35,23 @@ pub use message::Source;
 /// A non-blocking operation that was submitted, or the reason why not, with the buffers.
 pub type Submitted<'c, B> = Result<Pending<'c, B>, SubmitError<B>>;
 
-/// A buffer as a call sees it.
+/// A buffer as the check of a call sees it, whatever memory it is in.
+pub(crate) trait Operand<'b>: Copy {
+    fn handle(&self) -> BufferHandle;
+
+    /// The same, so many bytes further on.
+    fn further(self, bytes: u64) -> Self;
+
+    fn bytes(&self) -> u64;
+
+    /// Whether it may go through this client.
+    fn is_of(&self, client: &Client) -> bool;
+
+    /// The region that it is in, where a call is to keep that.
+    fn region(&self) -> Option<&'b Arc<Registered>>;
+}
+
+/// A buffer of the host's memory as a call sees it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'b> {
     handle: BufferHandle,
@@ -43,25 +60,57 @@ pub(crate) struct View<'b> {
     region: Option<&'b Arc<Registered>>,
 }
 
-impl View<'_> {
+impl<'b> Operand<'b> for View<'b> {
     #[inline]
-    const fn bytes(&self) -> u64 {
+    fn handle(&self) -> BufferHandle {
+        self.handle
+    }
+
+    #[inline]
+    fn further(self, bytes: u64) -> Self {
+        let offset = self.handle.offset.saturating_add(bytes);
+        Self { handle: BufferHandle { offset, ..self.handle }, ..self }
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
         self.window.length() as u64
+    }
+
+    #[inline]
+    fn is_of(&self, client: &Client) -> bool {
+        self.region.is_none_or(|region| region.client.is(client))
+    }
+
+    #[inline]
+    fn region(&self) -> Option<&'b Arc<Registered>> {
+        self.region
     }
 }
 
 /// Where a call's data is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Place<'b> {
+pub(crate) enum Place<V> {
     /// In two buffers; the rank may lack one.
-    Apart(Option<View<'b>>, Option<View<'b>>),
+    Apart(Option<V>, Option<V>),
     /// In one buffer, in the operation's in-place form.
-    Within(View<'b>),
+    Within(V),
+}
+
+impl<V: Copy> Place<V> {
+    /// The buffers: input and output, or the one that has both.
+    #[inline]
+    pub(crate) const fn operands(self) -> [Option<V>; 2] {
+        match self {
+            Self::Apart(input, output) => [input, output],
+            Self::Within(whole) => [Some(whole), None],
+        }
+    }
 }
 
 /// A call before it is checked.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish<'b> {
+pub(crate) struct Wish<V> {
     operation: Operation,
     datatype: DataType,
     reduce: Option<(Reduction, u64)>,
@@ -71,7 +120,7 @@ pub(crate) struct Wish<'b> {
     /// The tag of a message.
     tag: u64,
     count: u64,
-    place: Place<'b>,
+    place: Place<V>,
 }
 
 #[inline]
@@ -90,9 +139,9 @@ fn length<T: Element>(buffer: &Buffer<T>) -> u64 {
     buffer.len() as u64
 }
 
-impl<'b> Wish<'b> {
+impl<V: Copy> Wish<V> {
     #[inline]
-    pub(crate) fn new<T: Element>(operation: Operation, count: u64, place: Place<'b>) -> Self {
+    pub(crate) fn new<T: Element>(operation: Operation, count: u64, place: Place<V>) -> Self {
         Self { operation, datatype: T::DATATYPE, reduce: None, rank: 0, flags: 0, tag: 0, count, place }
     }
 
@@ -100,6 +149,15 @@ impl<'b> Wish<'b> {
     pub(crate) const fn rank(mut self, rank: u32) -> Self {
         self.rank = rank;
         self
+    }
+
+    pub(crate) const fn flag(mut self, flag: u8) -> Self {
+        self.flags |= flag;
+        self
+    }
+
+    pub(crate) const fn place(&self) -> Place<V> {
+        self.place
     }
 
     #[inline]
@@ -112,7 +170,11 @@ impl<'b> Wish<'b> {
 impl Communicator {
     /// Checks a call completely: what the daemon would refuse is refused here.
     #[inline(always)]
-    pub(crate) fn check<'w>(&self, wish: &Wish<'w>, counts: [&'w [u64]; 2]) -> Result<Call<'w>, CallError> {
+    pub(crate) fn check<'w, V: Operand<'w>>(
+        &self,
+        wish: &Wish<V>,
+        counts: [&'w [u64]; 2],
+    ) -> Result<Call<'w>, CallError> {
         let Wish { operation, datatype, rank, .. } = *wish;
         let any = wish.flags & ringway_abi::descriptor::FLAG_ANY_SOURCE != 0;
         let has_rank = operation.has_root() || !operation.is_collective();
@@ -125,8 +187,7 @@ impl Communicator {
         let caller = Caller { rank: self.rank, size: self.size, root: rank };
         let (input, output) = self.place(wish, counts, caller)?;
         for (view, which) in [(input, "input"), (output, "output")] {
-            let region = view.and_then(|view| view.region);
-            if region.is_some_and(|region| !region.client.is(&self.client)) {
+            if view.is_some_and(|view| !view.is_of(&self.client)) {
                 return Err(CallError::ForeignBuffer { which });
             }
         }
@@ -139,12 +200,12 @@ impl Communicator {
             flags: wish.flags,
             rank,
             argument: wish.tag,
-            input: input.map(|view| view.handle),
-            output: output.map(|view| view.handle),
+            input: input.map(|view| view.handle()),
+            output: output.map(|view| view.handle()),
             count: wish.count,
         };
         let scalar = scalar.filter(|_| reduction == Some(Reduction::PremulSum));
-        let memory = [input, output].map(|view| view.and_then(|view| view.region));
+        let memory = [input, output].map(|view| view.and_then(|view| view.region()));
         let call = Call { submission, scalar, counts, memory };
         let words = call.slab_words();
         if words > 0 && self.calls.is_none() {
@@ -158,12 +219,12 @@ impl Communicator {
 
     /// What is read and what is written, each of exactly the length that the operation needs.
     #[inline(always)]
-    fn place<'b>(
+    fn place<'b, V: Operand<'b>>(
         &self,
-        wish: &Wish<'b>,
+        wish: &Wish<V>,
         counts: [&[u64]; 2],
         caller: Caller,
-    ) -> Result<(Option<View<'b>>, Option<View<'b>>), CallError> {
+    ) -> Result<(Option<V>, Option<V>), CallError> {
         let Wish { operation, datatype, count, .. } = *wish;
         let element = datatype.size() as u64;
         let needed = counts_needed(operation, caller);
@@ -183,7 +244,7 @@ impl Communicator {
         let sizes =
             extent(operation, caller, element, count, list).ok_or(CallError::TooLarge { operation })?;
         let Extent { input: read, output: written } = sizes;
-        let fit = |view: Option<View<'b>>, bytes: Option<u64>, which: &'static str| match (view, bytes) {
+        let fit = |view: Option<V>, bytes: Option<u64>, which: &'static str| match (view, bytes) {
             (_, None) => Ok(None),
             (None, Some(_)) => Err(CallError::NoBuffer { operation, which }),
             (Some(view), Some(bytes)) if view.bytes() == bytes => Ok(Some(view)),
@@ -198,12 +259,7 @@ impl Communicator {
             }
             Place::Within(whole) => Some(whole),
         };
-        let at = |view: Option<View<'b>>, offset: u64| {
-            view.map(|view| {
-                let offset = view.handle.offset.saturating_add(offset);
-                View { handle: BufferHandle { offset, ..view.handle }, ..view }
-            })
-        };
+        let at = |view: Option<V>, offset: u64| view.map(|view| view.further(offset));
         match in_place_offset(operation, caller, element, count, list) {
             Some(InPlace::InputInOutput(offset)) => {
                 let whole = fit(whole, written, "buffer")?;
@@ -230,7 +286,7 @@ impl Communicator {
     /// Checks a call and submits it, waiting for room when there is none. One function for both, so that what was
     /// checked need not go through memory before it is published.
     #[inline(never)]
-    fn submit(&self, wish: &Wish<'_>, counts: [&[u64]; 2]) -> Result<Tickets, CallError> {
+    fn submit(&self, wish: &Wish<View<'_>>, counts: [&[u64]; 2]) -> Result<Tickets, CallError> {
         let call = self.check(wish, counts)?;
         self.dispatch(&call)
     }
@@ -351,7 +407,7 @@ impl Communicator {
     pub(crate) fn start<B: Held>(
         &self,
         buffers: B,
-        wish: impl FnOnce(&B) -> Result<Wish<'_>, CallError>,
+        wish: impl FnOnce(&B) -> Result<Wish<View<'_>>, CallError>,
     ) -> Submitted<'_, B> {
         self.start_counted(buffers, [&[], &[]], wish)
     }
@@ -362,7 +418,7 @@ impl Communicator {
         &self,
         buffers: B,
         counts: [&[u64]; 2],
-        wish: impl FnOnce(&B) -> Result<Wish<'_>, CallError>,
+        wish: impl FnOnce(&B) -> Result<Wish<View<'_>>, CallError>,
     ) -> Submitted<'_, B> {
         let sent = match wish(&buffers) {
             Ok(wish) => match self.make_quickly(wish) {

@@ -8,7 +8,7 @@ use ringway_cell::{Call, CallMemory, Exchange, Signature};
 use ringway_mem::Window;
 use ringway_types::Reduction;
 
-use super::{Place, View, Wish};
+use super::{Operand, Place, View, Wish};
 use crate::{
     Communicator,
     arena::Registered,
@@ -37,7 +37,7 @@ impl<'w> Part<'w> {
 impl Communicator {
     /// Makes such a call and waits for it for a while; `None` when it is not one, and nothing was done.
     #[inline(always)]
-    pub(super) fn make_quickly(&self, wish: Wish<'_>) -> Option<Tickets> {
+    pub(super) fn make_quickly(&self, wish: Wish<View<'_>>) -> Option<Tickets> {
         let calls = self.calls.as_ref().filter(|_| self.blocks.get())?;
         let mut calls = calls.borrow_mut();
         if calls.is_group_open() {
@@ -73,48 +73,43 @@ impl Communicator {
 
     /// What a call reads and writes, if its memory is as long as it must be, and this client's.
     #[inline(always)]
-    fn parts<'w>(&self, known: &Known, place: Place<'w>) -> Option<(Option<Part<'w>>, Option<Part<'w>>)> {
+    fn parts<'w>(
+        &self,
+        known: &Known,
+        place: Place<View<'w>>,
+    ) -> Option<(Option<Part<'w>>, Option<Part<'w>>)> {
         let (reads, writes) = known.prepared.bytes();
         let whole = |view: Option<View<'w>>, bytes: u64| match view {
             _ if bytes == 0 => Some(None),
-            Some(view) if view.bytes() == bytes && self.is_own(&view) => Some(Part::of(view, 0, bytes)),
+            Some(view) if view.bytes() == bytes && view.is_of(&self.client) => Some(Part::of(view, 0, bytes)),
             _ => None,
         };
         match place {
             Place::Apart(input, output) => Some((whole(input, reads)?, whole(output, writes)?)),
-            Place::Within(view) if view.bytes() == reads.max(writes) && self.is_own(&view) => {
+            Place::Within(view) if view.bytes() == reads.max(writes) && view.is_of(&self.client) => {
                 let part = |offset, bytes| if bytes == 0 { None } else { Part::of(view, offset, bytes) };
                 Some((part(known.within.0, reads), part(known.within.1, writes)))
             }
             Place::Within(_) => None,
         }
     }
-
-    #[inline(always)]
-    fn is_own(&self, view: &View<'_>) -> bool {
-        view.region.is_none_or(|region| region.client.is(&self.client))
-    }
 }
 
 /// The registered memory that a call names.
-fn regions<'b>(place: Place<'b>) -> [Option<&'b Arc<Registered>>; 2] {
-    let (input, output) = match place {
-        Place::Apart(input, output) => (input, output),
-        Place::Within(view) => (Some(view), None),
-    };
-    [input, output].map(|view| view.and_then(|view| view.region))
+fn regions<'b>(place: Place<View<'b>>) -> [Option<&'b Arc<Registered>>; 2] {
+    place.operands().map(|view| view.and_then(|view| view.region))
 }
 
 /// Publishes a large call, if there is a slot for it, and works on it for a while.
 #[inline(always)]
-fn make_large(calls: &mut Calls, call: &Call<'_>, place: Place<'_>) -> Option<Tickets> {
+fn make_large(calls: &mut Calls, call: &Call<'_>, place: Place<View<'_>>) -> Option<Tickets> {
     let sequence = calls.submit(call, regions(place), true)?;
     Some(Tickets::Cell(cell::Ticket::Call(sequence)))
 }
 
 /// Keeps a call that is not over yet.
 #[cold]
-fn keep(calls: &mut Calls, (sequence, large): (u64, bool), place: Place<'_>) -> Tickets {
+fn keep(calls: &mut Calls, (sequence, large): (u64, bool), place: Place<View<'_>>) -> Tickets {
     calls.keep(sequence, large, regions(place).map(|region| region.cloned()));
     Tickets::Cell(cell::Ticket::Call(sequence))
 }

@@ -1,4 +1,4 @@
-//! Elements and factors that tests try.
+//! Elements and factors that tests of kernels try; with the feature `samples`, for those of other crates too.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use ringway_types::DataType;
@@ -6,22 +6,18 @@ use ringway_types::DataType;
 use crate::Scalar;
 
 /// Bit patterns at which conversions and comparisons have their corners.
-pub(super) fn special(datatype: DataType) -> Vec<u64> {
+#[must_use]
+pub fn special(datatype: DataType) -> Vec<u64> {
     match datatype {
         DataType::F16 => vec![
             0, 0x8000, 1, 0x8001, 0x03ff, 0x0400, 0x3c00, 0xbc00, 0x3c01, 0x7bff, 0xfbff, 0x7c00, 0xfc00,
-            0x7c01, 0x7e00, 0xfe00, 0xffff, 0x6400, 0x1400,
+            0x7c01, 0x7e00, 0xfe00, 0x7fff, 0xffff, 0x6400, 0x1400,
         ],
         DataType::Bf16 => vec![
             0, 0x8000, 1, 0x8001, 0x007f, 0x0080, 0x3f80, 0xbf80, 0x3f81, 0x7f7f, 0xff7f, 0x7f80, 0xff80,
-            0x7f81, 0x7fc0, 0xffc0, 0xffff, 0x4380,
+            0x7f81, 0x7fc0, 0xffc0, 0x7fff, 0xffff, 0x4380,
         ],
-        DataType::F8E4M3 => {
-            vec![0, 0x80, 1, 0x81, 7, 8, 0x38, 0xb8, 0x39, 0x76, 0x77, 0x7e, 0xfe, 0x7f, 0xff]
-        }
-        DataType::F8E5M2 => vec![
-            0, 0x80, 1, 0x81, 3, 4, 0x3c, 0xbc, 0x3d, 0x7a, 0x7b, 0xfb, 0x7c, 0xfc, 0x7d, 0x7e, 0xfe, 0xff,
-        ],
+        DataType::F8E4M3 | DataType::F8E5M2 => (0..=0xff).collect(),
         DataType::F32 => vec![
             0,
             0x8000_0000,
@@ -59,16 +55,8 @@ pub(super) fn special(datatype: DataType) -> Vec<u64> {
 }
 
 /// Elements that are corner cases, small numbers or any bits.
-pub(super) fn values(datatype: DataType, count: usize) -> impl Strategy<Value = Vec<u8>> {
-    let one = u64::from_le_bytes(Scalar::one(datatype).to_bytes());
-    let one = match datatype {
-        DataType::F16 => 0x3c00,
-        DataType::Bf16 => 0x3f80,
-        DataType::F8E4M3 => 0x38,
-        DataType::F8E5M2 => 0x3c,
-        DataType::F32 => 0x3f80_0000,
-        _ => one,
-    };
+pub fn values(datatype: DataType, count: usize) -> impl Strategy<Value = Vec<u8>> {
+    let one = datatype.one_bits();
     let bits = prop_oneof![2 => any::<u64>(), 1 => select(special(datatype)), 1 => (0..16_u64).prop_map(move |v| {
         one.wrapping_add(v << (4 * datatype.size().ilog2()))
     })];
@@ -77,7 +65,8 @@ pub(super) fn values(datatype: DataType, count: usize) -> impl Strategy<Value = 
     })
 }
 
-pub(super) fn scale(datatype: DataType) -> impl Strategy<Value = Option<Scalar>> {
+/// Factors of all sizes, and none.
+pub fn scale(datatype: DataType) -> impl Strategy<Value = Option<Scalar>> {
     let scalar = if datatype.is_float() {
         select(vec![1.0, -1.0, 0.5, 1.0 / 3.0, 0.0, -0.0, 1e-30, 1e30, f64::INFINITY, f64::NAN])
             .prop_map(Scalar::float)
