@@ -13,6 +13,8 @@ pub struct Planning {
     order: Order,
     /// Whether links are measured of which nothing is known.
     measures: bool,
+    /// What links are taken for of which nothing is known, nor measured.
+    usual: Option<Constants>,
     given: Saved,
     learned: Saved,
     changed: bool,
@@ -67,6 +69,12 @@ impl Planning {
     #[must_use]
     pub fn measuring(self, learned: Saved) -> Self {
         Self { learned, measures: true, ..self }
+    }
+
+    /// Takes links of which nothing is known for what links usually are, so that the same is chosen wherever that is done.
+    #[must_use]
+    pub fn assuming_the_usual(self) -> Self {
+        Self { usual: Some(Constants::default()), ..self }
     }
 
     /// What was learnt, if that has changed since it was taken last.
@@ -130,7 +138,7 @@ impl Planning {
             self.changed = true;
         }
         // What is chosen without any rule is not strict.
-        let usual = (self.order == Order::Strict).then(Constants::default);
+        let usual = self.usual.or_else(|| (self.order == Order::Strict).then(Constants::default));
         let constants = measured.or_else(|| self.constants(place).copied()).or(usual);
         let (mut given, preference) = self.allowed(preference.over(self.settings.preference()));
         let made = constants.map(|constants| self.make(&place.layout, constants, preference));
@@ -217,6 +225,20 @@ mod tests {
         let any = [links("tcp", None, 1.0), two];
         assert_eq!(known(&any, &place(2, None)), Some(1.0));
         assert_eq!(known(&any, &place(2, Some(&["a", "b"]))), Some(2.0));
+    }
+
+    /// Without measuring, what is chosen is what is chosen for links that were given as the usual ones.
+    #[test]
+    fn what_is_not_measured_is_taken_for_the_usual() {
+        let place = place(4, Some(&["a", "b", "c", "d"]));
+        let usual = SavedLinks { constants: Constants::default(), ..links("tcp", None, 0.0) };
+        let mut given = planning(vec![usual], Vec::new());
+        let mut assumed = planning(Vec::new(), Vec::new()).assuming_the_usual();
+        assert!(!assumed.wants_measured(&place));
+        let both = [&mut given, &mut assumed].map(|it| it.settings(&place, Preference::default(), None));
+        assert_eq!(both[0], both[1]);
+        let mut far = planning(vec![links("tcp", None, 1e6)], Vec::new()).assuming_the_usual();
+        assert_ne!(far.settings(&place, Preference::default(), None), both[0], "what is given goes before");
     }
 
     /// A rule for another algorithm takes no chunk from the one that is asked for, a rule for the same one gives it one.

@@ -102,6 +102,10 @@ pub struct DaemonArgs {
     /// choose algorithms that give other bits [default: beside the socket]
     #[arg(long, value_name = "FILE")]
     link_cache: Option<String>,
+    /// What links are taken for of which neither file knows anything: measured, or usual (as of kernel TCP between nodes on
+    /// one host: daemons that start anew choose the same algorithms)
+    #[arg(long, value_name = "CONSTANTS")]
+    link_constants: Option<String>,
     /// UDP port of RoCE packets, the same on all nodes (other RoCE devices know 4791 alone), so that daemons can share an
     /// address
     #[arg(long, value_name = "PORT", allow_negative_numbers = true)]
@@ -273,6 +277,7 @@ impl DaemonArgs {
             group_nodes: self.group_nodes,
             tuning_file: self.tuning_file,
             link_cache: self.link_cache,
+            link_constants: self.link_constants,
             roce_port: self.roce_port,
             roce_interface: self.roce_interface,
             verbs_timeout: self.verbs_timeout,

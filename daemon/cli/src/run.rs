@@ -13,7 +13,8 @@ use crate::local::{
 /// Run a program as several ranks on this machine.
 ///
 /// Starts one daemon for each node and the ranks with their environment set, prefixes what they write with their rank,
-/// and ends everything when one fails. Nothing is left behind.
+/// and ends everything when one fails. Nothing is left behind. A program whose operations depend on nothing but its
+/// input gives the same bits in every run.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  ringway run -n 4 -- ./my_program --epochs 3\n  ringway run -n 4 --nodes 2 -- ./train_digits\n\n\
@@ -34,6 +35,10 @@ pub struct RunArgs {
     /// How the nodes reach each other.
     #[arg(long, value_enum, default_value_t = Network::Auto)]
     network: Network,
+    /// Choose algorithms by what the links between the nodes are measured to take, as daemons that stay do, rather than by
+    /// what such links usually take. Another run measures something else, may choose others, and end with other bits.
+    #[arg(long)]
+    measure_links: bool,
     /// The program and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -57,7 +62,11 @@ pub fn run(args: RunArgs) -> Result<ExitCode, String> {
         device: args.device,
         network: args.network,
         apart: false,
-        daemon_arguments: Vec::new(),
+        daemon_arguments: if args.measure_links {
+            Vec::new()
+        } else {
+            vec!["--link-constants".to_owned(), "usual".to_owned()]
+        },
         pcap: None,
     };
     let cluster = Cluster::start(&options).map_err(|e| e.to_string())?;

@@ -276,6 +276,8 @@ pub struct Config {
     pub tuning_file: Option<PathBuf>,
     /// Where what is measured of links is kept; `None`: it is measured again by the next daemon.
     pub link_cache: Option<PathBuf>,
+    /// Whether links are measured of which nothing is known.
+    pub measures_links: bool,
     /// Microseconds for which reading a TCP socket polls the network card itself.
     pub tcp_busy_poll_us: u32,
     /// Whether the tcp device sends payload without a copy.

@@ -105,6 +105,9 @@ fn planning(config: &Config) -> Result<Planning, ServiceError> {
     if let Some(path) = &config.tuning_file {
         planning = planning.with_given(read_tuning(path)?);
     }
+    if !config.measures_links {
+        return Ok(planning.assuming_the_usual());
+    }
     let learned = match config.link_cache.as_deref().filter(|path| path.exists()).map(read_tuning) {
         Some(Ok(learned)) => learned,
         Some(Err(error)) => {

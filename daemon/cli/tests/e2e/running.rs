@@ -112,6 +112,29 @@ fn ranks_that_ignore_the_end_are_killed() {
     traced.assert_nothing_left();
 }
 
+/// Joins a communicator of both nodes, and says which files lie beside the socket then.
+fn files_after_joining(options: &[&str]) -> String {
+    let rank = std::env::current_exe().expect("this program");
+    let script = format!(
+        "echo join $RINGWAY_ID $RINGWAY_RANK 2 | {}=1 {} --exact {} --nocapture; ls $(dirname $RINGWAY_SOCKET)",
+        crate::rank::VARIABLE,
+        rank.display(),
+        crate::rank::TEST
+    );
+    let traced = Traced::new();
+    let ended = traced.run(&[&["-n", "2", "--nodes", "2"], &LOOPBACK[..], options].concat(), &script).success();
+    assert_mentions(&ended.out, &["[0] @ok", "[1] @ok", "node1.sock"]);
+    traced.assert_nothing_left();
+    ended.out
+}
+
+/// What is measured differs from run to run, and algorithms that are chosen by it may give other bits.
+#[test]
+fn nothing_is_measured_unless_asked_for_so_that_every_run_gives_the_same_bits() {
+    assert!(!files_after_joining(&[]).contains("links.toml"));
+    assert!(files_after_joining(&["--measure-links"]).contains("node0.links.toml"));
+}
+
 fn interrupted(options: &[&str], signal: Signal) {
     let traced = Traced::new();
     let script = "touch $MARKS/$RINGWAY_RANK; sleep 1000 & wait";

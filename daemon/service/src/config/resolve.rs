@@ -52,6 +52,7 @@ impl Settings {
             group_nodes: Some(0),
             tuning_file: None,
             link_cache: None,
+            link_constants: text("measured"),
             roce_port: Some(i64::from(ROCE_PORT)),
             roce_interface: None,
             verbs_timeout: Some(verbs.timeout.into()),
@@ -122,6 +123,7 @@ impl Settings {
             group_nodes: group_nodes(s.group_nodes)?,
             tuning_file: s.tuning_file.as_deref().map(PathBuf::from),
             link_cache: link_cache(&s),
+            measures_links: choice("link_constants", s.link_constants.as_deref(), &LINK_CONSTANTS)?,
             tcp_busy_poll_us: short_number(
                 "tcp_busy_poll_us",
                 s.tcp_busy_poll_us,
@@ -315,6 +317,9 @@ fn device(value: Option<&str>) -> Result<(DeviceChoice, Vec<Selector>), ConfigEr
 
 const ORDERS: [(&str, Order); 3] =
     [("stable", Order::Stable), ("strict", Order::Strict), ("any", Order::Any)];
+
+/// Whether links are measured.
+const LINK_CONSTANTS: [(&str, bool); 2] = [("measured", true), ("usual", false)];
 
 fn group_nodes(value: Option<i64>) -> Result<u32, ConfigError> {
     let unit = "consecutive nodes; 0 for as many as make fewest messages";

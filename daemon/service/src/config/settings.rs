@@ -65,6 +65,11 @@ pub struct Settings {
     /// The file in which what is measured of links is kept: beside the socket if absent; `off` for none. Without it a daemon that
     /// starts anew measures again, and may choose other algorithms: the bits are those of the last run only with it.
     pub link_cache: Option<String>,
+    /// What links are taken for of which neither the tuning file nor the cache knows anything: `measured`, what measuring them
+    /// gives when the first communicator over them is formed; `usual`, what kernel TCP usually takes between nodes that are on
+    /// one host, so that daemons that start anew choose the same, and give the same bits, although they keep nothing. That of the
+    /// node where a communicator is rooted holds.
+    pub link_constants: Option<String>,
     /// The UDP port of RoCE packets, the same on all nodes; other RoCE devices know 4791 alone.
     pub roce_port: Option<i64>,
     /// The interface that the `roce` devices use, which must have the node's address; absent for the one that has it.
@@ -153,7 +158,7 @@ impl Settings {
         merge!(
             self, under, { quotas: quotas },
             socket, users, isolation, polling, spin_us, engine_cpu, listen, advertise, rails, channels, cluster_key_file, device,
-            algorithm, order, group_nodes, tuning_file, link_cache, roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level,
+            algorithm, order, group_nodes, tuning_file, link_cache, link_constants, roce_port, roce_interface, verbs_timeout, verbs_retries, verbs_traffic_class, verbs_service_level,
             verbs_relaxed_ordering, tcp_busy_poll_us, tcp_zero_copy, tcp_connections, tcp_congestion, fault, delay_us, pcap,
             peer_timeout_ms, plans, workspace_mib, late_after_s, idle_exit_s, log_level, log_format, ring_submissions_max,
             ring_argument_words
