@@ -50,7 +50,10 @@ fn nothing_is_allocated_after_warm_up() {
                 let rounds = || (0..500).for_each(|_| round(world, &mut kept).expect("round"));
                 measure(rounds).count_total
             });
-            assert!(allocations.contains(&0), "allocations in five hundred rounds, three times: {allocations:?}");
+            assert!(
+                allocations.contains(&0),
+                "allocations in five hundred rounds, three times: {allocations:?}"
+            );
         });
     }
 }

@@ -122,7 +122,8 @@ fn files_after_joining(options: &[&str]) -> String {
         crate::rank::TEST
     );
     let traced = Traced::new();
-    let ended = traced.run(&[&["-n", "2", "--nodes", "2"], &LOOPBACK[..], options].concat(), &script).success();
+    let ended =
+        traced.run(&[&["-n", "2", "--nodes", "2"], &LOOPBACK[..], options].concat(), &script).success();
     assert_mentions(&ended.out, &["[0] @ok", "[1] @ok", "node1.sock"]);
     traced.assert_nothing_left();
     ended.out

@@ -130,11 +130,7 @@ impl Settings {
                 0..=1_000_000,
                 "microseconds; 0 leaves it to interrupts",
             )?,
-            tcp_zero_copy: choice(
-                "tcp_zero_copy",
-                s.tcp_zero_copy.as_deref(),
-                &[("auto", ZeroCopy::WherePays), ("never", ZeroCopy::Never)],
-            )?,
+            tcp_zero_copy: choice("tcp_zero_copy", s.tcp_zero_copy.as_deref(), &ZERO_COPY)?,
             tcp_connections: connections(s.tcp_connections)?,
             tcp_congestion: choice("tcp_congestion", s.tcp_congestion.as_deref(), &CONGESTIONS)?,
             fault: fault(&s)?,
@@ -317,6 +313,8 @@ fn device(value: Option<&str>) -> Result<(DeviceChoice, Vec<Selector>), ConfigEr
 
 const ORDERS: [(&str, Order); 3] =
     [("stable", Order::Stable), ("strict", Order::Strict), ("any", Order::Any)];
+
+const ZERO_COPY: [(&str, ZeroCopy); 2] = [("auto", ZeroCopy::WherePays), ("never", ZeroCopy::Never)];
 
 /// Whether links are measured.
 const LINK_CONSTANTS: [(&str, bool); 2] = [("measured", true), ("usual", false)];
