@@ -13,8 +13,6 @@ pub struct Planning {
     order: Order,
     /// Whether links are measured of which nothing is known.
     measures: bool,
-    /// What links are taken for of which nothing is known, nor measured.
-    usual: Option<Constants>,
     given: Saved,
     learned: Saved,
     changed: bool,
@@ -65,16 +63,16 @@ impl Planning {
         Self { given, ..self }
     }
 
-    /// Measures links of which nothing is known: neither from what was given nor from this, what was learnt before.
+    /// With what was learnt before; what was given goes before it.
     #[must_use]
-    pub fn measuring(self, learned: Saved) -> Self {
-        Self { learned, measures: true, ..self }
+    pub fn with_learned(self, learned: Saved) -> Self {
+        Self { learned, ..self }
     }
 
-    /// Takes links of which nothing is known for what links usually are, so that the same is chosen wherever that is done.
+    /// Measures links of which nothing is known. Without, they are taken for what links usually are.
     #[must_use]
-    pub fn assuming_the_usual(self) -> Self {
-        Self { usual: Some(Constants::default()), ..self }
+    pub fn measuring(self) -> Self {
+        Self { measures: true, ..self }
     }
 
     /// What was learnt, if that has changed since it was taken last.
@@ -137,12 +135,9 @@ impl Planning {
             self.learned.learn(&place.device, hosts.clone(), constants);
             self.changed = true;
         }
-        // What is chosen without any rule is not strict.
-        let usual = self.usual.or_else(|| (self.order == Order::Strict).then(Constants::default));
-        let constants = measured.or_else(|| self.constants(place).copied()).or(usual);
+        let constants = measured.or_else(|| self.constants(place).copied()).unwrap_or_default();
         let (mut given, preference) = self.allowed(preference.over(self.settings.preference()));
-        let made = constants.map(|constants| self.make(&place.layout, constants, preference));
-        let (made, eager_write_max_bytes) = made.unwrap_or_default();
+        let (made, eager_write_max_bytes) = self.make(&place.layout, constants, preference);
         // What is asked for goes before rules, but for those that say in which chunks it is done.
         given.rules.retain(|SavedRule { rule, .. }| {
             let instead = |made: &Rule| {
@@ -233,11 +228,11 @@ mod tests {
         let place = place(4, Some(&["a", "b", "c", "d"]));
         let usual = SavedLinks { constants: Constants::default(), ..links("tcp", None, 0.0) };
         let mut given = planning(vec![usual], Vec::new());
-        let mut assumed = planning(Vec::new(), Vec::new()).assuming_the_usual();
+        let mut assumed = planning(Vec::new(), Vec::new());
         assert!(!assumed.wants_measured(&place));
         let both = [&mut given, &mut assumed].map(|it| it.settings(&place, Preference::default(), None));
         assert_eq!(both[0], both[1]);
-        let mut far = planning(vec![links("tcp", None, 1e6)], Vec::new()).assuming_the_usual();
+        let mut far = planning(vec![links("tcp", None, 1e6)], Vec::new());
         assert_ne!(far.settings(&place, Preference::default(), None), both[0], "what is given goes before");
     }
 

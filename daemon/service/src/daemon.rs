@@ -105,9 +105,6 @@ fn planning(config: &Config) -> Result<Planning, ServiceError> {
     if let Some(path) = &config.tuning_file {
         planning = planning.with_given(read_tuning(path)?);
     }
-    if !config.measures_links {
-        return Ok(planning.assuming_the_usual());
-    }
     let learned = match config.link_cache.as_deref().filter(|path| path.exists()).map(read_tuning) {
         Some(Ok(learned)) => learned,
         Some(Err(error)) => {
@@ -116,5 +113,6 @@ fn planning(config: &Config) -> Result<Planning, ServiceError> {
         }
         None => Saved::default(),
     };
-    Ok(planning.measuring(learned))
+    planning = planning.with_learned(learned);
+    Ok(if config.measures_links { planning.measuring() } else { planning })
 }

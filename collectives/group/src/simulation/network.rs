@@ -11,7 +11,7 @@ use crate::{
     Answer, Failure, FailureKind, GroupId, Host, JoinRequest, Key, Limits, Member, MemberConfig, MemberEvent,
     NodeRef, Offer, Planning, Root, RootAt, Ticket, ToMember, ToRoot, Width,
 };
-use ringway_plan::tuner::{Constants, Order, Saved};
+use ringway_plan::tuner::{Constants, Order};
 use ringway_plan::{Algorithm, PlanSettings, Preference, Tuning};
 use ringway_verbs::{Endpoint, Time};
 
@@ -143,7 +143,7 @@ impl Network {
         };
         let daemon = |node| {
             let mut root = Root::new(Limits::default());
-            root.set_planning(Planning::new(settings(node), Order::Stable).measuring(Saved::default()));
+            root.set_planning(Planning::new(settings(node), Order::Stable).measuring());
             let member = Member::new(config(node));
             Daemon { member, root, opened: BTreeMap::new(), closed: BTreeSet::new() }
         };

@@ -67,8 +67,8 @@ pub struct Settings {
     pub link_cache: Option<String>,
     /// What links are taken for of which neither the tuning file nor the cache knows anything: `measured`, what measuring them
     /// gives when the first communicator over them is formed; `usual`, what kernel TCP usually takes between nodes that are on
-    /// one host, so that daemons that start anew choose the same, and give the same bits, although they keep nothing. That of the
-    /// node where a communicator is rooted holds.
+    /// one host, so that daemons that start anew choose the same, and give the same bits, although they keep nothing; with `order = "any"`
+    /// as well. That of the node where a communicator is rooted holds.
     pub link_constants: Option<String>,
     /// The UDP port of RoCE packets, the same on all nodes; other RoCE devices know 4791 alone.
     pub roce_port: Option<i64>,
