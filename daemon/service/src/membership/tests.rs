@@ -6,11 +6,13 @@ mod strangers;
 
 use std::{
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use ringway_abi::control::RefusalKind;
-use ringway_plan::{PlanSettings, Tuning};
+use ringway_group::{Place, Planning};
+use ringway_plan::{Layout, PlanSettings, Tuning, tuner::Order};
 
 use super::{LocalJoin, is_here};
 use crate::peers::Times;
@@ -55,7 +57,7 @@ fn form(cluster: &mut Cluster, root: usize, secret: u8, node_of: &[usize]) {
     let tickets: Vec<_> =
         (0..size).rev().map(|rank| (rank, cluster.join(node_of[rank as usize], id, rank, size))).collect();
     cluster.run_until_settled();
-    let layout = ringway_plan::Layout::new(&node_of.iter().map(|n| *n as u32).collect::<Vec<_>>());
+    let layout = Layout::new(&node_of.iter().map(|n| *n as u32).collect::<Vec<_>>());
     let layout = layout.expect("ranks");
     let expected: Vec<u32> = (0..size).map(|r| layout.node_of(r)).collect();
     for (rank, ticket) in tickets {
@@ -98,8 +100,15 @@ fn the_roots_settings_hold_for_all_nodes_and_ranks_may_ask_for_others() {
         cluster.join_with(rank as usize, join(rank, asked));
     }
     cluster.run_until_settled();
+    // Of links that nobody knows, measures or has told of, the usual is taken, which the root's tuning and wishes go before.
+    let layout = Arc::new(Layout::new(&[0, 1, 2]).expect("ranks"));
+    let place = Place { layout, device: "test".to_owned(), hosts: None, sharing: 1.0 };
+    let mut planning = Planning::new(settings(2048, "broadcast=ring"), Order::Stable);
+    let expected = planning.settings(&place, "allreduce=direct".parse().expect("an algorithm"), None);
+    assert_eq!(expected.tuning().chunk_bytes, 2048);
+    assert_eq!(expected.preference().to_string(), "allreduce=direct,broadcast=ring");
     for node in 0..3 {
-        assert_eq!(cluster.daemon(node).settings, [settings(2048, "allreduce=direct,broadcast=ring")]);
+        assert_eq!(cluster.daemon(node).settings, [expected.clone()]);
     }
     cluster.assert_nothing_left();
 }
