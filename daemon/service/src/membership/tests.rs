@@ -108,7 +108,7 @@ fn the_roots_settings_hold_for_all_nodes_and_ranks_may_ask_for_others() {
     assert_eq!(expected.tuning().chunk_bytes, 2048);
     assert_eq!(expected.preference().to_string(), "allreduce=direct,broadcast=ring");
     for node in 0..3 {
-        assert_eq!(cluster.daemon(node).settings, [expected.clone()]);
+        assert_eq!(cluster.daemon(node).settings, std::slice::from_ref(&expected));
     }
     cluster.assert_nothing_left();
 }
