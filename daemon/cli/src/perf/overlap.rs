@@ -8,6 +8,7 @@ use std::{
 };
 
 use ringway_client::{Arena, Buffer, Communicator, Reduction};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -27,7 +28,7 @@ const ITERATIONS: u32 = 50;
 const WARMUP: u32 = 5;
 const UNATTENDED: u32 = 15;
 
-/// One size's result. Times are medians over iterations, of the slowest rank.
+/// One size's result. Times are medians over iterations, from where the first rank began until the last one was through.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Overlap {
     pub(crate) operation: String,
@@ -114,7 +115,7 @@ impl Job<'_> {
             self.once(0)?;
         }
         let mine = (0..UNATTENDED).map(|_| self.unattended()).collect::<Result<Vec<_>, _>>()?;
-        let unattended_us = Times::of(agree_slowest(self.world, self.arena, &mine)?).p50;
+        let unattended_us = Times::of(self.agree(&mine)?).p50;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -130,7 +131,7 @@ impl Job<'_> {
             let taken = [self.once(0)?, self.compute_only(rounds)?, self.once(rounds)?];
             times.iter_mut().zip(taken).for_each(|(list, time)| list.push(time));
         }
-        let [alone, computing, both] = times.map(|mine| agree_slowest(self.world, self.arena, &mine));
+        let [alone, computing, both] = times.map(|mine| self.agree(&mine));
         let (alone, computing, both) = (alone?, computing?, both?);
         let longer = both.iter().zip(&computing).map(|(both, computing)| both - computing);
         let exposed_us = Times::of(longer.collect()).p50;
@@ -148,12 +149,11 @@ impl Job<'_> {
         })
     }
 
-    /// Submits, computes, waits; nanoseconds.
-    fn once(&mut self, rounds: u64) -> Result<f64, String> {
-        let Some(mut buffer) = self.buffer.take() else { return Err("the buffer was lost".to_owned()) };
-        buffer.fill(1.0);
+    /// Submits, computes, waits.
+    fn once(&mut self, rounds: u64) -> Result<Span, String> {
+        let buffer = self.filled()?;
         barrier(self.world)?;
-        let begun = Instant::now();
+        let begun = now_ns();
         let pending =
             self.world.allreduce_in_place(buffer, Reduction::Sum).map_err(|e| e.error.to_string())?;
         compute(rounds);
@@ -161,12 +161,11 @@ impl Job<'_> {
         self.since(begun)
     }
 
-    /// Submits and sleeps; nanoseconds.
-    fn unattended(&mut self) -> Result<f64, String> {
-        let Some(mut buffer) = self.buffer.take() else { return Err("the buffer was lost".to_owned()) };
-        buffer.fill(1.0);
+    /// Submits and sleeps.
+    fn unattended(&mut self) -> Result<Span, String> {
+        let buffer = self.filled()?;
         barrier(self.world)?;
-        let begun = Instant::now();
+        let begun = now_ns();
         let mut pending =
             self.world.allreduce_in_place(buffer, Reduction::Sum).map_err(|e| e.error.to_string())?;
         while !pending.test() {
@@ -176,19 +175,45 @@ impl Job<'_> {
         self.since(begun)
     }
 
-    fn compute_only(&self, rounds: u64) -> Result<f64, String> {
+    fn compute_only(&self, rounds: u64) -> Result<Span, String> {
         barrier(self.world)?;
-        let begun = Instant::now();
+        let begun = now_ns();
         compute(rounds);
         self.since(begun)
     }
 
-    /// Nanoseconds until all ranks are through. They share a processor: one that came to it last would not know what the
-    /// others had done before.
-    fn since(&self, begun: Instant) -> Result<f64, String> {
-        barrier(self.world)?;
-        Ok(begun.elapsed().as_nanos() as f64)
+    fn filled(&mut self) -> Result<Buffer<f32>, String> {
+        let mut buffer = self.buffer.take().ok_or("the buffer was lost")?;
+        buffer.fill(1.0);
+        Ok(buffer)
     }
+
+    /// Until now. The others get through before this rank goes on: what it does next would take the processor they share.
+    fn since(&self, begun_ns: f64) -> Result<Span, String> {
+        let span = Span { begun_ns, ended_ns: now_ns() };
+        barrier(self.world)?;
+        Ok(span)
+    }
+
+    /// Nanoseconds from the first rank's begin until the last one's end, of every span.
+    fn agree(&self, mine: &[Span]) -> Result<Vec<f64>, String> {
+        let slowest = |mine: Vec<f64>| agree_slowest(self.world, self.arena, &mine);
+        let ended = slowest(mine.iter().map(|span| span.ended_ns).collect())?;
+        let before_zero = slowest(mine.iter().map(|span| -span.begun_ns).collect())?;
+        Ok(ended.iter().zip(&before_zero).map(|(ended, begun)| ended + begun).collect())
+    }
+}
+
+/// What a rank took for one step, by the host's clock, which its ranks share.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    begun_ns: f64,
+    ended_ns: f64,
+}
+
+fn now_ns() -> f64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
 /// Computes in registers, each round after the other.
