@@ -204,6 +204,7 @@ pub fn control_samples() -> Vec<Vec<u8>> {
         Reply::Joined(joined),
         Reply::Text("rank 2 exited".to_owned()),
         Reply::Refused { kind: RefusalKind::Quota, message: "too much".to_owned() },
+        Reply::Failure { status: Status::RankFailed.code(), message: "rank 2 exited".to_owned() },
     ];
     let mut samples: Vec<Vec<u8>> = Vec::new();
     samples.extend(requests.into_iter().flat_map(|body| control::encode(&Envelope { number: 9, body })));

@@ -10,7 +10,7 @@ use crate::UniqueId;
 
 /// In place of an operation's token in [`Request::Explain`]: the communicator itself. Operations in a cell have no
 /// tokens, and end only with their communicator.
-pub const CELL_TOKEN: u32 = u32::MAX;
+pub const COMMUNICATOR_TOKEN: u32 = u32::MAX;
 
 /// A request or reply with its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,11 +63,11 @@ pub enum Request {
         /// From [`Reply::Joined`].
         communicator: u32,
     },
-    /// The sentence behind a failed operation's status. Reply: [`Reply::Text`].
+    /// The sentence behind a failed operation's status. Reply: [`Reply::Text`], for a communicator [`Reply::Failure`].
     Explain {
         /// From [`Reply::Joined`].
         communicator: u32,
-        /// The token of the operation; [`CELL_TOKEN`] for why the communicator failed.
+        /// The token of the operation; [`COMMUNICATOR_TOKEN`] for why the communicator failed.
         token: u32,
     },
     /// The daemon's state. Reply: [`Reply::Done`] with one descriptor, a memfd holding JSON text.
@@ -150,6 +150,13 @@ pub enum Reply {
         /// What kind of reason.
         kind: RefusalKind,
         /// What was wrong, what was expected and what to do.
+        message: String,
+    },
+    /// The communicator has failed. One that has not is [`RefusalKind::Unknown`].
+    Failure {
+        /// What a program acts on: [`crate::Status`].
+        status: u16,
+        /// What was wrong, with the ranks concerned.
         message: String,
     },
 }

@@ -29,7 +29,7 @@ pub use unique_id::{ParseUniqueIdError, UniqueId};
 /// Version of everything in this crate. Two sides must agree on one.
 /// A code that is added, as of a type, leaves it as it is: a daemon that does not know one refuses the call that has it, as
 /// [`Status::BadDatatype`].
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The port on which daemons meet, unless configured otherwise.
 pub const DEFAULT_PORT: u16 = 7411;

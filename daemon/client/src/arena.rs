@@ -54,13 +54,23 @@ impl fmt::Debug for Arena {
 
 impl Arena {
     pub(crate) fn new(client: Client, bytes: usize) -> Result<Self, MemoryError> {
+        Self::new_while(client, bytes, &mut || true)
+    }
+
+    /// The same, asked now and then whether it is still wanted. Where it is not, it fails for want of memory.
+    pub(crate) fn new_while(
+        client: Client,
+        bytes: usize,
+        wanted_still: &mut dyn FnMut() -> bool,
+    ) -> Result<Self, MemoryError> {
         let wanted = bytes as u64;
         let unavailable =
             |reason: MemFdError| MemoryError::Kernel { bytes: wanted, reason: reason.to_string() };
         let control = &client.session().control;
         // Every page is paid for below, so what would be refused is not even begun.
         control.request(Request::MayRegister { bytes: wanted }, &[], PATIENCE)?;
-        let (pool, descriptor) = Pool::new("ringway-arena", wanted).map_err(unavailable)?;
+        let (pool, descriptor) =
+            Pool::new_while("ringway-arena", wanted, wanted_still).map_err(unavailable)?;
         let answer = control.request(Request::RegisterRegion, &[descriptor.as_fd()], PATIENCE)?;
         let Reply::Region { region, length } = answer.reply else {
             return Err(RequestError::Protocol { what: "no region where one was registered" }.into());

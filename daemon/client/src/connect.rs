@@ -12,8 +12,8 @@ use std::{
 };
 
 use ringway_abi::{
-    UniqueId, VERSION,
-    control::{Reply, Request},
+    Status, UniqueId, VERSION,
+    control::{COMMUNICATOR_TOKEN, Reply, Request},
     handshake::{self, Greeting},
     paths,
 };
@@ -24,7 +24,7 @@ use ringway_mem::{
 use rustix::io::Errno;
 
 use crate::{
-    Arena, CommunicatorBuilder, ConnectError, MemoryError, RequestError, autostart,
+    Arena, CommunicatorBuilder, ConnectError, MemoryError, OperationError, RequestError, autostart,
     control::{Answer, Control},
     cuda, socket,
 };
@@ -371,6 +371,19 @@ impl Client {
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.session.control.is_lost()
+    }
+
+    /// Why a communicator of this session failed, in the daemon's words; `None` while it stands, or as nobody answers in time.
+    pub(crate) fn failure_of(&self, communicator: u32) -> Option<OperationError> {
+        let request = Request::Explain { communicator, token: COMMUNICATOR_TOKEN };
+        match self.request(request).map(|answer| answer.reply) {
+            Ok(Reply::Failure { status: code, message }) => Some(match Status::from_code(code) {
+                Some(status) => OperationError::Failed { status, message },
+                None => OperationError::UnknownStatus { code },
+            }),
+            Err(RequestError::DaemonLost) => Some(OperationError::DaemonLost),
+            _ => None,
+        }
     }
 
     pub(crate) fn request(&self, request: Request) -> Result<Answer, RequestError> {

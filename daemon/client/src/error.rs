@@ -451,6 +451,11 @@ pub enum OperationError {
 }
 
 impl OperationError {
+    /// With the status's own words, where the daemon has none.
+    pub(crate) fn of_status(status: Status) -> Self {
+        Self::Failed { status, message: status.text().to_owned() }
+    }
+
     /// Whether only this operation failed: the communicator can be used on.
     #[must_use]
     pub const fn is_recoverable(&self) -> bool {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ringway_abi::{
     Status,
-    control::{CELL_TOKEN, Reply, Request},
+    control::{Reply, Request},
     descriptor::Completion,
 };
 
@@ -481,21 +481,22 @@ impl Communicator {
         }
     }
 
+    /// Why it failed, in the daemon's words; `None` while it stands.
+    pub(crate) fn failure(&self) -> Option<OperationError> {
+        self.client.failure_of(self.number)
+    }
+
     /// The daemon's sentence for a failed operation, or the status's own where it has none.
     pub(crate) fn explain(&self, completion: Completion) -> OperationError {
         let Some(status) = Status::from_code(completion.status) else {
             return OperationError::UnknownStatus { code: completion.status };
         };
-        let ask = |token| {
-            let request = Request::Explain { communicator: self.number, token };
-            match self.client.request(request).map(|answer| answer.reply) {
-                Ok(Reply::Text(text)) if !text.is_empty() => Some(text),
-                _ => None,
-            }
-        };
+        let request = Request::Explain { communicator: self.number, token: completion.token };
+        if let Ok(Reply::Text(message)) = self.client.request(request).map(|answer| answer.reply) {
+            return OperationError::Failed { status, message };
+        }
         // The daemon keeps the sentences of the last failures only; those of one communicator say the same.
-        let of_communicator = || if status.is_recoverable() { None } else { ask(CELL_TOKEN) };
-        let message = ask(completion.token).or_else(of_communicator);
-        OperationError::Failed { status, message: message.unwrap_or_else(|| status.text().to_owned()) }
+        let of_communicator = || if status.is_recoverable() { None } else { self.failure() };
+        of_communicator().unwrap_or_else(|| OperationError::of_status(status))
     }
 }

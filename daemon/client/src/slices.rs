@@ -88,7 +88,7 @@ impl Communicator {
         let mut to = output.as_deref().map(|slice| stage.output(slice.len())).transpose()?;
         // What is not written must come back as it was.
         if let (Operation::Exscan, Some(to), Some(slice)) = (call.operation, &mut to, output.as_deref()) {
-            copy(slice, to);
+            stage.fill(to, slice)?;
         }
         let ended = self.run(|c| {
             c.start((from, to), |(from, to): &(Option<Buffer<T>>, Option<Buffer<T>>)| {

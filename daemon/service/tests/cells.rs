@@ -19,7 +19,7 @@ use common::{Client, Daemon, PATIENCE, Rank, allreduce, assert_serves, barrier, 
 use proptest::prelude::*;
 use ringway_abi::{
     Status,
-    control::{CELL_TOKEN, RefusalKind, Reply, Request},
+    control::{COMMUNICATOR_TOKEN, RefusalKind, Reply, Request},
 };
 use ringway_cell::{Call, Cell, Member, Place, Poll, Regions, Verdict};
 use ringway_mem::{Mapping, MemFd, Protection, Window};
@@ -101,7 +101,7 @@ impl Sharer {
     }
 
     fn why(&mut self) -> String {
-        self.client.explain(&self.rank, CELL_TOKEN)
+        self.client.explain(&self.rank, COMMUNICATOR_TOKEN)
     }
 
     /// The verdict, which must come.

@@ -46,9 +46,21 @@ impl Pool {
     /// # Errors
     /// [`MemFdError`] when the kernel has no memory, or the size overflows.
     pub fn new(name: &str, bytes: u64) -> Result<(Self, OwnedFd), MemFdError> {
+        Self::new_while(name, bytes, &mut || true)
+    }
+
+    /// The same, asked now and then whether it is still wanted.
+    ///
+    /// # Errors
+    /// As [`Pool::new`], and as [`MemFd::region_while`].
+    pub fn new_while(
+        name: &str,
+        bytes: u64,
+        wanted: &mut dyn FnMut() -> bool,
+    ) -> Result<(Self, OwnedFd), MemFdError> {
         let page = rustix::param::page_size() as u64;
         let length = bytes.max(1).checked_next_multiple_of(page).unwrap_or(0);
-        let (file, mapping) = MemFd::region(name, length)?;
+        let (file, mapping) = MemFd::region_while(name, length, wanted)?;
         let arena = Arena::new(mapping.length() as u64);
         #[expect(clippy::disallowed_types, reason = "as above")]
         let arena = Mutex::new(arena);

@@ -2,6 +2,7 @@
 
 use core::{
     hint::black_box,
+    ops::Range,
     ptr::NonNull,
     sync::atomic::{AtomicU8, Ordering},
 };
@@ -195,16 +196,20 @@ impl Mapping {
         self.foreign.as_ref().is_some_and(Registration::faulted)
     }
 
-    /// Has the whole huge pages in this writable mapping of a new memory file backed as such, where the host can; the
-    /// rest is left to [`Mapping::populate`]. One ordinary page of each gets memory first, as the kernel collapses
-    /// nothing that is all holes.
-    pub(crate) fn prefer_huge(&self) {
-        let whole = self.length - self.length % HUGE;
+    /// Gives every page of a part of this writable mapping of a new memory file memory now: its whole huge pages as such,
+    /// where the host can. One ordinary page of each gets memory first, as the kernel collapses nothing that is all holes.
+    /// The part begins at a multiple of [`HUGE`].
+    pub(crate) fn populate_new(&self, part: Range<usize>) -> rustix::io::Result<()> {
+        let part = part.start..part.end.min(self.length);
+        let whole = part.len() - part.len() % HUGE;
         if whole > 0 && self.base.addr().get().is_multiple_of(HUGE) {
-            huge::advise(self.base.as_ptr(), whole);
-            self.touch(whole, HUGE);
-            huge::collapse(self.base.as_ptr(), whole);
+            // `HUGE` bytes at least are left there.
+            let begin = self.base.as_ptr().wrapping_add(part.start);
+            huge::advise(begin, whole);
+            self.touch(part.start..part.start + whole, HUGE);
+            huge::collapse(begin, whole);
         }
+        self.populate_part(part)
     }
 
     /// What pages the memory lies in at the moment, as far as this process has touched it. Reads `/proc/self/smaps`,
@@ -229,24 +234,31 @@ impl Mapping {
     /// # Errors
     /// The kernel's reason, mostly that there is no memory.
     pub fn populate(&self) -> rustix::io::Result<()> {
+        self.populate_part(0..self.length)
+    }
+
+    /// The same for a part that begins on a page and is inside.
+    fn populate_part(&self, part: Range<usize>) -> rustix::io::Result<()> {
         let advice = match self.protection {
             Protection::ReadWrite => Advice::LinuxPopulateWrite,
             Protection::Read => Advice::LinuxPopulateRead,
         };
+        // The kernel checks the address.
+        let begin = self.base.as_ptr().wrapping_add(part.start);
         // SAFETY: the advice changes no contents.
-        match unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.length(), advice) } {
+        match unsafe { rustix::mm::madvise(begin.cast(), part.len(), advice) } {
             // Linux before 5.14 does not know it.
             Err(rustix::io::Errno::INVAL) => {
-                self.touch(self.length, rustix::param::page_size());
+                self.touch(part, rustix::param::page_size());
                 Ok(())
             }
             other => other,
         }
     }
 
-    /// Touches a byte of every `step`, up to `end`, in the way the protection allows.
-    fn touch(&self, end: usize, step: usize) {
-        for offset in (0..end.min(self.length)).step_by(step) {
+    /// Touches a byte of every `step` of a part, in the way the protection allows.
+    fn touch(&self, part: Range<usize>, step: usize) {
+        for offset in (part.start..part.end.min(self.length)).step_by(step) {
             // SAFETY: `offset` is below the length, so the result is inside the mapping.
             let byte = unsafe { self.base.as_ptr().add(offset) };
             // SAFETY: the byte is inside the mapping and only ever reached through atomics and raw copies.

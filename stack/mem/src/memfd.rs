@@ -26,6 +26,10 @@ pub(crate) const FIXED_SIZE: SealFlags =
 pub(crate) const DAEMON_WRITTEN: SealFlags =
     SealFlags::from_bits_retain(FIXED_SIZE.bits() | SealFlags::FUTURE_WRITE.bits());
 
+/// Bytes that are given pages between two looks whether they are still wanted: a few huge pages. Some milliseconds, where the
+/// machine is a guest and its host has to find the memory first.
+const POPULATED_AT_ONCE: usize = 4 << 20;
+
 /// Why a memory file could not be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum MemFdError {
@@ -66,6 +70,9 @@ pub enum MemFdError {
         /// The kernel's reason.
         errno: Errno,
     },
+    /// It was no longer wanted before all of its pages were there.
+    #[error("the memory file was no longer wanted before it had all of its pages")]
+    Unwanted,
     /// It could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
@@ -106,8 +113,21 @@ impl MemFd {
     /// # Errors
     /// [`MemFdError`], as for [`MemFd::create`], or when there is no memory for the pages.
     pub fn region(name: &str, length: u64) -> Result<(Self, Mapping), MemFdError> {
+        Self::region_while(name, length, &mut || true)
+    }
+
+    /// The same, which takes as long as the kernel takes for so many pages, up to seconds for gigabytes: asked every few
+    /// megabytes whether it is still wanted.
+    ///
+    /// # Errors
+    /// As [`MemFd::region`]; [`MemFdError::Unwanted`] when it was not.
+    pub fn region_while(
+        name: &str,
+        length: u64,
+        wanted: &mut dyn FnMut() -> bool,
+    ) -> Result<(Self, Mapping), MemFdError> {
         let file = Self::create(name, length)?;
-        let mapping = file.map_populated()?;
+        let mapping = file.map_populated_while(wanted)?;
         file.seal(FIXED_SIZE)?;
         Ok((file, mapping))
     }
@@ -145,9 +165,18 @@ impl MemFd {
     }
 
     fn map_populated(&self) -> Result<Mapping, MemFdError> {
+        self.map_populated_while(&mut || true)
+    }
+
+    fn map_populated_while(&self, wanted: &mut dyn FnMut() -> bool) -> Result<Mapping, MemFdError> {
         let mapping = self.map(Protection::ReadWrite)?;
-        mapping.prefer_huge();
-        mapping.populate().map_err(|errno| MemFdError::Populate { length: self.length as u64, errno })?;
+        for begin in (0..self.length).step_by(POPULATED_AT_ONCE) {
+            if !wanted() {
+                return Err(MemFdError::Unwanted);
+            }
+            let no_memory = |errno| MemFdError::Populate { length: self.length as u64, errno };
+            mapping.populate_new(begin..begin + POPULATED_AT_ONCE).map_err(no_memory)?;
+        }
         Ok(mapping)
     }
 

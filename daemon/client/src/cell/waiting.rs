@@ -4,10 +4,7 @@
 use core::{mem, time::Duration};
 use std::{thread, time::Instant};
 
-use ringway_abi::{
-    Status,
-    control::{CELL_TOKEN, Reply, Request},
-};
+use ringway_abi::{Status, control::Request};
 use ringway_cell::{Awaited, Call, Poll, Verdict, current_processor};
 use ringway_mem::calls;
 
@@ -15,7 +12,7 @@ use super::{
     Calls, NEVER,
     memory::{Own, own_of},
 };
-use crate::{CallError, OperationError, RequestError, pace::Pace, queue};
+use crate::{CallError, OperationError, pace::Pace, queue};
 
 /// How long to poll before sleeping. Handing over costs 1 to 2 us, waking a sleeping thread on another core about 80 us,
 /// so that sleeping only pays for waits that are longer than that.
@@ -163,18 +160,10 @@ impl Calls {
 
     /// Why the communicator failed, in the daemon's words.
     pub(super) fn explain(&self) -> OperationError {
-        let code = self.member.cell().verdict().map_or(0, |verdict| verdict.status);
-        let request = Request::Explain { communicator: self.part.number, token: CELL_TOKEN };
-        let answer = self.part.client.request(request).map(|answer| answer.reply);
-        if answer == Err(RequestError::DaemonLost) {
-            return OperationError::DaemonLost;
-        }
-        let Some(status) = Status::from_code(code) else { return OperationError::UnknownStatus { code } };
-        let message = match answer {
-            Ok(Reply::Text(text)) if !text.is_empty() => text,
-            _ => status.text().to_owned(),
-        };
-        OperationError::Failed { status, message }
+        self.part.client.failure_of(self.part.number).unwrap_or_else(|| {
+            let code = self.member.cell().verdict().map_or(0, |verdict| verdict.status);
+            Status::from_code(code).map_or(OperationError::UnknownStatus { code }, OperationError::of_status)
+        })
     }
 
     /// Publishes a call when there is a slot for it, working on earlier ones meanwhile.

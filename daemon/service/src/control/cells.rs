@@ -164,7 +164,9 @@ impl Control {
 
     /// The engine's answer to the question why a communicator failed.
     pub(super) fn failure_explained(&mut self, key: SessionKey, number: u32, reason: Option<Reason>) {
-        let answer = reason.map(|reason| Reply::Text(reason.to_string())).ok_or_else(|| {
+        let failure =
+            |reason: Reason| Reply::Failure { status: reason.status().code(), message: reason.to_string() };
+        let answer = reason.map(failure).ok_or_else(|| {
             let message = "the communicator has not failed, as far as the daemon knows".to_owned();
             (RefusalKind::Unknown, message)
         });

@@ -7,7 +7,7 @@ use std::{
 
 use ringway_abi::{
     MAX_RANKS, UniqueId,
-    control::{self, CELL_TOKEN, Envelope, Join, RefusalKind, Reply, Request},
+    control::{self, COMMUNICATOR_TOKEN, Envelope, Join, RefusalKind, Reply, Request},
 };
 use ringway_engine::RankFailure;
 use ringway_plan::{Preference, PreferenceError};
@@ -62,7 +62,7 @@ impl Control {
                 self.engine.send(Command::Abort { session: key, communicator });
                 Some(Reply::Done)
             }),
-            Request::Explain { communicator, token: CELL_TOKEN } => {
+            Request::Explain { communicator, token: COMMUNICATOR_TOKEN } => {
                 self.known(key, communicator).and_then(|()| {
                     self.later(key, |_| {
                         Command::Cell(CellCommand::Explain { session: key, number, communicator })

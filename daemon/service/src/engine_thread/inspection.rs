@@ -141,7 +141,12 @@ impl EngineThread {
     fn why(&mut self, session: SessionKey, communicator: u32) -> Option<Reason> {
         let (key, _) = self.place(session, communicator)?;
         let of_cell = self.cells.get(key).and_then(|cell| cell.reason.clone());
-        of_cell.or_else(|| self.groups.get(&key)?.failure.clone().map(Reason::Engine))
+        of_cell.or_else(|| {
+            let group = self.groups.get(&key)?;
+            // No operation may have ended by it yet, so that only the engine knows.
+            let of_engine = || self.engine.status(group.id)?.failure;
+            group.failure.clone().or_else(of_engine).map(Reason::Engine)
+        })
     }
 
     /// A rank cannot go on: the daemon looks for itself.

@@ -287,7 +287,7 @@ impl Client {
 
     pub fn explain(&mut self, rank: &Rank, token: u32) -> String {
         match self.ask(Request::Explain { communicator: rank.joined.communicator, token }, &[]) {
-            Reply::Text(text) => text,
+            Reply::Text(text) | Reply::Failure { message: text, .. } => text,
             other => panic!("{other:?}"),
         }
     }
