@@ -13,6 +13,9 @@ use crate::Clock;
 pub const TAKEN_NS: u64 = 1_000;
 /// One that takes longer than this went to somebody who does not hand back, until the kernel takes the processor away.
 const KEPT_NS: u64 = 500_000;
+/// The same where more ranks than processors hand theirs to each other: they touch their buffers between two calls, as long as
+/// that takes, and hand back then. Less than the kernel lets anybody compute while others wait.
+const KEPT_AMONG_RANKS_NS: u64 = 2_000_000;
 /// How many times as long there are none after that.
 const REST: u64 = 16;
 /// Longer than the kernel lets anybody compute while others wait: where it took longer, this thread was stopped.
@@ -33,7 +36,12 @@ impl Rest {
 
     /// A hand-over ended at `now_ns` that took so long; whether somebody kept the processor.
     pub const fn handed_over(&mut self, now_ns: u64, took_ns: u64) -> bool {
-        let is_kept = took_ns > KEPT_NS;
+        self.handed_over_to(now_ns, took_ns, KEPT_NS)
+    }
+
+    /// To those who may keep it for so long.
+    const fn handed_over_to(&mut self, now_ns: u64, took_ns: u64, kept_ns: u64) -> bool {
+        let is_kept = took_ns > kept_ns;
         if is_kept {
             let slice_ns = if took_ns < SLICE_MOST_NS { took_ns } else { SLICE_MOST_NS };
             self.until_ns = now_ns.saturating_add(slice_ns * REST);
@@ -64,10 +72,15 @@ impl Courtesy {
 
     /// Gives the processor to whoever wants it; the nanoseconds until it came back, zero when it was not given.
     pub fn hand_over(&mut self) -> u64 {
-        self.hand_over_by(calls::yield_now)
+        self.hand_over_by(KEPT_NS, calls::yield_now)
     }
 
-    fn hand_over_by(&mut self, give: impl FnOnce()) -> u64 {
+    /// The same where it mostly goes to other ranks.
+    pub fn hand_over_among_ranks(&mut self) -> u64 {
+        self.hand_over_by(KEPT_AMONG_RANKS_NS, calls::yield_now)
+    }
+
+    fn hand_over_by(&mut self, kept_ns: u64, give: impl FnOnce()) -> u64 {
         let before = (self.clock)();
         if self.rest.lasts(before) {
             return 0;
@@ -75,7 +88,7 @@ impl Courtesy {
         give();
         let after = (self.clock)();
         let took = after.saturating_sub(before);
-        self.rest.handed_over(after, took);
+        self.rest.handed_over_to(after, took, kept_ns);
         took
     }
 }
@@ -95,7 +108,7 @@ mod tests {
         let mut made = 0;
         for _ in 0..count {
             NOW.set(NOW.get() + 1_000);
-            courtesy.hand_over_by(|| {
+            courtesy.hand_over_by(KEPT_NS, || {
                 made += 1;
                 NOW.set(NOW.get() + took);
             });

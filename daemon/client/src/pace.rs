@@ -5,7 +5,6 @@ use std::hint;
 use ringway_cell::{
     Awaited, Courtesy, ProcessorSet, TAKEN_NS, budget, monotonic_ns, online_processors, processor_quota,
 };
-use ringway_mem::calls;
 
 /// Polls without giving the processor away: some microseconds.
 const SPIN_POLLS: u32 = 200;
@@ -74,13 +73,16 @@ impl Pace {
         hint::spin_loop();
     }
 
-    /// Gives the processor to whoever else wants it, and notices whether anybody did.
-    pub(crate) fn hand_over(&mut self) {
+    /// Gives the processor to whoever else wants it, and notices whether anybody did. Whether this thread may poll on: with fewer
+    /// processors than ranks it had better sleep where somebody who only computes just kept this one for a time slice, as the
+    /// kernel lets whoever wakes up run before him. Others' calls come on meanwhile as well.
+    pub(crate) fn hand_over(&mut self) -> bool {
         if !self.roomy {
-            return calls::yield_now();
+            return self.courtesy.hand_over_among_ranks() > 0;
         }
         let took_ns = self.courtesy.hand_over();
         self.notice(took_ns);
+        true
     }
 
     /// Gives the processor to whoever else wants it, unless somebody just kept it for long. Whether it did: where not, this

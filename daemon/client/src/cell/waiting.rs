@@ -279,7 +279,9 @@ impl Calls {
                     break;
                 }
             }
-            self.pace.hand_over();
+            if !self.pace.hand_over() {
+                return None;
+            }
             hand_overs = hand_overs.saturating_add(1);
             if hand_overs.is_multiple_of(HAND_OVERS_PER_CLOCK) {
                 let now = Instant::now();
