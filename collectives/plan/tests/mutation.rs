@@ -285,22 +285,23 @@ fn touched(action: &Action, locals: u32) -> Vec<Touched> {
     }
 }
 
-/// Whether a step touches bytes that one of those does which it does not wait for any more, and one of both writes them: then there
-/// is a right and a wrong order of them.
+/// Whether a step touches bytes that one of those does which it neither waits for any more nor starts after nevertheless, and one of
+/// both writes them: then there is a right and a wrong order of them.
 fn meets(scenario: &Scenario, programs: &[Program], at: At, original: &Step) -> bool {
     let steps = &programs[at.node as usize].chunks[at.chunk as usize];
     let changed = &steps[at.step as usize];
     let locals = u32::try_from(scenario.layout.local(at.node).len()).unwrap();
     let mine = touched(&original.action, locals);
-    let meets_one = |step: u32| {
-        touched(&steps[step as usize].action, locals).iter().any(|(place, range, writes)| {
+    let meets_one = |step: &u32| {
+        touched(&steps[*step as usize].action, locals).iter().any(|(place, range, writes)| {
             mine.iter().any(|(other, of, write)| {
                 place == other && range.start < of.end && of.start < range.end && (*writes || *write)
             })
         })
     };
     let removed = original.after.iter().filter(|range| !changed.after.contains(range));
-    removed.flat_map(Clone::clone).any(meets_one)
+    let met: Vec<u32> = removed.flat_map(Clone::clone).filter(meets_one).collect();
+    !met.is_empty() && !starts_after(programs, at, met)
 }
 
 /// Whether a change is none by right: of waits only, and those for nothing (`may`), for what is waited for anyway, or, where others
@@ -315,7 +316,7 @@ fn is_harmless(
 ) -> bool {
     match what {
         NOT_WAITING => may || waits_anyway(programs, at, original),
-        WAITING_FOR_ONE => !meets(scenario, programs, at, original) || waits_anyway(programs, at, original),
+        WAITING_FOR_ONE => !meets(scenario, programs, at, original),
         _ => false,
     }
 }
@@ -327,11 +328,14 @@ fn waits_anyway(programs: &[Program], at: At, original: &Step) -> bool {
     if changed.action != original.action {
         return false;
     }
+    starts_after(programs, at, original.after.iter().flat_map(Clone::clone))
+}
+
+/// Whether a step starts after all of these of its chunk have ended.
+fn starts_after(programs: &[Program], at: At, steps: impl IntoIterator<Item = u32>) -> bool {
     let next = successors(programs);
-    original
-        .after
-        .iter()
-        .flat_map(Clone::clone)
+    steps
+        .into_iter()
         .all(|before| coming_after(&next, vec![(At { step: before, ..at }, true)]).contains(&(at, false)))
 }
 
@@ -429,6 +433,17 @@ fn any_change_to_a_plan_of_rounds_is_noticed() {
         }
         assert!(attack.noticed > 300, "{operation}: only {} mutants", attack.noticed);
     }
+}
+
+/// A receive of a pairwise exchange waits for its stage and for the rounds before. One that used the stage is among these, but comes
+/// before what the stage's wait is for, so that it is waited for without them.
+#[test]
+fn a_wait_that_another_one_makes_is_not_missed() {
+    let scenario = scenario(Operation::AllToAll, &layouts(4)[3], 2, 1, 2, |rank| rank % 3 == 1);
+    let mut programs = enumerate(&scenario, Some(Algorithm::Pairwise), &small(16, 0)).unwrap();
+    let mut attack = Attack::default();
+    attack.run(&scenario, Some(Algorithm::Pairwise), &mut programs, 1);
+    assert!(attack.noticed > 100, "only {} mutants", attack.noticed);
 }
 
 /// With five nodes the last round's messages need not wait for what came before; with six, of which each hears of two by its last
