@@ -3,7 +3,8 @@
 //! Among ranks a processor comes back within microseconds, as whoever waits hands it over in turn. A program that has
 //! nothing to do with them keeps it until the kernel takes it away, milliseconds later: next to one busy loop, calls of
 //! 0.2 us took 2 ms. So after a hand-over that took so long there are none for several times as long; a rank that waits
-//! for long sleeps in the end, and does not need them.
+//! for long sleeps in the end, and does not need them. With fewer processors than ranks it sleeps at once meanwhile, as
+//! others need the processor that it would poll on.
 
 use ringway_mem::calls;
 
@@ -14,7 +15,7 @@ pub const TAKEN_NS: u64 = 1_000;
 /// One that takes longer than this went to somebody who does not hand back, until the kernel takes the processor away.
 const KEPT_NS: u64 = 500_000;
 /// The same where more ranks than processors hand theirs to each other: they touch their buffers between two calls, as long as
-/// that takes, and hand back then. Less than the kernel lets anybody compute while others wait.
+/// that takes, and hand back then. Kernels mostly let somebody compute for longer while others wait (4 ms with 250 ticks a second).
 const KEPT_AMONG_RANKS_NS: u64 = 2_000_000;
 /// How many times as long there are none after that.
 const REST: u64 = 16;

@@ -69,8 +69,7 @@ impl Arena {
         let control = &client.session().control;
         // Every page is paid for below, so what would be refused is not even begun.
         control.request(Request::MayRegister { bytes: wanted }, &[], PATIENCE)?;
-        let (pool, descriptor) =
-            Pool::new_while("ringway-arena", wanted, wanted_still).map_err(unavailable)?;
+        let (pool, descriptor) = Pool::new("ringway-arena", wanted, wanted_still).map_err(unavailable)?;
         let answer = control.request(Request::RegisterRegion, &[descriptor.as_fd()], PATIENCE)?;
         let Reply::Region { region, length } = answer.reply else {
             return Err(RequestError::Protocol { what: "no region where one was registered" }.into());

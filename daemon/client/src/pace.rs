@@ -75,7 +75,7 @@ impl Pace {
 
     /// Gives the processor to whoever else wants it, and notices whether anybody did. Whether this thread may poll on: with fewer
     /// processors than ranks it had better sleep where somebody who only computes just kept this one for a time slice, as the
-    /// kernel lets whoever wakes up run before him. Others' calls come on meanwhile as well.
+    /// kernel lets whoever wakes up run before him.
     pub(crate) fn hand_over(&mut self) -> bool {
         if !self.roomy {
             return self.courtesy.hand_over_among_ranks() > 0;

@@ -41,19 +41,11 @@ impl Shared {
 impl Pool {
     /// A zeroed, populated and sealed region of at least `bytes` bytes, and the descriptor by which the daemon is given
     /// it. The descriptor is for that alone: writing to the region by other ways changes bytes under the eyes of those
-    /// who hold blocks.
+    /// who hold blocks. Asked now and then whether it is still wanted, as [`MemFd::region_while`].
     ///
     /// # Errors
-    /// [`MemFdError`] when the kernel has no memory, or the size overflows.
-    pub fn new(name: &str, bytes: u64) -> Result<(Self, OwnedFd), MemFdError> {
-        Self::new_while(name, bytes, &mut || true)
-    }
-
-    /// The same, asked now and then whether it is still wanted.
-    ///
-    /// # Errors
-    /// As [`Pool::new`], and as [`MemFd::region_while`].
-    pub fn new_while(
+    /// [`MemFdError`] when the kernel has no memory, the size overflows, or it is not wanted any more.
+    pub fn new(
         name: &str,
         bytes: u64,
         wanted: &mut dyn FnMut() -> bool,
@@ -234,7 +226,7 @@ mod tests {
     use super::*;
 
     fn pool(bytes: u64) -> Pool {
-        Pool::new("test", bytes).expect("pool").0
+        Pool::new("test", bytes, &mut || true).expect("pool").0
     }
 
     #[test]
@@ -302,6 +294,6 @@ mod tests {
         assert_eq!(pool.length() % 4096, 0);
         let mut block = pool.take(0).expect("room");
         assert!(block.bytes().is_empty() && block.bytes_mut().is_empty());
-        assert!(Pool::new("test", u64::MAX).is_err());
+        assert!(Pool::new("test", u64::MAX, &mut || true).is_err());
     }
 }

@@ -127,7 +127,7 @@ impl MemFd {
         wanted: &mut dyn FnMut() -> bool,
     ) -> Result<(Self, Mapping), MemFdError> {
         let file = Self::create(name, length)?;
-        let mapping = file.map_populated_while(wanted)?;
+        let mapping = file.map_populated(wanted)?;
         file.seal(FIXED_SIZE)?;
         Ok((file, mapping))
     }
@@ -138,7 +138,7 @@ impl MemFd {
     /// As [`MemFd::region`].
     pub fn daemon_written(name: &str, length: u64) -> Result<(Self, Mapping), MemFdError> {
         let file = Self::create(name, length)?;
-        let mapping = file.map_populated()?;
+        let mapping = file.map_populated(&mut || true)?;
         file.seal(DAEMON_WRITTEN)?;
         Ok((file, mapping))
     }
@@ -150,7 +150,7 @@ impl MemFd {
     /// As [`MemFd::region`].
     pub fn client_written(name: &str, length: u64) -> Result<(Self, Mapping), MemFdError> {
         let file = Self::create(name, length)?;
-        drop(file.map_populated()?);
+        drop(file.map_populated(&mut || true)?);
         file.seal(FIXED_SIZE)?;
         let mapping = Mapping::foreign(file.as_fd(), file.length, Protection::Read)?;
         Ok((file, mapping))
@@ -164,11 +164,7 @@ impl MemFd {
         Mapping::shared(self.fd.as_fd(), self.length, protection)
     }
 
-    fn map_populated(&self) -> Result<Mapping, MemFdError> {
-        self.map_populated_while(&mut || true)
-    }
-
-    fn map_populated_while(&self, wanted: &mut dyn FnMut() -> bool) -> Result<Mapping, MemFdError> {
+    fn map_populated(&self, wanted: &mut dyn FnMut() -> bool) -> Result<Mapping, MemFdError> {
         let mapping = self.map(Protection::ReadWrite)?;
         for begin in (0..self.length).step_by(POPULATED_AT_ONCE) {
             if !wanted() {

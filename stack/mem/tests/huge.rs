@@ -50,7 +50,7 @@ fn host() -> Host {
 /// these are.
 fn kinds_of_a_region() -> [PageKind; 2] {
     let bytes = 8 * HUGE + 12_288;
-    let (pool, fd) = Pool::new("huge", bytes).expect("pool");
+    let (pool, fd) = Pool::new("huge", bytes, &mut || true).expect("pool");
     assert_eq!(populated(fd.as_fd()), bytes, "neither holes nor more than was asked for");
     let region = admit(fd, bytes).expect("admitted");
     region.mapping.populate().expect("populate");
@@ -97,7 +97,7 @@ fn without_huge_pages_a_region_works_and_is_said_to_lie_in_ordinary_ones() {
 
 #[test]
 fn a_small_region_lies_in_ordinary_pages() {
-    let (pool, fd) = Pool::new("small", HUGE - 4096).expect("pool");
+    let (pool, fd) = Pool::new("small", HUGE - 4096, &mut || true).expect("pool");
     assert_eq!(pool.page_kind(), PageKind::Base);
     assert_eq!(populated(fd.as_fd()), HUGE - 4096);
 }

@@ -7,8 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_client::{Arena, Buffer, Communicator, Reduction};
-use rustix::time::{ClockId, clock_gettime};
+use ringway_client::{Arena, Buffer, Communicator, Reduction, monotonic_ns};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -153,33 +152,33 @@ impl Job<'_> {
     fn once(&mut self, rounds: u64) -> Result<Span, String> {
         let buffer = self.filled()?;
         barrier(self.world)?;
-        let begun = now_ns();
+        let begun_ns = monotonic_ns();
         let pending =
             self.world.allreduce_in_place(buffer, Reduction::Sum).map_err(|e| e.error.to_string())?;
         compute(rounds);
         self.buffer = Some(pending.wait().map_err(|e| e.error.to_string())?);
-        self.since(begun)
+        self.since(begun_ns)
     }
 
     /// Submits and sleeps.
     fn unattended(&mut self) -> Result<Span, String> {
         let buffer = self.filled()?;
         barrier(self.world)?;
-        let begun = now_ns();
+        let begun_ns = monotonic_ns();
         let mut pending =
             self.world.allreduce_in_place(buffer, Reduction::Sum).map_err(|e| e.error.to_string())?;
         while !pending.test() {
             thread::sleep(NAP);
         }
         self.buffer = Some(pending.wait().map_err(|e| e.error.to_string())?);
-        self.since(begun)
+        self.since(begun_ns)
     }
 
     fn compute_only(&self, rounds: u64) -> Result<Span, String> {
         barrier(self.world)?;
-        let begun = now_ns();
+        let begun_ns = monotonic_ns();
         compute(rounds);
-        self.since(begun)
+        self.since(begun_ns)
     }
 
     fn filled(&mut self) -> Result<Buffer<f32>, String> {
@@ -189,8 +188,8 @@ impl Job<'_> {
     }
 
     /// Until now. The others get through before this rank goes on: what it does next would take the processor they share.
-    fn since(&self, begun_ns: f64) -> Result<Span, String> {
-        let span = Span { begun_ns, ended_ns: now_ns() };
+    fn since(&self, begun_ns: u64) -> Result<Span, String> {
+        let span = Span { begun_ns, ended_ns: monotonic_ns() };
         barrier(self.world)?;
         Ok(span)
     }
@@ -198,8 +197,8 @@ impl Job<'_> {
     /// Nanoseconds from the first rank's begin until the last one's end, of every span.
     fn agree(&self, mine: &[Span]) -> Result<Vec<f64>, String> {
         let slowest = |mine: Vec<f64>| agree_slowest(self.world, self.arena, &mine);
-        let ended = slowest(mine.iter().map(|span| span.ended_ns).collect())?;
-        let before_zero = slowest(mine.iter().map(|span| -span.begun_ns).collect())?;
+        let ended = slowest(mine.iter().map(|span| span.ended_ns as f64).collect())?;
+        let before_zero = slowest(mine.iter().map(|span| -(span.begun_ns as f64)).collect())?;
         Ok(ended.iter().zip(&before_zero).map(|(ended, begun)| ended + begun).collect())
     }
 }
@@ -207,13 +206,8 @@ impl Job<'_> {
 /// What a rank took for one step, by the host's clock, which its ranks share.
 #[derive(Debug, Clone, Copy)]
 struct Span {
-    begun_ns: f64,
-    ended_ns: f64,
-}
-
-fn now_ns() -> f64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
+    begun_ns: u64,
+    ended_ns: u64,
 }
 
 /// Computes in registers, each round after the other.
