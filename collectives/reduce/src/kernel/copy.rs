@@ -86,6 +86,10 @@ vector_lane! {
 /// these is stored where it lies, and overlaps it.
 const ALIGN_FROM_LANES: usize = 32;
 
+/// From so many bytes on eight lanes are loaded before the first is stored. Fewer bytes mostly come from another processor's cache,
+/// or go to one, and their first stores would wait for the last loads.
+const BLOCKS_FROM: usize = 2048;
+
 /// Copies `N` lanes, `offset` bytes in, to every destination.
 ///
 /// # Safety
@@ -128,7 +132,7 @@ unsafe fn copy_all<L: Lane>(source: Window<'_>, destinations: &[Window<'_>]) {
         unsafe { copy_block::<L, 1>(source, destinations, 0) };
         offset = before;
     }
-    while length - offset >= 8 * L::BYTES {
+    while length >= BLOCKS_FROM && length - offset >= 8 * L::BYTES {
         // SAFETY: eight lanes are left from `offset` on.
         unsafe { copy_block::<L, 8>(source, destinations, offset) };
         offset += 8 * L::BYTES;
