@@ -1,5 +1,6 @@
 """The programs that are compared: how each is built, started and read."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -63,7 +64,8 @@ class Program:
             output, errors = done.communicate(timeout=patience)
         except BaseException as error:
             # Whatever it has started would go on, beside what is measured next.
-            os.killpg(done.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(done.pid, signal.SIGKILL)
             done.wait()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise Failed(f"{self.name} ({setting}) did not end within {patience:.0f} s: "

@@ -74,6 +74,8 @@ pub const SLOTS: u64 = if cfg!(loom) { 2 } else { 128 };
 pub const INLINE_BYTES: usize = if cfg!(loom) { 128 } else { 8192 };
 /// The same of a rooted operation between two ranks: of more than this, copying costs more than waiting for the other.
 const BETWEEN_TWO_BYTES: usize = INLINE_BYTES / 2;
+/// The same where both of two ranks combine what the other contributes: beyond it, what is copied for that costs more than meeting.
+const COMBINED_BY_TWO_BYTES: usize = INLINE_BYTES / 8 * 3;
 /// The same where every rank needs what the others contribute: shared out, the work is less.
 const NEEDED_BY_ALL_BYTES: usize = INLINE_BYTES / 4;
 /// The most bytes of a broadcast among more than two ranks that is small: beyond [`INLINE_BYTES`] its payload is in one

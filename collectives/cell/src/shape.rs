@@ -4,7 +4,8 @@ use ringway_reduce::Scalar;
 use ringway_types::{DataType, Operation, Reduction};
 
 use crate::{
-    BETWEEN_TWO_BYTES, Call, INLINE_BYTES, NEEDED_BY_ALL_BYTES, POOLED_BYTES, Signature,
+    BETWEEN_TWO_BYTES, COMBINED_BY_TWO_BYTES, Call, INLINE_BYTES, NEEDED_BY_ALL_BYTES, POOLED_BYTES,
+    Signature,
     tagged::{TAGGED_BYTES, TAGGED_FROM_MANY_BYTES},
 };
 
@@ -139,9 +140,10 @@ impl Shape {
     #[inline]
     pub(crate) fn is_small(&self) -> bool {
         let most = match self.operation {
-            // Each byte is needed by one rank only, and nothing is computed from it. (Blocks to be reduced would be copied
-            // first: with two ranks and 8 KiB that took 1.3 times as long.)
+            // Each byte is needed by one rank only, and nothing is computed from it.
             Operation::AllToAll => INLINE_BYTES,
+            Operation::AllGather if self.ranks == 2 => INLINE_BYTES,
+            Operation::Allreduce | Operation::ReduceScatter if self.ranks == 2 => COMBINED_BY_TWO_BYTES,
             Operation::Broadcast if self.ranks > 2 => POOLED_BYTES,
             // Who only gives waits for nobody, which matters the more the more ranks take.
             operation if operation.has_root() && self.ranks > 2 => INLINE_BYTES,
