@@ -283,6 +283,12 @@ impl Worker {
         self.lanes.iter().try_for_each(|lane| lane.stream.is_done().map(drop))
     }
 
+    /// Whether nothing that was begun runs any more, be it done or failed.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.stream.is_done().unwrap_or(true))
+    }
+
     /// Starts the kernel of a combination in the stream for work within the GPU.
     fn launch(&mut self, work: &Work<'_>) -> Result<(), CudaError> {
         let (Some(spec), Some((length, divisor))) = (spec_of(work), self.list(work)) else { return Ok(()) };

@@ -37,9 +37,7 @@ pub(crate) struct Accelerator {
     under_way: Vec<(Ticket, Mark)>,
     /// What waits for a kernel.
     waiting: Vec<(Ticket, Spec, Job)>,
-    /// Pieces that it did not do, and will not.
-    failed: Vec<Ticket>,
-    /// Communicators to be failed for that.
+    /// Communicators to be failed, as pieces of theirs were not done, and will not be.
     victims: Vec<CommunicatorId>,
     /// It does nothing any more.
     broken: bool,
@@ -117,7 +115,6 @@ impl Accelerator {
             workspace: Some(Pinned::new(gpu, workspace as Arc<dyn Host>)?),
             under_way: Vec::with_capacity(256),
             waiting: Vec::new(),
-            failed: Vec::new(),
             victims: Vec::new(),
             broken: false,
             open: false,
@@ -139,7 +136,7 @@ impl Accelerator {
     /// Begins a piece.
     pub(super) fn hand(&mut self, ticket: Ticket, piece: &Piece<'_>, regions: &Regions) -> Handed {
         if self.broken {
-            self.give_up(ticket);
+            self.give_up(ticket.communicator);
             return Handed::Later;
         }
         let mut job = std::mem::replace(&mut self.job, Job::new());
@@ -147,7 +144,7 @@ impl Accelerator {
         self.job = job;
         if let Err(error) = begun {
             tracing::error!(%error, "the GPU does not do what it is asked to");
-            self.give_up(ticket);
+            self.give_up(ticket.communicator);
             self.fail_if_fatal(&error);
         }
         Handed::Later
@@ -249,6 +246,9 @@ impl Accelerator {
         while let Some((spec, made)) = self.made.pop() {
             self.install(spec, made);
         }
+        if self.broken {
+            return 0;
+        }
         let mut count = 0;
         let Self { worker, under_way, .. } = self;
         under_way.retain(|(ticket, mark)| {
@@ -281,14 +281,14 @@ impl Accelerator {
             Ok(kernel) => self.worker.install(spec, kernel),
             Err(error) => {
                 tracing::error!(%error, ?spec, "the GPU has no kernel for an operation");
-                ready.iter().for_each(|(ticket, ..)| self.give_up(*ticket));
+                ready.iter().for_each(|(ticket, ..)| self.give_up(ticket.communicator));
                 return;
             }
         }
         for (ticket, _, job) in ready {
             if let Err(error) = self.begin(ticket, &job) {
                 tracing::error!(%error, "the GPU does not do what it is asked to");
-                self.give_up(ticket);
+                self.give_up(ticket.communicator);
                 self.fail_if_fatal(&error);
             }
         }
@@ -297,10 +297,10 @@ impl Accelerator {
     /// Whether nobody touches a piece's memory any more.
     pub(super) fn withdraw(&mut self, ticket: Ticket) -> bool {
         self.waiting.retain(|(other, ..)| *other != ticket);
-        self.failed.retain(|other| *other != ticket);
         let Some(at) = self.under_way.iter().position(|(other, _)| *other == ticket) else { return true };
-        let over =
-            self.broken || self.under_way.get(at).is_some_and(|(_, mark)| self.worker.is_reached(*mark));
+        let reached = self.under_way.get(at).is_some_and(|(_, mark)| self.worker.is_reached(*mark));
+        // Where its word could not be asked for it may run all the same.
+        let over = reached || (self.broken && self.worker.is_over());
         if over {
             self.under_way.swap_remove(at);
         }
@@ -317,10 +317,9 @@ impl Accelerator {
         self.victims.pop()
     }
 
-    fn give_up(&mut self, ticket: Ticket) {
-        self.failed.push(ticket);
-        if !self.victims.contains(&ticket.communicator) {
-            self.victims.push(ticket.communicator);
+    fn give_up(&mut self, communicator: CommunicatorId) {
+        if !self.victims.contains(&communicator) {
+            self.victims.push(communicator);
         }
     }
 
@@ -330,16 +329,15 @@ impl Accelerator {
         }
     }
 
-    /// Nothing more comes of it.
+    /// Nothing more comes of it. What it does already is kept until it is over.
     fn fail(&mut self, error: &CudaError) {
         if std::mem::replace(&mut self.broken, true) {
             return;
         }
         tracing::error!(%error, "the GPU is lost to this daemon; start it again to use the GPU");
-        let under_way = std::mem::take(&mut self.under_way).into_iter().map(|(ticket, _)| ticket);
         let waiting = std::mem::take(&mut self.waiting).into_iter().map(|(ticket, ..)| ticket);
-        let all: Vec<_> = under_way.chain(waiting).collect();
-        all.into_iter().for_each(|ticket| self.give_up(ticket));
+        let all: Vec<_> = self.under_way.iter().map(|(ticket, _)| *ticket).chain(waiting).collect();
+        all.into_iter().for_each(|ticket| self.give_up(ticket.communicator));
     }
 
     /// A region is gone. What is left to do for that takes a while, and is done by another thread.
