@@ -156,8 +156,8 @@ impl Job<'_> {
         let pending =
             self.world.allreduce_in_place(buffer, Reduction::Sum).map_err(|e| e.error.to_string())?;
         compute(rounds);
-        self.buffer = Some(pending.wait().map_err(|e| e.error.to_string())?);
-        self.since(begun_ns)
+        let result = pending.wait().map_err(|e| e.error.to_string())?;
+        self.ended(begun_ns, result)
     }
 
     /// Submits and sleeps.
@@ -170,8 +170,20 @@ impl Job<'_> {
         while !pending.test() {
             thread::sleep(NAP);
         }
-        self.buffer = Some(pending.wait().map_err(|e| e.error.to_string())?);
-        self.since(begun_ns)
+        let result = pending.wait().map_err(|e| e.error.to_string())?;
+        self.ended(begun_ns, result)
+    }
+
+    /// An operation has ended, with this result, which is checked when its time is taken.
+    fn ended(&mut self, begun_ns: u64, result: Buffer<f32>) -> Result<Span, String> {
+        let span = self.since(begun_ns)?;
+        let sum = self.world.size() as f32;
+        // Whole numbers, of which `f32` has all up to 2^24.
+        if let Some((at, wrong)) = result.iter().enumerate().find(|(_, value)| value.to_bits() != sum.to_bits()) {
+            return Err(format!("element {at} of the result is {wrong}, not {sum}"));
+        }
+        self.buffer = Some(result);
+        Ok(span)
     }
 
     fn compute_only(&self, rounds: u64) -> Result<Span, String> {
