@@ -19,8 +19,10 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// Bytes of the longest IP and UDP headers.
 const NETWORK_BYTES_MAX: usize = 48;
 
-/// A link with a capture of all its packets, sent and received, with IP and UDP headers as they are on the wire (but for
-/// what a link is not told: hop limits are 64, and the identification of a received packet may be a guess).
+/// A link with a capture of all its packets, sent and received, with IP and UDP headers as they are on the wire, but for
+/// what a link is not told. Hop limits are 64; the identification of a received packet may be a guess, and so is that of one sent
+/// between two Ringway ends over UDP, which have agreed that it does not count: the kernel chooses it. In the capture it is the one
+/// with which the packet's CRC is right.
 ///
 /// Times are the system's when the link was given a packet or gave one. A file that can no longer be written ends the
 /// capture, not the traffic; [`Capture::error`] says why.
