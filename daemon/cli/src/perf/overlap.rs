@@ -179,7 +179,9 @@ impl Job<'_> {
         let span = self.since(begun_ns)?;
         let sum = self.world.size() as f32;
         // Whole numbers, of which `f32` has all up to 2^24.
-        if let Some((at, wrong)) = result.iter().enumerate().find(|(_, value)| value.to_bits() != sum.to_bits()) {
+        if let Some((at, wrong)) =
+            result.iter().enumerate().find(|(_, value)| value.to_bits() != sum.to_bits())
+        {
             return Err(format!("element {at} of the result is {wrong}, not {sum}"));
         }
         self.buffer = Some(result);
