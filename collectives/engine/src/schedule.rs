@@ -3,7 +3,8 @@
 //! A flow (a tenant, or a communicator) that has something to do is in one of two lists. One that was idle enters the
 //! list of fresh flows, which is served first and for one quantum at most; what remains busy is served in the list of
 //! old flows, where each spends a quantum a round and owes what it spent beyond. A fresh flow that has nothing more to
-//! do passes through the old list before it is idle again, so that coming and going gains nothing. This is deficit
+//! do passes through the old list before it is idle again, and comes back with what it then had left, so that coming and
+//! going gains nothing. This is deficit
 //! round robin (Shreedhar and Varghese, SIGCOMM 1995) with the lists of RFC 8290, section 4.2: whatever the mix, every
 //! busy flow is served once in each round, the shares of busy tenants differ by a bounded number of bytes, and a flow
 //! that asks for little is served at once.
@@ -28,7 +29,8 @@ struct Flow {
     place: Place,
     /// It has something to do.
     busy: bool,
-    /// What it may spend before others have their turn; negative: what it owes.
+    /// What it may spend before others have their turn; negative: what it owes. An idle flow's is what it comes back with, and
+    /// zero where that is a whole quantum.
     credit: i64,
 }
 
@@ -54,7 +56,10 @@ impl Rounds {
         let Some(flow) = flows.get_mut(index as usize).filter(|flow| !flow.busy) else { return false };
         flow.busy = true;
         if flow.place == Place::Idle {
-            (flow.place, flow.credit) = (Place::Fresh, QUANTUM);
+            flow.place = Place::Fresh;
+            if flow.credit <= 0 {
+                flow.credit = QUANTUM;
+            }
             self.fresh.push_back(index);
         }
         self.busy += 1;
@@ -75,7 +80,7 @@ impl Rounds {
             // Nobody waited for what the others owe.
             for index in self.fresh.drain(..).chain(self.old.drain(..)) {
                 if let Some(flow) = flows.get_mut(index as usize) {
-                    flow.place = Place::Idle;
+                    (flow.place, flow.credit) = (Place::Idle, 0);
                 }
             }
             return None;

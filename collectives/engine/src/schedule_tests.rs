@@ -104,6 +104,35 @@ proptest! {
     }
 }
 
+/// A tenant that spends as much beyond its quantum as it can without owing a whole one, rests, and comes back as soon as that was
+/// taken for idleness gets no more than one that is always busy with short visits.
+#[test]
+fn coming_and_going_gains_nothing() {
+    const SHORT: i64 = QUANTUM / 64;
+    let (mut schedule, _) = schedule(&[1, 1]);
+    let (busy, guest) = (0, 1);
+    schedule.wake(busy);
+    schedule.wake(guest);
+    let (mut served, mut short_visits) = ([0_i64; 2], 0);
+    for _ in 0..10_000 {
+        let index = schedule.next().expect("one is always busy");
+        let cost = if index == guest { 2 * QUANTUM - 1 } else { SHORT };
+        schedule.charge(index, cost as u64);
+        served[index as usize] += cost;
+        if index == guest {
+            schedule.rest(guest);
+            short_visits = 0;
+        } else {
+            short_visits += 1;
+            if short_visits > QUANTUM / SHORT {
+                schedule.wake(guest);
+            }
+        }
+    }
+    assert!(served[1] <= served[0] + 4 * QUANTUM, "{served:?}");
+    assert!(served[0] > 10 * QUANTUM, "{served:?}");
+}
+
 #[test]
 fn what_is_gone_is_not_served() {
     let (mut schedule, _) = schedule(&[2, 1]);
