@@ -167,14 +167,14 @@ mod tests {
     fn work_is_seen_from_inside_and_from_outside() {
         let pid = [std::process::id()];
         let (inside, outside) = (Spent::before_measuring(), Spent::by(&pid));
-        let mut sum = 0_u64;
+        // Other threads of this process work as well, for all of that time where this one has no processor.
         while Spent::after_measuring().since(inside).cpu_ns < 50_000_000 {
-            sum = sum.wrapping_add(std::hint::black_box(1));
+            std::hint::black_box(1);
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
         // Sleeping was a switch, and brought the account up to date.
         let (inside, outside) = (Spent::after_measuring().since(inside), Spent::by(&pid).since(outside));
-        assert!(sum > 0 && inside.context_switches > 0 && inside.interrupts > 0);
+        assert!(inside.context_switches > 0 && inside.interrupts > 0, "{inside:?}");
         let difference = inside.cpu_ns.abs_diff(outside.cpu_ns);
         assert!(difference * 5 < inside.cpu_ns, "{inside:?} {outside:?}");
     }
