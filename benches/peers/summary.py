@@ -6,7 +6,7 @@ from table import KIB, MIB
 
 # The ranges in which the same is required, each up to a size. A size between two of them belongs to the one whose limits
 # hold for it.
-RANGES = [(64, "4 - 64 B"), (4 * KIB - 1, "128 B - 1 KiB"), (8 * KIB, "4 - 8 KiB"), (8 * MIB, "16 KiB - 4 MiB"),
+RANGES = [(64, "4 - 64 B"), (2 * KIB, "128 B - 1 KiB"), (8 * KIB, "4 - 8 KiB"), (8 * MIB, "16 KiB - 4 MiB"),
           (1 << 62, "16 - 64 MiB")]
 # Those of the floor, each from a size to the next one's.
 FLOOR_RANGES = [(64 * KIB, "of floor, 64 KiB - 4 MiB"), (8 * MIB + 1, "of floor, 16 - 64 MiB")]

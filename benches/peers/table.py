@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 KIB, MIB = 1 << 10, 1 << 20
 
 # Up to which size an allreduce may take at most which part of Open MPI's time, and must reach which part of the floor's
-# rate, for two ranks with a core each and for four ranks on two cores. Nothing is said of sizes between 1 and 4 KiB: they count with
-# 1 KiB.
+# rate, for two ranks with a core each and for four ranks on two cores.
 ALLREDUCE = {
-    2: [(4 * KIB - 1, 1.0, None), (8 * KIB, 0.6, None), (32 * KIB, 0.35, None), (8 * MIB, 0.35, 0.70), (1 << 62, 0.3, 0.85)],
+    2: [(2 * KIB, 1.0, None), (8 * KIB, 0.6, None), (32 * KIB, 0.35, None), (8 * MIB, 0.35, 0.70), (1 << 62, 0.3, 0.85)],
     4: [(512, 0.85, None), (8 * KIB, 0.5, None), (8 * MIB, 0.35, None), (1 << 62, 0.3, 0.75)],
 }
 
