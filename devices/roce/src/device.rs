@@ -17,11 +17,12 @@ use crate::{
     pair::{Pair, Peer, Phase},
     shared::Shared,
     table::{Table, random},
-    transmit::{Blocked, Served, send_signal, serve},
+    transmit::{Blocked, Quantum, Served, send_signal, serve},
 };
 
-/// Packets that a queue pair sends before others come.
-const QUANTUM: usize = 16;
+/// What a queue pair sends before others come: no more than one message of a UDP socket holds, which takes a system call's work
+/// on either side, however little of it is used. (16 packets of 4 KiB are two of them.)
+const QUANTUM: Quantum = Quantum { packets: BUDGET, bytes: 65_507 };
 /// Packets that one poll or flush sends at most, in about as many rounds as there are queue pairs with something to
 /// send.
 const BUDGET: usize = 64;
@@ -242,7 +243,7 @@ impl<L: Link> RoceDevice<L> {
             let Some(index) = shared.active.pop_front() else { break };
             let Some(pair) = table.pairs.in_slot(index) else { continue };
             pair.active = false;
-            let (sent, served) = serve(pair, shared, link, QUANTUM.min(budget), acknowledge);
+            let (sent, served) = serve(pair, shared, link, QUANTUM.within(budget), acknowledge);
             if served != Served::Idle {
                 pair.activate(shared);
             }

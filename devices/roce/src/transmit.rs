@@ -24,6 +24,21 @@ pub(crate) enum Served {
     Blocked,
 }
 
+/// How much a queue pair may send at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quantum {
+    pub(crate) packets: usize,
+    /// Or one packet that is longer.
+    pub(crate) bytes: usize,
+}
+
+impl Quantum {
+    /// So many packets at most.
+    pub(crate) fn within(self, packets: usize) -> Self {
+        Self { packets: self.packets.min(packets), ..self }
+    }
+}
+
 /// Between tries to send through a link that has taken nothing for as long, in nanoseconds.
 const RETRY_NS: u64 = 1_000_000;
 
@@ -53,28 +68,31 @@ fn push<L: Link>(link: &mut L, path: &Path, length: usize, write: &mut dyn FnMut
     }
 }
 
-/// Sends up to `quantum` packets of a queue pair; says how many, and what is left.
+/// Sends up to a quantum of a queue pair; says how many packets, and what is left.
 pub(crate) fn serve<L: Link>(
     pair: &mut Pair,
     shared: &mut Shared,
     link: &mut L,
-    quantum: usize,
+    quantum: Quantum,
     acknowledge: Acknowledge,
 ) -> (usize, Served) {
     let Some(peer) = pair.peer else {
         pair.owed = None;
         return (0, Served::Idle);
     };
-    let mut sent = 0;
+    let (mut sent, mut bytes) = (0, 0);
     // Until a Ringway end is known to be there, there is nobody to send requests to.
     while pair.phase != Phase::Connecting {
-        if sent == quantum {
+        if sent == quantum.packets {
             return (sent, Served::More);
         }
         let departure = pair.transport.next_departure(shared.now, &shared.memory, acknowledge);
         // It may have failed, looking at its memory.
         pair.settle(shared);
         let Some(departure) = departure else { break };
+        if sent > 0 && bytes + departure.length() > quantum.bytes {
+            return (sent, Served::More);
+        }
         let (transport, memory) = (&pair.transport, &shared.memory);
         let taken = push(link, &peer.path, departure.length(), &mut |identification, frame| {
             let written = transport.write(&departure, memory, &peer.path.flow, identification, frame);
@@ -88,7 +106,7 @@ pub(crate) fn serve<L: Link>(
             return (sent, Served::Blocked);
         }
         pair.transport.departed(shared.now, &departure);
-        sent += 1;
+        (sent, bytes) = (sent + 1, bytes + departure.length());
     }
     // What is said of the connection comes behind a refusal, which says more.
     if let Some(word) = pair.owed
