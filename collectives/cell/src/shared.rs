@@ -160,16 +160,7 @@ impl Words {
     /// Asks for a line that will be read soon.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: usize) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let line = self.pointer(index).as_ptr().cast::<i8>().cast_const();
-            // SAFETY: a prefetch is a hint and touches nothing, wherever it points; SSE, which has it, is in the baseline of
-            // the architecture.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = index;
+        ringway_mem::prefetch(self.pointer(index).as_ptr().cast());
     }
 
     fn futex(&self, index: usize) -> &AtomicU32 {

@@ -31,4 +31,4 @@ pub use numbers::NumberTable;
 pub use quota::{Charge, Quota, QuotaExceeded};
 pub use regions::{Part, RegionTable, Span};
 pub use sigbus::{MAX_FOREIGN, MAX_FOREIGN_CLIENTS};
-pub use window::{Window, prefetch_for_writing, recycle};
+pub use window::{Window, prefetch, prefetch_for_writing, recycle};

@@ -40,6 +40,20 @@ pub fn prefetch_for_writing(line: *const u8) {
     let _ = line;
 }
 
+/// Asks for a cache line that will be read soon.
+#[inline(always)]
+pub fn prefetch(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint and touches nothing, wherever it points; SSE, which has it, is in the baseline of the
+    // architecture.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
 impl<'a> Window<'a> {
     /// A window over ordinary memory, only to be read. Nothing writes the slice while it is borrowed.
     #[must_use]
@@ -115,6 +129,15 @@ impl<'a> Window<'a> {
     pub fn prefetch_for_writing(&self) {
         for offset in (0..self.length).step_by(LINE) {
             prefetch_for_writing(self.base.as_ptr().wrapping_add(offset));
+        }
+    }
+
+    /// Asks for as many bytes behind this window as it has, a few KiB, which are mostly what is read next. They need not be
+    /// anybody's: nothing is touched.
+    #[inline]
+    pub fn prefetch_behind(&self) {
+        for offset in (self.length..2 * self.length).step_by(LINE) {
+            prefetch(self.base.as_ptr().wrapping_add(offset));
         }
     }
 
