@@ -13,6 +13,7 @@ use std::{
 };
 
 use ringway_wire::PathMtu;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
 use thiserror::Error;
 
 use crate::keys::{Keys, KeysError};
@@ -25,6 +26,10 @@ const VERSION_LEAST: f64 = 5.70;
 const VERSION_BYTES: usize = 16;
 /// How long the peer may take for a turn before the measurement.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A host that vanished says nothing, not even that it is gone: it is asked when nothing was heard of it for so long, and as long
+/// after each of so many questions without an answer it is taken to be gone.
+const SILENCE: Duration = Duration::from_secs(5);
+const QUESTIONS: u32 = 3;
 /// What both sides say when they are done.
 const DONE: [u8; 5] = *b"done\0";
 
@@ -167,8 +172,15 @@ impl Channel {
     /// # Errors
     /// When the system refuses.
     pub fn over(stream: TcpStream, side: Side) -> Result<Self, ChannelError> {
+        let asks = || {
+            set_tcp_keepidle(&stream, SILENCE)?;
+            set_tcp_keepintvl(&stream, SILENCE)?;
+            set_tcp_keepcnt(&stream, QUESTIONS)?;
+            set_socket_keepalive(&stream, true)
+        };
         let set = stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true));
-        set.map_err(|error| ChannelError::Connect { what: "cannot use the connection".to_owned(), error })?;
+        set.and_then(|()| Ok(asks()?))
+            .map_err(|error| ChannelError::Connect { what: "cannot use the connection".to_owned(), error })?;
         Ok(Self { stream, side })
     }
 

@@ -52,6 +52,18 @@ fn a_recorded_perftest_is_understood_from_both_sides() {
     }
 }
 
+/// It would be waited for without an end, as its connection stands for as long as nobody sends.
+#[test]
+fn a_host_that_vanishes_is_missed() {
+    use rustix::net::sockopt::{socket_keepalive, tcp_keepcnt, tcp_keepidle, tcp_keepintvl};
+    against(Side::Server, &[], |channel| {
+        let stream = &channel.stream;
+        assert!(socket_keepalive(stream).unwrap());
+        let silence = [tcp_keepidle(stream).unwrap(), tcp_keepintvl(stream).unwrap()];
+        assert_eq!((silence, tcp_keepcnt(stream).unwrap()), ([SILENCE; 2], QUESTIONS));
+    });
+}
+
 #[test]
 fn strangers_are_told_what_is_wrong() {
     let refused = |turns: &[&[u8]]| {

@@ -99,12 +99,13 @@ mod tests {
         *,
     };
 
-    /// An end of a thread's own, connected to the one that it hears of.
+    /// An end of a thread's own, connected to the one that it hears of. Whoever is connected first stays until the other one is as
+    /// well, or is gone.
     fn end(
-        connections: u32,
-        is_active: bool,
+        (connections, is_active): (u32, bool),
         told: &Sender<(SocketAddr, Address)>,
         peer: &Receiver<Address>,
+        (connected, other): (Sender<()>, Receiver<()>),
     ) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let at = listener.local_addr().expect("its address");
@@ -112,6 +113,8 @@ mod tests {
         let mut end = DeviceEnd::open((device, None)).expect("an end");
         told.send((at, end.address().expect("an address"))).expect("heard");
         end.connect(&peer.recv().expect("a peer"), is_active).expect("connected");
+        let _ = connected.send(());
+        let _ = other.recv();
     }
 
     /// Over as many connections as were asked for, whoever connects before.
@@ -121,12 +124,13 @@ mod tests {
             let (tell_one, one) = channel();
             let (tell_other, other) = channel();
             let (tell, told) = channel();
+            let [(first, by_first), (second, by_second)] = [channel(), channel()];
             let mut silent = None;
             thread::scope(|scope| {
                 let told_by_one = tell.clone();
-                scope.spawn(move || end(connections, true, &told_by_one, &one));
+                scope.spawn(move || end((connections, true), &told_by_one, &one, (first, by_second)));
                 let (_, one) = told.recv().expect("an end");
-                scope.spawn(move || end(1, false, &tell, &other));
+                scope.spawn(move || end((1, false), &tell, &other, (second, by_first)));
                 let (at, other) = told.recv().expect("an end");
                 silent = TcpStream::connect(at).ok();
                 tell_one.send(other).expect("heard");
