@@ -1,6 +1,7 @@
 //! What a poll does, and in which order: whoever waits for a message hears of it before anything is said about it, and what is
 //! sent at once is what a socket takes at once.
 #![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "the parts of a test")]
 
 mod common;
 
