@@ -4,9 +4,9 @@
 //! list of fresh flows, which is served first and for one quantum at most; what remains busy is served in the list of
 //! old flows, where each spends a quantum a round and owes what it spent beyond. A fresh flow that has nothing more to
 //! do passes through the old list before it is idle again, and comes back with what it then had left, so that coming and
-//! going gains nothing. This is deficit round robin (Shreedhar and Varghese, SIGCOMM 1995) with the lists of RFC 8290, section 4.2: whatever the mix, every
-//! busy flow is served once in each round, the shares of busy tenants differ by a bounded number of bytes, and a flow
-//! that asks for little is served at once.
+//! going gains nothing. This is deficit round robin (Shreedhar and Varghese, SIGCOMM 1995) with the lists of RFC 8290,
+//! section 4.2: whatever the mix, every busy flow is served once in each round, the shares of busy tenants differ by a
+//! bounded number of bytes, and a flow that asks for little is served at once.
 
 use std::collections::{BTreeMap, VecDeque};
 

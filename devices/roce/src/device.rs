@@ -17,14 +17,11 @@ use crate::{
     pair::{Pair, Peer, Phase},
     shared::Shared,
     table::{Table, random},
-    transmit::{Blocked, Quantum, Served, send_signal, serve},
+    transmit::{Blocked, Served, send_signal, serve},
 };
 
-/// What a queue pair sends before others come: no more than one message of a UDP socket holds, which takes a system call's work
-/// on either side, however little of it is used. (16 packets of 4 KiB are two of them.)
-const QUANTUM: Quantum = Quantum { packets: BUDGET, bytes: 65_507 };
-/// Packets that one poll or flush sends at most, in about as many rounds as there are queue pairs with something to
-/// send.
+/// Packets after which one poll or flush begins no more turns. A turn is never cut: whoever had what is left of this as the last of
+/// each poll would come last in the next one again.
 const BUDGET: usize = 64;
 /// Packets that one poll takes at most, or a batch of the link's more. More than it sends: what is sent is answered, and a
 /// side that sends faster than it takes the answers takes them so late that it sends everything again.
@@ -238,18 +235,18 @@ impl<L: Link> RoceDevice<L> {
     /// Sends for queue pairs that have something to send, in turn.
     fn run(&mut self, acknowledge: Acknowledge) {
         let Self { link, shared, table, .. } = self;
-        let mut budget = BUDGET;
+        let mut sent_in_all = 0;
         for _ in 0..shared.active.len() {
             let Some(index) = shared.active.pop_front() else { break };
             let Some(pair) = table.pairs.in_slot(index) else { continue };
             pair.active = false;
-            let (sent, served) = serve(pair, shared, link, QUANTUM.within(budget), acknowledge);
+            let (sent, served) = serve(pair, shared, link, acknowledge);
             if served != Served::Idle {
                 pair.activate(shared);
             }
             schedule(pair, shared);
-            budget -= sent;
-            if budget == 0 || served == Served::Blocked {
+            sent_in_all += sent;
+            if sent_in_all >= BUDGET || served == Served::Blocked {
                 break;
             }
         }
@@ -436,7 +433,7 @@ impl<L: Link> Device for RoceDevice<L> {
         let pair = table.pairs.get_mut(queue_pair.0).ok_or(QueuePairError::Unknown)?;
         pair.fail(RoceFailure::Local, shared);
         // Whatever is still to be said: a refusal, or that it is gone.
-        serve(pair, shared, link, QUANTUM, Acknowledge::All);
+        serve(pair, shared, link, Acknowledge::All);
         link.flush();
         let pair = table.remove(queue_pair).ok_or(QueuePairError::Unknown)?;
         if let Some(peer) = pair.peer {
@@ -527,7 +524,7 @@ impl<L: Link> Drop for RoceDevice<L> {
         let Self { link, shared, table, .. } = self;
         for pair in table.pairs.iter_mut() {
             pair.fail(RoceFailure::Local, shared);
-            serve(pair, shared, link, QUANTUM, Acknowledge::All);
+            serve(pair, shared, link, Acknowledge::All);
         }
         link.flush();
     }

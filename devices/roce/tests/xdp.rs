@@ -18,9 +18,9 @@ use std::{
 };
 
 use common::{drain, link as udp_link};
-use namespaces::{INTERFACE, Node, network};
+use namespaces::{INTERFACE, Node, network, way};
 use packets::{number, send};
-use ringway_roce::{Link, LinkError, Path, SendError, UdpConfig, XdpConfig, XdpLink, XdpMode, ZeroCopy};
+use ringway_roce::{Link, LinkError, SendError, UdpConfig, XdpConfig, XdpLink, XdpMode, ZeroCopy};
 use ringway_verbs::Time;
 use ringway_wire::{Ecn, Packet, PathMtu, ROCE_PORT};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -48,20 +48,6 @@ fn open(node: &Node, config: XdpConfig) -> XdpLink {
 
 fn try_open(node: &Node, config: XdpConfig) -> Result<XdpLink, LinkError> {
     node.inside(|| XdpLink::new(config))
-}
-
-/// The way to a peer, when it is known. An interface that was just made asks over IPv6 only after it has made sure of its own
-/// address.
-fn way(link: &mut dyn Link, peer: IpAddr, entropy: u32, traffic_class: u8) -> Result<Path, LinkError> {
-    let start = Instant::now();
-    loop {
-        match link.path(peer, entropy, traffic_class) {
-            Err(LinkError::Resolving { .. }) => thread::sleep(Duration::from_millis(1)),
-            Err(LinkError::NoNeighbour { .. })
-                if start.elapsed() < Duration::from_secs(5) && peer.is_ipv6() => {}
-            known => return known,
-        }
-    }
 }
 
 /// Sends packets of many lengths over several ways; all must arrive, once and unharmed.

@@ -1,14 +1,12 @@
 //! What the device is compared with: TCP sockets, and the packets of its links, with nothing of ours behind them.
 
-use std::{net::IpAddr, thread, time::Duration};
-
-use ringway_roce::{Link, LinkError, Path};
+use ringway_roce::Link;
 use ringway_sim::ping_pong::{Amount, LARGE, PingPong, ping_pong_over_tcp};
 
 use crate::{
     figures::Figures,
     frames::{self, OUTER_BYTES},
-    namespaces::Node,
+    namespaces::{Node, way},
 };
 
 /// Two TCP sockets, one thread each, which spin.
@@ -27,8 +25,8 @@ pub(crate) fn link(
     let payload_bytes = one.mtu().bytes();
     // What UDP carries of a MIDDLE packet: headers, bytes, CRC.
     let middle_bytes = 12 + payload_bytes + 4;
-    let path = nodes[0].inside(|| way(&mut *one, nodes[1].address(false)));
-    let back = nodes[1].inside(|| way(&mut *other, nodes[0].address(false)));
+    let path = nodes[0].inside(|| way(&mut *one, nodes[1].address(false), 0, 0).unwrap());
+    let back = nodes[1].inside(|| way(&mut *other, nodes[0].address(false), 0, 0).unwrap());
     let half_round_trips = frames::half_round_trips([&mut *one, &mut *other], [&path, &back], amount.rounds);
     let count = amount.large_count * LARGE / payload_bytes as u64;
     let flood = frames::flood([&mut *one, &mut *other], &path, middle_bytes, |sent, _| sent >= count);
@@ -36,16 +34,4 @@ pub(crate) fn link(
     let payload_gbps = (flood.received * payload_bytes) as f64 / flood.time.as_secs_f64() * 8e-9;
     let frame_gbps = payload_gbps * (middle_bytes + OUTER_BYTES) as f64 / payload_bytes as f64;
     Figures { goodput_gbps: payload_gbps, frame_gbps, ..Figures::of(&written) }
-}
-
-/// The way to a peer, as soon as the system has found out where it is: nothing may have been sent there before.
-fn way(link: &mut dyn Link, peer: IpAddr) -> Path {
-    let mut looks = 0;
-    loop {
-        match link.path(peer, 0, 0) {
-            Err(LinkError::Resolving { .. }) if looks < 5000 => thread::sleep(Duration::from_millis(1)),
-            found => return found.unwrap(),
-        }
-        looks += 1;
-    }
 }

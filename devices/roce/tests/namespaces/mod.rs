@@ -8,8 +8,10 @@ use std::{
     os::fd::{AsFd, AsRawFd},
     process::{self, Command},
     thread,
+    time::{Duration, Instant},
 };
 
+use ringway_roce::{Link, LinkError, Path};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// The name of a node's interface.
@@ -92,4 +94,23 @@ pub(crate) fn network(mtu: usize, queues: usize) -> Option<[Node; 2]> {
         node.ip(&format!("link set {INTERFACE} up"));
     }
     Some(nodes)
+}
+
+/// The way to a peer, when it is known. An interface that was just made asks over IPv6 only after it has made sure of its own
+/// address.
+pub(crate) fn way(
+    link: &mut dyn Link,
+    peer: IpAddr,
+    entropy: u32,
+    traffic_class: u8,
+) -> Result<Path, LinkError> {
+    let start = Instant::now();
+    loop {
+        match link.path(peer, entropy, traffic_class) {
+            Err(LinkError::Resolving { .. }) => thread::sleep(Duration::from_millis(1)),
+            Err(LinkError::NoNeighbour { .. })
+                if start.elapsed() < Duration::from_secs(5) && peer.is_ipv6() => {}
+            known => return known,
+        }
+    }
 }

@@ -21,6 +21,7 @@ use ringway_verbs::Time;
 use ringway_wire::{Addresses, Ecn, Flow, PathMtu, ROCE_PORT};
 use rustix::net::{bind, connect};
 
+pub(crate) use self::runs::{RUN_BYTES_MAX, RUN_PACKETS_MAX};
 use self::{
     errors::Errors,
     receivers::{Receivers, Which},

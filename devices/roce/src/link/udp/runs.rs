@@ -5,9 +5,9 @@ use core::ops::Range;
 use crate::link::{Path, SendError};
 
 /// The most packets of a run: what every kernel that segments allows.
-const RUN_PACKETS_MAX: u16 = 64;
+pub(crate) const RUN_PACKETS_MAX: u16 = 64;
 /// The most bytes of a run: what UDP over IPv4 can say.
-pub(super) const RUN_BYTES_MAX: usize = 65_507;
+pub(crate) const RUN_BYTES_MAX: usize = 65_507;
 
 /// Packets of one way that lie behind each other: all of one length, but for a shorter last one.
 #[derive(Debug, Clone, Copy)]
