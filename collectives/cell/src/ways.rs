@@ -185,6 +185,11 @@ impl Ways {
         slot.insert(known.unwrap_or_else(|| Trial::new(kind, guess))).goes_past()
     }
 
+    /// The number of the call at hand.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.current.map(|current| current.sequence)
+    }
+
     /// The call at hand is over: a later one has begun.
     fn settle(&mut self) {
         let Some(current) = self.current.take() else { return };

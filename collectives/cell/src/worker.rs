@@ -15,6 +15,9 @@ use crate::{
 
 /// Calls whose time is looked at together where each takes less than looking at the clock does.
 pub(crate) const CALLS_WEIGHED: u64 = 64;
+/// The same where what counts is when others have read what a rank puts, which it does not see: as many as there are places for
+/// such payloads, so that it waits for the readers as often as not.
+const PUTS_WEIGHED: u64 = crate::POOL_SLOTS;
 
 /// Who works.
 #[derive(Debug)]
@@ -35,7 +38,18 @@ struct Timing {
     staging: Ways,
     /// Whether asking for lines pays for one who waits for nobody, and when the calls at hand began, of which it is weighed.
     asking: (Ways, Option<u64>),
+    putting: Putting,
     courtesy: Courtesy,
+}
+
+/// Whether long payloads are put past the caches, by what calls take from one batch to the next.
+#[derive(Debug)]
+struct Putting {
+    ways: Ways,
+    /// When the batch at hand began, if it is timed.
+    begun: Option<u64>,
+    /// What was put in it.
+    bytes: u64,
 }
 
 impl Worker {
@@ -56,8 +70,9 @@ impl Worker {
 
     /// Lets it learn from what calls take.
     pub(crate) fn learn_by(&mut self, clock: Clock) {
-        let [ways, staging, asking] = core::array::from_fn(|_| Ways::new(clock));
-        self.timing = Some(Timing { ways, staging, asking: (asking, None), courtesy: Courtesy::new(clock) });
+        let [ways, staging, asking, putting] = core::array::from_fn(|_| Ways::new(clock));
+        let (asking, putting) = ((asking, None), Putting { ways: putting, begun: None, bytes: 0 });
+        self.timing = Some(Timing { ways, staging, asking, putting, courtesy: Courtesy::new(clock) });
     }
 
     /// Gives the processor to whoever else wants it.
@@ -102,6 +117,24 @@ impl Worker {
         let asks = ways.go_past(sequence, shape.operation, bytes as u64, false);
         *begun = ways.begin();
         asks
+    }
+
+    /// Whether a payload of so many bytes is put past the caches, by what calls like it took so far from one to the next: what it
+    /// costs this rank says nothing of what its readers wait for.
+    pub(crate) fn puts_past(&mut self, sequence: u64, shape: &Shape, bytes: u64) -> bool {
+        let Some(Timing { putting, .. }) = &mut self.timing else { return true };
+        let (batch, last) = (sequence / PUTS_WEIGHED, putting.ways.number());
+        if last != Some(batch) {
+            let follows = last.is_some_and(|last| last + 1 == batch);
+            putting.ways.end(putting.begun.take(), if follows { putting.bytes } else { 0 });
+            putting.bytes = 0;
+        }
+        putting.bytes += bytes;
+        let past = putting.ways.go_past(batch, shape.operation, bytes, true);
+        if last != Some(batch) {
+            putting.begun = putting.ways.begin();
+        }
+        past
     }
 
     /// After that work, which read and wrote so many bytes.
@@ -190,6 +223,37 @@ mod tests {
             assert!(asked_ahead(costs) < 10, "{costs:?}");
         }
         assert!(!Worker::new(Some(0)).asks_ahead(CALLS_WEIGHED, &Job::new(2).shape, 4), "there is no clock");
+    }
+
+    /// How many of the last thousand payloads were put past the caches, where a call takes so long through them and past
+    /// them, and is followed by so many that put none.
+    fn put_past((through, past): (u64, u64), others: u64) -> usize {
+        let mut worker = Worker::new(Some(0));
+        worker.learn_by(|| NOW.get());
+        let shape = Job::new(4).shape;
+        let mut went = Vec::new();
+        for call in 0..300 * PUTS_WEIGHED {
+            let is_past = worker.puts_past(call * (1 + others), &shape, 32 << 10);
+            NOW.set(NOW.get() + if is_past { past } else { through });
+            went.push(is_past);
+        }
+        went.iter().rev().take(1000).filter(|past| **past).count()
+    }
+
+    #[test]
+    fn payloads_are_put_through_the_caches_where_calls_take_less_time_by_it() {
+        for others in [0, 2] {
+            assert!(put_past((5_000, 7_000), others) < 100);
+            for costs in [(5_000, 5_000), (4_900, 5_000), (7_000, 5_000)] {
+                assert!(put_past(costs, others) > 900, "{costs:?}");
+            }
+        }
+        assert_eq!(
+            put_past((5_000, 7_000), 2 * PUTS_WEIGHED),
+            1000,
+            "there are no calls in a row to learn from"
+        );
+        assert!(Worker::new(Some(0)).puts_past(1, &Job::new(4).shape, 32 << 10), "there is no clock");
     }
 
     #[test]
