@@ -1,6 +1,7 @@
 //! One communicator on this node: its collectives, its messages and its links.
 
 use ringway_plan::{Layout, PlanSettings};
+use ringway_types::Operation;
 use ringway_verbs::{Device, Time};
 
 use crate::collective::queue::{Arrival, Queue, rank_of};
@@ -192,7 +193,21 @@ impl Communicator {
             }
         };
         shared.outstanding += 1;
+        if ready && self.is_over(local, request) {
+            self.end_collective(&Ok(()), shared);
+            return Ok(false);
+        }
         Ok(ready)
+    }
+
+    /// Whether what the local rank has called as the last of all is over by that: a barrier on one node, with nothing before it.
+    fn is_over(&self, local: u32, request: &Request<'_>) -> bool {
+        matches!(request, Request::Collective(call) if call.operation == Operation::Barrier)
+            && self.peers.links.is_empty()
+            && self.pending.is_none()
+            && self.run.signature.is_none()
+            && self.queue.is_ready()
+            && self.queue.called(local) == self.queue.head
     }
 
     /// Whether a rank that has left is needed for the collective that the local rank has just called.

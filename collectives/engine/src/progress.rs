@@ -22,11 +22,11 @@ const VISIT: u64 = 1 << 10;
 /// Bytes touched beside the engine in one visit, about.
 const BESIDE: u64 = 64 << 10;
 /// Pieces of local work taken note of in one turn.
-const COLLECTED: usize = 64;
+pub(crate) const COLLECTED: usize = 64;
 /// Works for a communicator beside the engine, on about so many bytes of memory; how many it read and wrote, zero when there
 /// is nothing to do.
 type Beside<'a> = &'a mut dyn FnMut(CommunicatorId, u64) -> u64;
-const NOTHING: Collected =
+pub(crate) const NOTHING: Collected =
     Collected { ticket: Ticket { communicator: CommunicatorId(u32::MAX), number: 0 }, touched: 0 };
 /// How often the clock is looked at while something is outstanding, in nanoseconds.
 const TICK_NS: u64 = 50_000_000;
@@ -122,17 +122,17 @@ impl Engine {
     /// Takes note of the pieces of local work that others have done, or that were left to be done. Whether there were
     /// any, and how many bytes of the turn are left.
     fn collect(&mut self, memory: &mut dyn LocalMemory) -> (bool, u64) {
-        let mut done = [NOTHING; COLLECTED];
-        let count = memory.collect(TURN / 2, &mut done);
+        let Self { collected, entries, schedule, shared, .. } = self;
+        let count = memory.collect(TURN / 2, collected);
         let mut left = TURN;
-        for Collected { ticket, touched } in done.iter().take(count) {
+        for Collected { ticket, touched } in collected.iter().take(count) {
             let index = ticket.communicator.0 & 0xffff;
-            let entry = self.entries.get_mut(index as usize);
+            let entry = entries.get_mut(index as usize);
             let communicator = entry.and_then(|entry| entry.communicator.as_mut());
             let Some(communicator) = communicator.filter(|c| c.id == ticket.communicator) else { continue };
-            communicator.collected(ticket.number, &mut self.shared);
-            self.schedule.wake(index);
-            self.schedule.charge(index, *touched);
+            communicator.collected(ticket.number, shared);
+            schedule.wake(index);
+            schedule.charge(index, *touched);
             left = left.saturating_sub(*touched);
         }
         (count > 0, left.max(1))

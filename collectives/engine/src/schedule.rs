@@ -76,6 +76,9 @@ impl Rounds {
     /// Whose turn it is. The flow stays in front until it has spent its credit or rests.
     fn next(&mut self, flows: &mut [Flow]) -> Option<u32> {
         if self.busy == 0 {
+            if self.fresh.is_empty() && self.old.is_empty() {
+                return None;
+            }
             // Nobody waited for what the others owe.
             for index in self.fresh.drain(..).chain(self.old.drain(..)) {
                 if let Some(flow) = flows.get_mut(index as usize) {

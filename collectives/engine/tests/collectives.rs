@@ -198,3 +198,28 @@ fn a_local_collective_finishes_in_the_turn_it_is_called() {
     }
     job.check(&world);
 }
+
+#[test]
+fn a_barrier_on_one_node_is_over_when_the_last_has_come() {
+    let mut world = World::of(&[0, 0]);
+    let barrier = Job::new(Operation::Barrier, 0, 2, 1);
+    barrier.call(&mut world, 0, 0);
+    assert!(world.nodes[0].engine.next_finished().is_none(), "rank 1 has not come");
+    barrier.call(&mut world, 0, 1);
+    let ranks: Vec<_> = core::iter::from_fn(|| world.nodes[0].engine.next_finished())
+        .map(|finished| (finished.local.0, finished.outcome))
+        .collect();
+    assert_eq!(ranks, [(0, Ok((0, 0))), (1, Ok((1, 0)))]);
+    assert!(!world.nodes[0].engine.has_work());
+
+    // Not before what was called before it, though all are there.
+    let large = Job::new(Operation::Allreduce, 100, 2, 1);
+    large.prepare(&world);
+    let before: Vec<_> = (0..2).map(|rank| large.call(&mut world, 0, rank)).collect();
+    let after: Vec<_> = (0..2).map(|rank| barrier.call(&mut world, 0, rank)).collect();
+    assert!(world.nodes[0].engine.next_finished().is_none(), "the allreduce comes first");
+    for (rank, token) in [before, after].iter().flat_map(|tokens| (0..).zip(tokens)) {
+        assert_eq!(world.wait_on(0, rank, *token), Ok((rank, 0)));
+    }
+    large.check(&world);
+}
