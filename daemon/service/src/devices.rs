@@ -91,7 +91,7 @@ impl One {
         if delay.is_zero() {
             return self;
         }
-        Self { device: Box::new(Delayed::new(self.device, delay)), ..self }
+        Self { device: Box::new(Delayed::new(self.device, delay).in_real_time()), ..self }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A device on which everything takes longer to arrive, as if its peers were farther away.
 
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Instant};
 
 use ringway_verbs::{
     Access, Capabilities, Cause, Completion, CompletionKind, ConnectError, Device, DmaBuf, Endpoint,
@@ -31,6 +31,8 @@ pub struct Delayed<D: ?Sized> {
     queue_pairs: Vec<(QueuePairNumber, usize)>,
     /// Queue pairs that were told to fail here.
     failed: Vec<QueuePairNumber>,
+    /// The caller's clock goes on between two polls.
+    clock: Option<Clock>,
     inner: Box<D>,
 }
 
@@ -45,8 +47,17 @@ impl<D: Device + ?Sized> Delayed<D> {
             room: 0,
             queue_pairs: Vec::new(),
             failed: Vec::new(),
+            clock: None,
             inner,
         }
+    }
+
+    /// For a caller whose clock goes on by itself: what it says in a poll is then a while ago, and long where its thread had no
+    /// processor since it looked. What arrived meanwhile would come too early by that, measured from then.
+    #[must_use]
+    pub fn in_real_time(mut self) -> Self {
+        self.clock = Some(Clock { start: Instant::now(), beyond_ns: i64::MIN });
+        self
     }
 
     /// The device without the delay.
@@ -60,6 +71,8 @@ impl<D: Device + ?Sized> Delayed<D> {
         let mut batch = [Completion::EMPTY; BATCH];
         let room = self.room.saturating_sub(self.sends.len() + self.receives.len()).min(BATCH);
         let count = self.inner.poll(now, batch.get_mut(..room).unwrap_or_default());
+        // Also where nothing came: the more it is asked, the better it knows.
+        let now = self.clock.as_mut().map_or(now, |clock| clock.now(now));
         let after = |delay_ns: u64| Time(now.0.saturating_add(delay_ns));
         for completion in batch.iter().take(count) {
             match completion.kind {
@@ -77,6 +90,28 @@ impl<D: Device + ?Sized> Delayed<D> {
     fn holds(&self, queue_pair: QueuePairNumber, such: impl Fn(&Completion) -> bool) -> bool {
         let mut all = self.sends.iter().chain(&self.receives);
         all.any(|(_, completion)| completion.queue_pair == queue_pair && such(completion))
+    }
+}
+
+/// The caller's clock, as far as it can be told from what it says.
+#[derive(Debug)]
+struct Clock {
+    start: Instant,
+    /// How far it is ahead of this one, at least.
+    beyond_ns: i64,
+}
+
+impl Clock {
+    /// What it says now, when it said `then` a while ago.
+    fn now(&mut self, then: Time) -> Time {
+        let elapsed_ns = i64::try_from(self.start.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        self.at(then, elapsed_ns)
+    }
+
+    fn at(&mut self, then: Time, elapsed_ns: i64) -> Time {
+        let said_ns = i64::try_from(then.0).unwrap_or(i64::MAX);
+        self.beyond_ns = self.beyond_ns.max(said_ns.saturating_sub(elapsed_ns));
+        Time(u64::try_from(elapsed_ns.saturating_add(self.beyond_ns)).unwrap_or(0))
     }
 }
 
@@ -241,5 +276,21 @@ impl<D: Device + ?Sized> Device for Delayed<D> {
 
     fn block(&mut self, timeout: Option<Duration>) -> bool {
         self.inner.block(timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_looked_at_long_ago_has_gone_on() {
+        // Theirs is 500 ns behind this one, and what it says is 40, 0 and 10 ns old.
+        let mut clock = Clock { start: Instant::now(), beyond_ns: i64::MIN };
+        assert_eq!(clock.at(Time(460), 1000), Time(460), "nothing better is known");
+        assert_eq!(clock.at(Time(500), 1000), Time(500));
+        assert_eq!(clock.at(Time(1490), 2000), Time(1500));
+        // It may be ahead as well.
+        assert_eq!(clock.at(Time(5000), 2100), Time(5000));
     }
 }
