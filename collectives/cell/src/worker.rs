@@ -15,8 +15,8 @@ use crate::{
 
 /// Calls whose time is looked at together where each takes less than looking at the clock does.
 pub(crate) const CALLS_WEIGHED: u64 = 64;
-/// The same where what counts is when others have read what a rank puts, which it does not see: as many as there are places for
-/// such payloads, so that it waits for the readers as often as not.
+/// Calls with long payloads that are weighed together: with as many as there are places for those, their root has waited for
+/// readers.
 const PUTS_WEIGHED: u64 = crate::POOL_SLOTS;
 
 /// Who works.
@@ -36,20 +36,46 @@ struct Timing {
     ways: Ways,
     /// And about writing its own staging memory, which others read: of one segment after the other.
     staging: Ways,
-    /// Whether asking for lines pays for one who waits for nobody, and when the calls at hand began, of which it is weighed.
-    asking: (Ways, Option<u64>),
-    putting: Putting,
+    /// Whether asking for lines pays for one who waits for nobody.
+    asking: Batches,
+    /// Whether long payloads are put past the caches.
+    putting: Batches,
     courtesy: Courtesy,
 }
 
-/// Whether long payloads are put past the caches, by what calls take from one batch to the next.
+/// What is learnt of calls by the time from one batch of them to the next: what they cost this rank says little of what others wait
+/// for.
 #[derive(Debug)]
-struct Putting {
+struct Batches {
     ways: Ways,
     /// When the batch at hand began, if it is timed.
     begun: Option<u64>,
-    /// What was put in it.
-    bytes: u64,
+    /// What was done in it.
+    weight: u64,
+}
+
+impl Batches {
+    fn new(clock: Clock) -> Self {
+        Self { ways: Ways::new(clock), begun: None, weight: 0 }
+    }
+
+    /// As [`Ways::go_past`], for a call of the batch of this number; each weighs so much. From a batch that no other follows nothing is
+    /// learnt.
+    fn go_past(&mut self, (batch, weight): (u64, u64), (shape, bytes): (&Shape, u64), guess: bool) -> bool {
+        let last = self.ways.number();
+        let is_new = last != Some(batch);
+        if is_new {
+            let weight = core::mem::take(&mut self.weight);
+            let follows = last.is_some_and(|last| last + 1 == batch);
+            self.ways.end(self.begun.take(), if follows { weight } else { 0 });
+        }
+        self.weight += weight;
+        let past = self.ways.go_past(batch, shape.operation, bytes, guess);
+        if is_new {
+            self.begun = self.ways.begin();
+        }
+        past
+    }
 }
 
 impl Worker {
@@ -70,8 +96,8 @@ impl Worker {
 
     /// Lets it learn from what calls take.
     pub(crate) fn learn_by(&mut self, clock: Clock) {
-        let [ways, staging, asking, putting] = core::array::from_fn(|_| Ways::new(clock));
-        let (asking, putting) = ((asking, None), Putting { ways: putting, begun: None, bytes: 0 });
+        let [ways, staging] = core::array::from_fn(|_| Ways::new(clock));
+        let [asking, putting] = core::array::from_fn(|_| Batches::new(clock));
         self.timing = Some(Timing { ways, staging, asking, putting, courtesy: Courtesy::new(clock) });
     }
 
@@ -112,29 +138,14 @@ impl Worker {
     /// [`CALLS_WEIGHED`] of them between two of these.
     #[cold]
     pub(crate) fn asks_ahead(&mut self, sequence: u64, shape: &Shape, bytes: usize) -> bool {
-        let Some(Timing { asking: (ways, begun), .. }) = &mut self.timing else { return false };
-        ways.end(begun.take(), CALLS_WEIGHED);
-        let asks = ways.go_past(sequence, shape.operation, bytes as u64, false);
-        *begun = ways.begin();
-        asks
+        let Some(Timing { asking, .. }) = &mut self.timing else { return false };
+        asking.go_past((sequence / CALLS_WEIGHED, CALLS_WEIGHED), (shape, bytes as u64), false)
     }
 
-    /// Whether a payload of so many bytes is put past the caches, by what calls like it took so far from one to the next: what it
-    /// costs this rank says nothing of what its readers wait for.
+    /// Whether a payload of so many bytes is put past the caches, by what calls like it took so far.
     pub(crate) fn puts_past(&mut self, sequence: u64, shape: &Shape, bytes: u64) -> bool {
         let Some(Timing { putting, .. }) = &mut self.timing else { return true };
-        let (batch, last) = (sequence / PUTS_WEIGHED, putting.ways.number());
-        if last != Some(batch) {
-            let follows = last.is_some_and(|last| last + 1 == batch);
-            putting.ways.end(putting.begun.take(), if follows { putting.bytes } else { 0 });
-            putting.bytes = 0;
-        }
-        putting.bytes += bytes;
-        let past = putting.ways.go_past(batch, shape.operation, bytes, true);
-        if last != Some(batch) {
-            putting.begun = putting.ways.begin();
-        }
-        past
+        putting.go_past((sequence / PUTS_WEIGHED, bytes), (shape, bytes), true)
     }
 
     /// After that work, which read and wrote so many bytes.
