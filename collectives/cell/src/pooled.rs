@@ -16,6 +16,18 @@ const PART: usize = if cfg!(loom) { 64 } else { 4096 };
 const BYTES_BITS: u32 = 20;
 const _: () = assert!(crate::POOLED_BYTES < 1 << BYTES_BITS, "a whole payload can be told");
 
+/// How a payload is put in the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Through the caches.
+    Through,
+    /// Past the caches to those who are far.
+    Past,
+    /// Half of each part so and half so, to those who are near: a broadcast of 16 KiB among four on two processors 60 ns apart
+    /// takes 2.2 us through the caches, 2.3 past them and 1.9 so, one of 32 KiB 4.2, 3.6 and 3.1.
+    Half,
+}
+
 impl Small<'_> {
     fn pooled(&self, start: usize, length: usize) -> Option<Window<'_>> {
         let at = self.cell.layout.pooled(self.sequence);
@@ -23,12 +35,19 @@ impl Small<'_> {
     }
 
     /// Copies the root's input to the pool.
-    pub(crate) fn put_pooled(&self, input: Window<'_>, stores: Stores) -> Option<()> {
+    pub(crate) fn put_pooled(&self, input: Window<'_>, way: Way) -> Option<()> {
         let bytes = self.shape.block as usize;
         let word = self.cell.layout.pooled_bytes(self.sequence);
         for start in (0..bytes).step_by(PART) {
             let length = PART.min(bytes - start);
-            copy(stores, input.sub(start, length)?, self.pooled(start, length)?)?;
+            let (from, to) = (input.sub(start, length)?, self.pooled(start, length)?);
+            let done = match way {
+                Way::Through => ringway_reduce::copy(from, &[to]),
+                Way::Half => ringway_reduce::copy_half_streaming(from, to),
+                Way::Past => ringway_reduce::copy_with(Stores::Streaming, from, &[to]),
+            };
+            debug_assert!(done.is_ok(), "{done:?}");
+            done.ok()?;
             reach(Step::PartPut);
             self.cell.words.store_release(word, said(self.sequence, start + length));
         }
@@ -53,20 +72,16 @@ impl Small<'_> {
         if come <= taken {
             return Some(taken);
         }
-        copy(Stores::Cached, self.pooled(taken, come - taken)?, output?.sub(taken, come - taken)?)?;
-        Some(come)
+        let done =
+            ringway_reduce::copy(self.pooled(taken, come - taken)?, &[output?.sub(taken, come - taken)?]);
+        debug_assert!(done.is_ok(), "{done:?}");
+        done.ok().map(|()| come)
     }
 }
 
 /// That so many bytes of a call's payload are there.
 const fn said(sequence: u64, bytes: usize) -> u64 {
     sequence << BYTES_BITS | bytes as u64
-}
-
-fn copy(stores: Stores, from: Window<'_>, to: Window<'_>) -> Option<()> {
-    let done = ringway_reduce::copy_with(stores, from, &[to]);
-    debug_assert!(done.is_ok(), "{done:?}");
-    done.ok()
 }
 
 #[cfg(test)]

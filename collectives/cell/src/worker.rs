@@ -142,7 +142,7 @@ impl Worker {
         asking.go_past((sequence / CALLS_WEIGHED, CALLS_WEIGHED), (shape, bytes as u64), false)
     }
 
-    /// Whether a payload of so many bytes is put past the caches, by what calls like it took so far.
+    /// Whether a payload of so many bytes is put past the caches, or half of it, by what calls like it took so far.
     pub(crate) fn puts_past(&mut self, sequence: u64, shape: &Shape, bytes: u64) -> bool {
         let Some(Timing { putting, .. }) = &mut self.timing else { return true };
         putting.go_past((sequence / PUTS_WEIGHED, bytes), (shape, bytes), true)

@@ -33,7 +33,7 @@ mod tests;
 use ringway_mem::Window;
 use ringway_types::{DataType, Reduction};
 
-pub use copy::{copy, copy_with, swap};
+pub use copy::{copy, copy_half_streaming, copy_with, swap};
 pub use error::{CopyError, ReduceError};
 pub use scalar::Scalar;
 pub use stores::{Stores, streaming_pays, streaming_to_others_matters, streaming_to_others_pays};

@@ -9,7 +9,7 @@ use ringway_types::{DataType, Reduction};
 use crate::samples::{scale, special, values};
 use crate::{
     CopyError, ReduceError, Scalar, ScanStep, Source, Stores,
-    copy::{copy_at, swap_at},
+    copy::{copy_at, copy_half_at, swap_at},
     kernel::{ScanJob, level, level::Level},
     oracle, reduce, reduce_at, scan_at,
 };
@@ -365,6 +365,9 @@ proptest! {
             to.iter().filter(|w| w.as_ptr() != window(0).as_ptr()).for_each(|w| _ = w.write(&other));
             copy_at(level, Stores::Streaming, window(0), &to).expect("copy");
             prop_assert!(slots.all() == after);
+            to.iter().filter(|w| w.as_ptr() != window(0).as_ptr()).for_each(|w| _ = w.write(&other));
+            to.iter().try_for_each(|w| copy_half_at(level, window(0), *w)).expect("copy");
+            prop_assert!(slots.all() == after);
 
             window(1).write(&other);
             let after = expect(&slots.all(), &slots, &[(window(0), other.clone()), (window(1), data.clone())]);
@@ -405,6 +408,8 @@ fn refusals_name_their_reason_and_write_nothing() {
     );
     assert_eq!(refusal(u32s, Reduction::Avg, &[source(a)], &[b], Some(0)), ReduceError::BadDivisor);
     assert_eq!(crate::copy(a, &[b, short]), Err(CopyError::LengthMismatch { expected: 64, found: 60 }));
+    let mismatch = CopyError::LengthMismatch { expected: 64, found: 60 };
+    assert_eq!(crate::copy_half_streaming(a, short), Err(mismatch));
     let step = ScanStep { input: source(a), output: Some(b) };
     let average = crate::scan(u32s, Reduction::Avg, Some(a), &[step], false, 0, None);
     assert_eq!(average, Err(ReduceError::BadDivisor));
@@ -427,6 +432,7 @@ fn read_only_windows_are_read_but_never_written() {
     assert_eq!(crate::scan(t, r, None, &[step], true, 0, Some(fixed)), Err(ReduceError::ReadOnly));
     assert_eq!(crate::copy(fixed, &[free]), Ok(()));
     assert_eq!(crate::copy(free, &[fixed]), Err(CopyError::ReadOnly));
+    assert_eq!(crate::copy_half_streaming(free, fixed), Err(CopyError::ReadOnly));
     assert_eq!(crate::swap(free, fixed), Err(CopyError::ReadOnly));
     assert_eq!(bytes(&free), bytes(&fixed));
 }

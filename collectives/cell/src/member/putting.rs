@@ -10,6 +10,7 @@ use super::Member;
 use crate::{
     Prepared,
     layout::RankWord,
+    pooled::Way,
     record::{Agreement, History, Part},
     shape::Shape,
     step::{Step, reach},
@@ -19,9 +20,6 @@ use crate::{
 /// From so many bytes on payloads are put past the caches to those who are far: a line that they have read takes 27 ns to be
 /// written through the caches, where they are 300 ns away, and 3 past them.
 const PUTS_PAST_BYTES: u64 = 2048;
-/// From so many bytes on they do not fit the first cache together with where they come from, and mostly are put so to everybody. Not
-/// always: where both processors are threads of one core, a broadcast among four takes 0.73 of the time through its caches.
-const MOSTLY_PAST_BYTES: u64 = 24 << 10;
 
 impl Member {
     /// Publishes a small call, through the caches; `puts` is this rank's input where others need any of it.
@@ -50,17 +48,22 @@ impl Member {
         self.distance.end(begun);
     }
 
-    /// Puts a payload of [`PUTS_PAST_BYTES`] or more: to those who are far, past the caches.
+    /// Puts a payload of [`PUTS_PAST_BYTES`] or more: past the caches to those who are far, through them to those who are near. What
+    /// goes to the pool is put so to these by halves, unless all of it through the caches was found to be faster, as it is where
+    /// both processors are threads of one core.
     #[inline(never)]
     pub(super) fn put_long(&mut self, sequence: u64, shape: &Shape, input: Window<'_>) -> Option<()> {
-        let bytes = shape.contribution();
-        let past = match bytes >= MOSTLY_PAST_BYTES {
-            true => self.worker.puts_past(sequence, shape, bytes),
-            false => self.distance.is_far,
+        let is_far = self.distance.is_far;
+        if !shape.is_pooled() {
+            let stores = if is_far { Stores::Streaming } else { Stores::Cached };
+            return self.small(sequence, shape).put(input, stores);
+        }
+        let way = match self.worker.puts_past(sequence, shape, shape.contribution()) {
+            false => Way::Through,
+            true if is_far => Way::Past,
+            true => Way::Half,
         };
-        let stores = if past { Stores::Streaming } else { Stores::Cached };
-        let small = self.small(sequence, shape);
-        if shape.is_pooled() { small.put_pooled(input, stores) } else { small.put(input, stores) }
+        self.small(sequence, shape).put_pooled(input, way)
     }
 
     /// Publishes a call of few bytes, whose payload is tagged for those who are far.

@@ -82,7 +82,8 @@ pub(crate) fn reduce(
     unsafe { stage.finish(job.destinations, job.length) };
 }
 
-/// [`super::copy::copy`] with streaming stores, of at least [`LEAST`] bytes.
+/// [`super::copy::copy`] with streaming stores, of at least [`LEAST`] bytes. What was streamed need not be visible before a
+/// [`fence`].
 ///
 /// # Safety
 /// Every destination is writable and as long as the source; the processor has the level's features.
@@ -102,7 +103,7 @@ pub(crate) unsafe fn copy((level, stores): (Level, Stores), source: Window<'_>, 
         start = end;
     }
     // SAFETY: everything has been sent.
-    unsafe { finish(source.as_ptr(), destinations, length) };
+    unsafe { send_last(source.as_ptr(), destinations, length) };
 }
 
 /// Results on their way to the destinations: the last line's worth of what was sent on, and the next block.
@@ -193,16 +194,16 @@ impl Stage {
         }
     }
 
-    /// Stores the last, incomplete line of every destination.
+    /// Stores the last, incomplete line of every destination, and makes visible all that was streamed.
     ///
     /// # Safety
     /// Every destination is valid for writes of `length` bytes, all of which went this way.
     unsafe fn finish(&self, destinations: &[Window<'_>], length: usize) {
-        if self.direct {
-            return fence();
+        if !self.direct {
+            // SAFETY: the stage has the last line's worth of bytes, and the caller vouches for the destinations.
+            unsafe { send_last(self.from(length), destinations, length) };
         }
-        // SAFETY: the stage has the last line's worth of bytes, and the caller vouches for the destinations.
-        unsafe { finish(self.from(length), destinations, length) };
+        fence();
     }
 }
 
@@ -241,12 +242,12 @@ unsafe fn send_to_all(level: Level, part: Part, destinations: &[Window<'_>], mas
     }
 }
 
-/// Stores what is left in the last line of every destination, and makes visible all that was streamed.
+/// Stores what is left in the last line of every destination.
 ///
 /// # Safety
 /// The last line's worth of the `length` bytes from `from` on is readable, every destination is valid for writes of
 /// them, and all have been sent.
-unsafe fn finish(from: *const u8, destinations: &[Window<'_>], length: usize) {
+unsafe fn send_last(from: *const u8, destinations: &[Window<'_>], length: usize) {
     if cfg!(target_arch = "x86_64") {
         for destination in destinations {
             let to = destination.as_ptr();
@@ -254,11 +255,10 @@ unsafe fn finish(from: *const u8, destinations: &[Window<'_>], length: usize) {
             unsafe { store(from, to, last_boundary(to, length), length) };
         }
     }
-    fence();
 }
 
 /// Makes everything that was streamed visible before what the thread writes next, which it is otherwise not.
-fn fence() {
+pub(crate) fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every processor of the architecture has the instruction.
     unsafe {
