@@ -227,6 +227,7 @@ unsafe fn swap_avx2(a: Window<'_>, b: Window<'_>) {
 
 /// From so many bytes on registers of 64 bytes are used. Fewer bytes are often just written, perhaps by stores that overlap: a load
 /// that needs parts of two of them waits until both are in the cache, and all stores before them.
+#[cfg(target_arch = "x86_64")]
 const WIDE_FROM: usize = 512;
 
 /// Copies the source to every destination.
