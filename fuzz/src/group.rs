@@ -56,6 +56,7 @@ fn settings() -> PlanSettings {
         bytes_max,
         algorithm: Algorithm::Ring,
         chunk_bytes: 4096,
+        channels: 2,
     };
     let rules = vec![rule(1 << 10), rule(1 << 20)];
     PlanSettings::new(Tuning::default(), preference(1), rules).unwrap_or_default()

@@ -280,7 +280,7 @@ impl Communicator {
         self.check_links(turn)?;
         self.tell_left(turn);
         self.ping(turn);
-        self.begin_measuring(turn);
+        self.tend_measuring(turn);
         self.lend(turn);
         if !self.peers.links.is_empty() {
             self.peers.links.iter_mut().for_each(|link| link.pump(turn));

@@ -1,5 +1,5 @@
 //! What messages to the next node take, measured once when a communicator's connections stand: round trips of messages without
-//! a payload, several of them at once, to one node and to several, and writes.
+//! a payload, several of them at once, to one node and to several, and writes, over one channel and over all of them.
 //!
 //! Every node measures the link to the node behind it, all at the same time, so that what they share (a host's processors, a
 //! switch) is in the figures. The peer answers each [`Message::Probe`]; one with a length is answered with room of that
@@ -22,14 +22,18 @@ const BURSTS: u32 = 5;
 /// The most nodes that one message each is sent to at once, and how often that is timed.
 const FAN: usize = 8;
 const FANS: usize = 9;
+/// Messages without a payload that a node sends to the next one before it writes.
+const SHORT: u32 = ROUND_TRIPS as u32 + BURST * BURSTS + FANS as u32;
 /// Bytes of one write.
 pub(crate) const WRITE_BYTES: u64 = 256 << 10;
-/// Writes behind one another, where one did not take long.
+/// The most writes behind one another.
 const WRITES: u32 = 12;
 /// How often they are timed after a first one: a thread that had no processor meanwhile tells nothing of the link.
 const WRITINGS: usize = 3;
-/// What one of them takes at most for several to be timed together.
-const SLOW_NS: u64 = 4_000_000;
+/// As many are timed together as take no longer than this.
+const WRITING_NS: u64 = 48_000_000;
+/// A channel alone carries less than all of them where it takes so many times as long; less than that says nothing.
+const SLOWER: f64 = 1.2;
 /// After this time what is known is enough.
 const LONGEST_NS: u64 = 500_000_000;
 
@@ -42,6 +46,10 @@ pub struct Measured {
     pub message_ns: f64,
     /// A byte that is written, in nanoseconds; `None` where there was no room, or no time, to find out.
     pub byte_ns: Option<f64>,
+    /// The same over one channel alone: no less.
+    pub channel_byte_ns: Option<f64>,
+    /// Channels of the link.
+    pub channels: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +57,59 @@ enum Phase {
     RoundTrips,
     Bursts,
     Fans,
+    /// What others still send is not to wait behind what is written.
+    Others,
     Room,
     Writes,
+    /// The same over all channels, where there are several.
+    Rooms,
+    WritesOverAll,
     Done,
+}
+
+/// What writes take, one behind the other.
+#[derive(Debug)]
+struct Writings {
+    /// For each byte, in picoseconds, and how often that was timed.
+    byte_ps: [u64; 1 + WRITINGS],
+    taken: usize,
+    /// How many writes are timed next.
+    writes: u32,
+    /// Bytes of the writes that are timed.
+    written: u64,
+}
+
+impl Writings {
+    const fn new() -> Self {
+        Self { byte_ps: [0; 1 + WRITINGS], taken: 0, writes: 1, written: 0 }
+    }
+
+    /// The writes that were timed took so long, and an answer to them.
+    fn count(&mut self, elapsed_ns: u64, round_trip_ns: u64) {
+        let beyond = elapsed_ns.saturating_sub(round_trip_ns);
+        let byte_ps = beyond.saturating_mul(1000).checked_div(self.written);
+        if let (Some(place), Some(byte_ps)) = (self.byte_ps.get_mut(self.taken), byte_ps) {
+            *place = byte_ps;
+            self.taken += 1;
+        }
+        let fit = (u64::from(self.writes) * WRITING_NS).checked_div(elapsed_ns).unwrap_or(u64::MAX);
+        self.writes = u32::try_from(fit).unwrap_or(u32::MAX).clamp(1, WRITES);
+    }
+
+    /// Whether more are to be timed. Where there is nothing to write from, nothing was written.
+    const fn goes_on(&self) -> bool {
+        self.written > 0 && self.taken <= WRITINGS
+    }
+
+    /// What a byte takes; `None` where none was written.
+    fn byte_ns(&self) -> Option<f64> {
+        let byte_ps = match self.taken {
+            0 => return None,
+            1 => self.byte_ps[0],
+            taken => median(self.byte_ps, taken),
+        };
+        Some(byte_ps as f64 / 1000.0)
+    }
 }
 
 /// A measurement under way.
@@ -72,18 +130,15 @@ pub(crate) struct Measure {
     fan: u32,
     fans: [u64; FANS],
     fans_taken: usize,
-    /// What writes took for each byte, in picoseconds, and how often they were timed.
-    byte_ps: [u64; 1 + WRITINGS],
-    writings: usize,
-    /// How many writes are timed next.
-    writes: u32,
-    /// Bytes of the writes that are timed.
-    written: u64,
-    room: RemoteSlice,
+    over_one: Writings,
+    over_all: Writings,
+    /// Where the peer lets be written over each channel.
+    rooms: Vec<RemoteSlice>,
+    channels: usize,
 }
 
 impl Measure {
-    fn new(link: usize, now: Time) -> Self {
+    fn new(link: usize, channels: usize, now: Time) -> Self {
         Self {
             link,
             phase: Phase::RoundTrips,
@@ -97,11 +152,10 @@ impl Measure {
             fan: 0,
             fans: [0; FANS],
             fans_taken: 0,
-            byte_ps: [0; 1 + WRITINGS],
-            writings: 0,
-            writes: 1,
-            written: 0,
-            room: RemoteSlice::default(),
+            over_one: Writings::new(),
+            over_all: Writings::new(),
+            rooms: Vec::with_capacity(channels),
+            channels,
         }
     }
 
@@ -121,29 +175,34 @@ impl Measure {
         burst.max(fan)
     }
 
-    /// What a byte takes; `None` where none was written.
-    fn byte_ns(&self) -> Option<f64> {
-        let byte_ps = match self.writings {
-            0 => return None,
-            1 => self.byte_ps[0],
-            taken => median(self.byte_ps, taken),
-        };
-        Some(byte_ps as f64 / 1000.0)
-    }
-
     /// What is known.
     fn measured(&self) -> Measured {
+        let (byte_ns, channel_byte_ns) = self.byte_prices();
         Measured {
             latency_ns: self.round_trip_ns() as f64 / 2.0,
             message_ns: self.message_ns(),
-            byte_ns: self.byte_ns(),
+            byte_ns,
+            channel_byte_ns,
+            channels: u32::try_from(self.channels).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// What a byte takes over all channels, and over one.
+    fn byte_prices(&self) -> (Option<f64>, Option<f64>) {
+        let one = self.over_one.byte_ns();
+        match (one, self.over_all.byte_ns()) {
+            (Some(one), Some(all)) if one > SLOWER * all => (Some(all), Some(one)),
+            (Some(one), Some(all)) => (Some(one.min(all)), Some(one.min(all))),
+            (one, _) => (one, one.filter(|_| self.channels <= 1)),
         }
     }
 
     fn ask<D: Device + ?Sized>(&mut self, length: u64, link: &mut Link, turn: &mut Turn<'_, D>) {
+        let channel = if self.phase == Phase::Rooms { self.rooms.len() } else { 0 };
+        let channel = u8::try_from(channel).unwrap_or(u8::MAX);
         self.awaited += 1;
         link.probes += 1;
-        link.control(Message::Probe { length }, turn);
+        link.control(Message::Probe { length, channel }, turn);
     }
 
     fn begin<D: Device + ?Sized>(&mut self, phase: Phase, link: &mut Link, turn: &mut Turn<'_, D>) {
@@ -151,10 +210,11 @@ impl Measure {
         match phase {
             Phase::RoundTrips => self.ask(0, link, turn),
             Phase::Bursts => (0..BURST).for_each(|_| self.ask(0, link, turn)),
-            // Asked by whoever has all links.
-            Phase::Fans => {}
-            Phase::Room => self.ask(WRITE_BYTES, link, turn),
-            Phase::Writes => self.write(self.writes, link, turn),
+            // Done by whoever has all links.
+            Phase::Fans | Phase::Others => {}
+            Phase::Room | Phase::Rooms => self.ask(WRITE_BYTES, link, turn),
+            Phase::Writes => self.write(link, turn),
+            Phase::WritesOverAll => self.write_over_all(link, turn),
             Phase::Done => {}
         }
     }
@@ -170,11 +230,19 @@ impl Measure {
         }
     }
 
-    fn write<D: Device + ?Sized>(&mut self, count: u32, link: &mut Link, turn: &mut Turn<'_, D>) {
-        self.written = 0;
-        if let Some(from) = link.written_from(turn) {
-            self.written = (0..count).map(|_| link.write(from, self.room, turn)).sum();
-        }
+    fn write<D: Device + ?Sized>(&mut self, link: &mut Link, turn: &mut Turn<'_, D>) {
+        let (rooms, writes) = (self.rooms.get(..1).unwrap_or_default(), self.over_one.writes);
+        let from = link.written_from(turn);
+        self.over_one.written = from.map_or(0, |from| link.write(from, rooms, writes, turn));
+        self.ask(0, link, turn);
+    }
+
+    /// What the answer to the probe says of the first channel, an answer to a write of no bytes says of each other one.
+    fn write_over_all<D: Device + ?Sized>(&mut self, link: &mut Link, turn: &mut Turn<'_, D>) {
+        let writes = self.over_all.writes.max(u32::try_from(self.channels).unwrap_or(1));
+        let from = link.written_from(turn);
+        self.over_all.written = from.map_or(0, |from| link.write(from, &self.rooms, writes, turn));
+        link.ask_others(turn);
         self.ask(0, link, turn);
     }
 
@@ -189,24 +257,29 @@ impl Measure {
         if self.awaited > 0 {
             return;
         }
+        if self.phase == Phase::WritesOverAll && !link.others_are_quiet() {
+            // It is looked at again when they are.
+            return;
+        }
         let elapsed_ns = turn.now.0.saturating_sub(self.since.0);
         let next = match self.phase {
             Phase::RoundTrips => self.round_trip(elapsed_ns),
             Phase::Bursts => self.burst(elapsed_ns),
             Phase::Fans => self.fanned(elapsed_ns),
-            Phase::Room => match room {
-                Some(room) => {
-                    self.room = room;
-                    Phase::Writes
-                }
-                None => Phase::Done,
-            },
+            Phase::Room | Phase::Rooms => self.lent(room),
             Phase::Writes => {
-                self.count_writes(elapsed_ns);
-                // Where there is nothing to write from, nothing was written.
-                if self.written > 0 && self.writings <= WRITINGS { Phase::Writes } else { Phase::Done }
+                self.over_one.count(elapsed_ns, self.round_trip_ns());
+                match self.over_one.goes_on() {
+                    true => Phase::Writes,
+                    false if self.channels > 1 && self.over_one.written > 0 => Phase::Rooms,
+                    false => Phase::Done,
+                }
             }
-            Phase::Done => return,
+            Phase::WritesOverAll => {
+                self.over_all.count(elapsed_ns, self.round_trip_ns());
+                if self.over_all.goes_on() { Phase::WritesOverAll } else { Phase::Done }
+            }
+            Phase::Others | Phase::Done => return,
         };
         self.begin(next, link, turn);
     }
@@ -230,17 +303,26 @@ impl Measure {
             *place = elapsed_ns;
             self.fans_taken += 1;
         }
-        if self.fans_taken < FANS { Phase::Fans } else { Phase::Room }
+        if self.fans_taken < FANS { Phase::Fans } else { Phase::Others }
     }
 
-    fn count_writes(&mut self, elapsed_ns: u64) {
-        let beyond = elapsed_ns.saturating_sub(self.round_trip_ns());
-        let byte_ps = beyond.saturating_mul(1000).checked_div(self.written);
-        if let (Some(place), Some(byte_ps)) = (self.byte_ps.get_mut(self.writings), byte_ps) {
-            *place = byte_ps;
-            self.writings += 1;
+    /// Whether all nodes that send this one messages to measure by have done so: the one before it, and those that fan out to it.
+    fn others_are_through(&self, links: &[Link]) -> bool {
+        let (before, after) = links.split_at(self.link.min(links.len()));
+        let senders = before.iter().rev().chain(after.iter().rev()).take(FAN);
+        let sent = std::iter::once(SHORT).chain(std::iter::repeat(FANS as u32));
+        senders.zip(sent).all(|(link, sent)| link.probes_heard >= sent)
+    }
+
+    /// There is room to write into over one more channel, or not.
+    fn lent(&mut self, room: Option<RemoteSlice>) -> Phase {
+        let Some(room) = room else { return Phase::Done };
+        self.rooms.push(room);
+        match self.rooms.len() {
+            1 => Phase::Writes,
+            all if all == self.channels => Phase::WritesOverAll,
+            _ => Phase::Rooms,
         }
-        self.writes = if elapsed_ns < SLOW_NS * u64::from(self.writes) { WRITES } else { 1 };
     }
 
     fn is_done(&self, now: Time) -> bool {
@@ -258,9 +340,15 @@ fn median<const N: usize>(mut times: [u64; N], taken: usize) -> u64 {
 
 impl Communicator {
     /// Answers a probe: with room of the length asked for, if there is some, or without.
-    pub(crate) fn on_probe<D: Device + ?Sized>(&mut self, at: usize, length: u64, turn: &mut Turn<'_, D>) {
+    pub(crate) fn on_probe<D: Device + ?Sized>(
+        &mut self,
+        at: usize,
+        (length, channel): (u64, u8),
+        turn: &mut Turn<'_, D>,
+    ) {
         let Some(link) = self.peers.links.get_mut(at) else { return };
-        let room = if length == WRITE_BYTES { link.lend(turn) } else { None };
+        link.probes_heard = link.probes_heard.saturating_add(u32::from(length == 0));
+        let room = if length == WRITE_BYTES { link.lend(channel, turn) } else { None };
         link.control(Message::Probed { room }, turn);
     }
 
@@ -284,13 +372,18 @@ impl Communicator {
         true
     }
 
-    /// Begins to measure if that was asked for.
-    pub(crate) fn begin_measuring<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
-        if let Some(measure) = self.measure.as_mut().filter(|m| m.awaited == 0 && m.taken == 0)
-            && let Some(link) = self.peers.links.get_mut(measure.link)
-        {
+    /// Begins to measure if that was asked for, and goes on once the others are through, or channels quiet.
+    pub(crate) fn tend_measuring<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
+        let Some(measure) = self.measure.as_mut().filter(|measure| measure.awaited == 0) else { return };
+        let goes_on = measure.phase == Phase::Others && measure.others_are_through(&self.peers.links);
+        let Some(link) = self.peers.links.get_mut(measure.link) else { return };
+        if measure.taken == 0 {
             measure.began = turn.now;
             measure.begin(Phase::RoundTrips, link, turn);
+        } else if goes_on {
+            measure.begin(Phase::Room, link, turn);
+        } else if measure.phase == Phase::WritesOverAll {
+            measure.answered(None, link, turn);
         }
     }
 }
@@ -302,7 +395,8 @@ impl Engine {
         let Some(communicator) = self.get_mut(id).filter(|c| c.state == State::Running) else { return };
         let next = (communicator.node + 1) % communicator.layout.nodes().max(1);
         if let Some(link) = communicator.peers.link_to(next) {
-            communicator.measure.get_or_insert_with(|| Measure::new(link, now));
+            let channels = communicator.peers.links.get(link).map_or(1, Link::width);
+            communicator.measure.get_or_insert_with(|| Measure::new(link, channels, now));
             self.activate(id);
         }
     }
@@ -311,7 +405,9 @@ impl Engine {
     pub fn take_measured(&mut self, id: CommunicatorId) -> Option<Measured> {
         let now = self.now;
         let communicator = self.get_mut(id)?;
-        communicator.measure.take_if(|measure| measure.is_done(now)).map(|measure| measure.measured())
+        let measure = communicator.measure.take_if(|measure| measure.is_done(now))?;
+        communicator.peers.links.iter_mut().for_each(|link| link.probes_heard = 0);
+        Some(measure.measured())
     }
 
     /// Whether a measurement is under way.
@@ -327,20 +423,43 @@ mod tests {
 
     /// What is found when writes take so long, one after the other.
     fn byte_ns(times_ns: &[u64]) -> Option<f64> {
-        let mut measure = Measure::new(0, Time(0));
+        writings(times_ns).byte_ns()
+    }
+
+    fn writings(times_ns: &[u64]) -> Writings {
+        let mut writings = Writings::new();
         for time_ns in times_ns {
-            measure.written = u64::from(measure.writes) * WRITE_BYTES;
-            measure.count_writes(*time_ns);
+            writings.written = u64::from(writings.writes) * WRITE_BYTES;
+            writings.count(*time_ns, 0);
         }
-        measure.byte_ns()
+        writings
     }
 
     #[test]
     fn one_write_that_takes_long_says_nothing_of_the_link() {
         let (one, many) = (WRITE_BYTES, u64::from(WRITES) * WRITE_BYTES);
         assert_eq!(byte_ns(&[9 * one, many, 20 * many, one]), Some(1.0), "neither the first nor another");
-        assert_eq!(byte_ns(&[20 * one, 20 * one, 20 * one, 20 * one]), Some(20.0), "slow ones are single");
+        let slow = 40 * one;
+        assert_eq!(byte_ns(&[slow, 4 * slow, 4 * slow, 4 * slow]), Some(40.0), "four fit");
+        assert_eq!(writings(&[2 * WRITING_NS]).writes, 1);
         assert_eq!(byte_ns(&[9 * one]), Some(9.0), "better than nothing");
         assert_eq!(byte_ns(&[]), None);
+    }
+
+    #[test]
+    fn a_channel_alone_carries_less_where_that_shows() {
+        let prices = |channels: usize, one_ns: Option<u64>, all_ns: Option<u64>| {
+            let mut measure = Measure::new(0, channels, Time(0));
+            let timed =
+                |ns: Option<u64>| writings(&ns.map(|ns| ns * WRITE_BYTES).into_iter().collect::<Vec<_>>());
+            (measure.over_one, measure.over_all) = (timed(one_ns), timed(all_ns));
+            measure.byte_prices()
+        };
+        assert_eq!(prices(2, Some(20), Some(10)), (Some(10.0), Some(20.0)));
+        assert_eq!(prices(2, Some(11), Some(10)), (Some(10.0), Some(10.0)), "that means nothing");
+        assert_eq!(prices(2, Some(10), Some(12)), (Some(10.0), Some(10.0)));
+        assert_eq!(prices(2, Some(10), None), (Some(10.0), None), "nobody knows");
+        assert_eq!(prices(1, Some(10), None), (Some(10.0), Some(10.0)));
+        assert_eq!(prices(2, None, None), (None, None));
     }
 }

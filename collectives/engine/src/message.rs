@@ -124,8 +124,8 @@ pub(crate) enum Message {
     Left { rank: u32, sequence: u64, last: bool },
     /// The communicator has failed; the failure follows.
     Abort,
-    /// Answer at once, with room of so many bytes if there are any: a measurement.
-    Probe { length: u64 },
+    /// Answer at once, with room of so many bytes, for this channel, if there are any: a measurement.
+    Probe { length: u64, channel: u8 },
     /// The answer, and the room to write into if some was asked for and there is some.
     Probed { room: Option<RemoteSlice> },
     /// Where a collective's bytes may be written without a grant.
@@ -196,7 +196,9 @@ impl Message {
                 (raw.kind, raw.sequence, raw.tag, raw.slot) = (11, sequence, rank, u32::from(last));
             }
             Self::Abort => raw.kind = 12,
-            Self::Probe { length } => (raw.kind, raw.length) = (13, length),
+            Self::Probe { length, channel } => {
+                (raw.kind, raw.length, raw.slot) = (13, length, channel.into());
+            }
             Self::Probed { room } => {
                 raw.kind = 14;
                 if let Some(room) = room {
@@ -242,7 +244,7 @@ impl Message {
             }
             11 => Self::Left { rank: raw.tag, sequence: raw.sequence, last: raw.slot == 1 },
             12 => Self::Abort,
-            13 => Self::Probe { length: raw.length },
+            13 => Self::Probe { length: raw.length, channel: u8::try_from(raw.slot).ok()? },
             14 => Self::Probed { room: (raw.slot == 1).then_some(target) },
             LENT => Self::Lent { room: target },
             EAGER_WRITE => Self::EagerWrite { exchange: raw.exchange()?, length: raw.length, credits },

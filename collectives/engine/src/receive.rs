@@ -280,7 +280,7 @@ impl Communicator {
             Message::Lent { room } => {
                 return if link.on_lent(room) { Ok(()) } else { Err(self.nonsense(at)) };
             }
-            Message::Probe { length } => self.on_probe(at, length, turn),
+            Message::Probe { length, channel } => self.on_probe(at, (length, channel), turn),
             Message::Probed { room } => {
                 return if self.on_probed(at, room, turn) { Ok(()) } else { Err(self.nonsense(at)) };
             }

@@ -13,7 +13,7 @@ mod common;
 use common::oracle::{Job, collectives};
 use common::{Order, Setup, World};
 use ringway_engine::{Failure, PointToPoint, RegionId, Request};
-use ringway_plan::{Algorithm, Blocks, Call, Layout, Plan, Preference, Source, Tuning, View};
+use ringway_plan::{Algorithm, Blocks, Call, Layout, Plan, Preference, Rule, Source, Tuning, View};
 use ringway_types::Operation;
 use ringway_verbs::Cause;
 
@@ -84,6 +84,30 @@ fn chunks_go_over_all_channels_by_turns() {
             assert!(all >= 98_304 * 4 / 2, "{written:?}");
             let share = all / u64::from(channels);
             assert!(written.iter().all(|bytes| bytes.abs_diff(share) <= share / 10), "{written:?}");
+        }
+    }
+}
+
+/// A rule can leave channels aside: what remains has all of it.
+#[test]
+fn chunks_go_over_as_many_channels_as_a_rule_says() {
+    for of_rule in [1, 2, 3] {
+        let rule = Rule {
+            operation: Operation::Allreduce,
+            bytes_max: u64::MAX,
+            algorithm: Algorithm::Ring,
+            chunk_bytes: 0,
+            channels: of_rule,
+        };
+        let mut world = World::new(&Setup { rules: vec![rule], ..long_chunks(3, 1) });
+        Job::new(Operation::Allreduce, 98_304, 2, 1).run(&mut world);
+        for node in 0..2 {
+            let written = written(&world, node);
+            let (used, others) = written.split_at(of_rule as usize);
+            let share = used.iter().sum::<u64>() / u64::from(of_rule);
+            assert!(share >= 98_304 * 4 / 2 / u64::from(of_rule), "{written:?}");
+            assert!(used.iter().all(|bytes| bytes.abs_diff(share) <= share / 10), "{written:?}");
+            assert!(others.iter().all(|bytes| *bytes == 0), "{written:?}");
         }
     }
 }

@@ -50,6 +50,26 @@ fn the_latency_of_the_network_is_measured() {
     }
 }
 
+/// Over several channels bytes are timed over one and over all of them, until all have arrived.
+#[test]
+fn what_one_channel_carries_is_measured_and_what_all_carry() {
+    for channels in [1, 2, 5] {
+        let mut world = World::new(&Setup { channels, ..setup(&[0, 1, 2], 20_000) });
+        for measured in measure(&mut world, 0) {
+            assert_eq!(measured.channels, channels);
+            let (all, one) = (measured.byte_ns.unwrap(), measured.channel_byte_ns.unwrap());
+            assert!(one >= all, "{measured:?}");
+        }
+        let written = |at: usize| {
+            let device = world.nodes[0].device.as_ref().unwrap();
+            device.made.get(at).and_then(|made| device.written.get(&made.0)).copied().unwrap_or(0)
+        };
+        // To the next node, the first of the links.
+        let shares: Vec<u64> = (0..channels as usize).map(written).collect();
+        assert!(shares.iter().all(|bytes| *bytes > 0), "{shares:?}");
+    }
+}
+
 /// Every communicator can be measured, as often as it is asked for, and its memory comes back with it.
 #[test]
 fn measuring_leaves_nothing_behind() {

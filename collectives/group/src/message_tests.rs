@@ -285,6 +285,7 @@ fn largest_settings() -> PlanSettings {
             bytes_max: u64::MAX - at,
             algorithm: Algorithm::Ring,
             chunk_bytes: PlanSettings::CHUNK_BYTES_MAX,
+            channels: PlanSettings::CHANNELS_MAX,
         })
     });
     PlanSettings::new(Tuning { direct_max_bytes: u64::MAX, ..Tuning::default() }, ring(), rules.collect())

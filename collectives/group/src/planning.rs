@@ -48,6 +48,8 @@ pub struct Place {
     pub hosts: Option<Vec<String>>,
     /// How many of them share a processor: as [`Constants::sharing`].
     pub sharing: f64,
+    /// Channels between two of them.
+    pub channels: u32,
 }
 
 impl Planning {
@@ -87,13 +89,18 @@ impl Planning {
         Some(refused)
     }
 
-    /// What is known of the links there.
+    /// What is known of the links there. What was learnt with other channels says nothing of what these carry.
     #[must_use]
     pub fn constants(&self, place: &Place) -> Option<&Constants> {
-        [&self.given, &self.learned].into_iter().find_map(|saved| match &place.hosts {
-            Some(hosts) => saved.constants(&place.device, hosts),
-            None => saved.likely_constants(&place.device, place.layout.nodes()),
-        })
+        fn find<'a>(saved: &'a Saved, place: &Place) -> Option<&'a Constants> {
+            match &place.hosts {
+                Some(hosts) => saved.constants(&place.device, hosts),
+                None => saved.likely_constants(&place.device, place.layout.nodes()),
+            }
+        }
+        let channels = f64::from(place.channels.max(1));
+        let learned = || find(&self.learned, place).filter(|known| known.channels.max(1.0) == channels);
+        find(&self.given, place).or_else(learned)
     }
 
     /// Whether the links of a communicator shall be measured.
@@ -178,7 +185,7 @@ mod tests {
     fn place(nodes: u32, hosts: Option<&[&str]>) -> Place {
         let layout = Layout::new(&(0..nodes).collect::<Vec<_>>()).expect("ranks");
         let hosts = hosts.map(|hosts| hosts.iter().map(|host| (*host).to_owned()).collect());
-        Place { layout: Arc::new(layout), device: "tcp".to_owned(), hosts, sharing: 1.0 }
+        Place { layout: Arc::new(layout), device: "tcp".to_owned(), hosts, sharing: 1.0, channels: 1 }
     }
 
     fn links(device: &str, hosts: Option<&[&str]>, latency_ns: f64) -> SavedLinks {
@@ -201,7 +208,8 @@ mod tests {
     }
 
     fn rule(algorithm: Algorithm, chunk_bytes: u64) -> SavedRule {
-        let rule = Rule { operation: Operation::Allreduce, bytes_max: u64::MAX, algorithm, chunk_bytes };
+        let operation = Operation::Allreduce;
+        let rule = Rule { operation, bytes_max: u64::MAX, algorithm, chunk_bytes, channels: 0 };
         SavedRule { nodes: 4, rule }
     }
 
@@ -220,6 +228,27 @@ mod tests {
         let any = [links("tcp", None, 1.0), two];
         assert_eq!(known(&any, &place(2, None)), Some(1.0));
         assert_eq!(known(&any, &place(2, Some(&["a", "b"]))), Some(2.0));
+    }
+
+    /// What was measured of links counts for links of as many channels; what was given counts for all.
+    #[test]
+    fn what_was_learnt_of_other_channels_is_measured_anew() {
+        let hosts: Option<&[&str]> = Some(&["a", "b"]);
+        let of = |channels: f64| {
+            let links = links("tcp", hosts, 1.0);
+            let constants = Constants { channels, channel_byte_ns: 1.0, ..links.constants };
+            Saved { links: vec![SavedLinks { constants, ..links }], rules: Vec::new() }
+        };
+        let place = |channels| Place { channels, ..place(2, hosts) };
+        let wants = |saved: f64, channels| {
+            let planning = Planning::new(PlanSettings::default(), Order::Stable).measuring();
+            planning.with_learned(of(saved)).wants_measured(&place(channels))
+        };
+        assert!(!wants(4.0, 4) && !wants(1.0, 1));
+        assert!(!wants(0.0, 1), "an older file's");
+        assert!(wants(4.0, 1) && wants(1.0, 4) && wants(0.0, 2));
+        let given = Planning::new(PlanSettings::default(), Order::Stable).measuring().with_given(of(4.0));
+        assert!(!given.wants_measured(&place(2)));
     }
 
     /// Without measuring, what is chosen is what is chosen for links that were given as the usual ones.

@@ -282,7 +282,8 @@ impl Rendezvous {
         let mut hosts: Vec<String> = self.nodes.values().map(|node| node.host.name.clone()).collect();
         hosts.sort_unstable();
         let sharing = host::sharing(self.nodes.values().map(|node| &node.host));
-        let place = Place { layout: Arc::new(layout), device, hosts: Some(hosts), sharing };
+        let channels = width.channels.into();
+        let place = Place { layout: Arc::new(layout), device, hosts: Some(hosts), sharing, channels };
         let place = self.place.insert(place);
         let (measure, device) = (planning.wants_measured(place), place.device.clone());
         self.width = width;

@@ -6,9 +6,9 @@ use ringway_types::Operation;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
 
 /// The version of [`Settings`].
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
-/// Plan settings in a message. At most 18 KiB: 64 rules of each of 16 operations, of 16 bytes each, and names.
+/// Plan settings in a message. At most 19 KiB: 64 rules of each of 16 operations, of 17 bytes each, and names.
 #[derive(Serialize, Deserialize)]
 struct Settings {
     version: u16,
@@ -21,9 +21,11 @@ struct Settings {
     preference: String,
     /// The algorithms that rules name, by their place here.
     algorithms: Vec<String>,
-    /// Operation, bytes, algorithm and bytes of a chunk.
-    rules: Vec<(u8, u64, u8, u64)>,
+    rules: Vec<SaidRule>,
 }
+
+/// Operation, bytes, the place of the algorithm, bytes of a chunk, and channels.
+type SaidRule = (u8, u64, u8, u64, u8);
 
 /// For `#[serde(with)]`.
 pub(crate) mod settings {
@@ -35,7 +37,8 @@ pub(crate) mod settings {
         algorithms.dedup();
         let say = |rule: &Rule| {
             let at = algorithms.binary_search(&rule.algorithm).ok().and_then(|at| u8::try_from(at).ok());
-            Some((rule.operation.code(), rule.bytes_max, at?, rule.chunk_bytes))
+            let channels = u8::try_from(rule.channels).ok()?;
+            Some((rule.operation.code(), rule.bytes_max, at?, rule.chunk_bytes, channels))
         };
         let rules: Option<Vec<_>> = settings.rules().iter().map(say).collect();
         let tuning = *settings.tuning();
@@ -49,7 +52,7 @@ pub(crate) mod settings {
             eager_write_max_bytes: tuning.eager_write_max_bytes,
             preference: settings.preference().to_string(),
             algorithms: algorithms.iter().map(|algorithm| algorithm.name().to_owned()).collect(),
-            rules: rules.ok_or_else(|| S::Error::custom("more than 256 algorithms"))?,
+            rules: rules.ok_or_else(|| S::Error::custom("more than 256 algorithms or channels"))?,
         };
         said.serialize(to)
     }
@@ -62,10 +65,10 @@ pub(crate) mod settings {
         let known = |name: &String| Algorithm::from_name(name);
         let algorithms: Option<Vec<Algorithm>> = said.algorithms.iter().map(known).collect();
         let algorithms = algorithms.ok_or_else(|| D::Error::custom("an algorithm that is not known"))?;
-        let rule = |&(operation, bytes_max, algorithm, chunk_bytes): &(u8, u64, u8, u64)| {
+        let rule = |&(operation, bytes_max, algorithm, chunk_bytes, channels): &SaidRule| {
             let operation = Operation::from_code(operation)?;
             let algorithm = algorithms.get(usize::from(algorithm)).copied()?;
-            Some(Rule { operation, bytes_max, algorithm, chunk_bytes })
+            Some(Rule { operation, bytes_max, algorithm, chunk_bytes, channels: channels.into() })
         };
         let rules: Option<Vec<Rule>> = said.rules.iter().map(rule).collect();
         let rules = rules.ok_or_else(|| D::Error::custom("a rule that is not known"))?;
@@ -92,9 +95,8 @@ pub(crate) mod constants {
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Constants>, D::Error> {
-        let Some(values) = Option::<[f64; 6]>::deserialize(from)? else { return Ok(None) };
-        let [latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing] = values;
-        let constants = Constants { latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing };
+        let Some(values) = Option::<[f64; 8]>::deserialize(from)? else { return Ok(None) };
+        let constants = Constants::of(values);
         constants.checked().map(Some).map_err(D::Error::custom)
     }
 }

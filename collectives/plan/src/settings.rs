@@ -25,8 +25,10 @@ pub struct Rule {
     pub bytes_max: u64,
     /// The algorithm. Where it cannot do the operation between so many nodes the rule is passed over.
     pub algorithm: Algorithm,
-    /// In place of [`Tuning::chunk_bytes`]; 0 leaves that.
+    /// In place of [`Tuning::chunk_bytes`], as long as a chunk is over one channel; 0 leaves that.
     pub chunk_bytes: u64,
+    /// Channels that chunks go over by turns, where there are as many; 0 for all there are.
+    pub channels: u32,
 }
 
 /// How a call is done, and why so.
@@ -36,6 +38,8 @@ pub struct Choice {
     pub plan: Plan,
     /// Bytes that one of its chunks has in one message of one stream.
     pub chunk_bytes: u64,
+    /// Channels that its chunks go over by turns.
+    pub channels: u32,
     /// Why it is this one.
     pub origin: Origin,
 }
@@ -99,6 +103,8 @@ impl PlanSettings {
     pub const DEPTH_MAX: u32 = 8;
     /// The most bytes of blocks that are packed.
     pub const PACK_BYTES_MAX: u64 = 1 << 20;
+    /// The most channels between two nodes.
+    pub const CHANNELS_MAX: u32 = 8;
 
     /// Settings of these constants. `rules` are in the order of their operations' codes, and for one operation in the
     /// order of their bytes.
@@ -158,56 +164,42 @@ impl PlanSettings {
         self
     }
 
-    /// The plan for a call, a pure function of these settings and what all nodes know: with the algorithm that is asked for
-    /// (and the chunks of its rule for so many bytes, where there is one), else that of the operation's rule for so many bytes, else the one that [`Plan::choose`] takes. What cannot do the
-    /// operation between so many nodes is passed over.
+    /// The plan for a call over one channel, a pure function of these settings and what all nodes know: with the algorithm that is
+    /// asked for (and the chunks of its rule for so many bytes, where there is one), else that of the operation's rule for so many
+    /// bytes, else the one that [`Plan::choose`] takes. What cannot do the operation between so many nodes is passed over.
     #[must_use]
     pub fn plan(&self, view: &View<'_>) -> Plan {
-        self.plan_over(view, 1)
+        self.choice(view).plan
     }
 
-    /// The same where chunks go over so many channels by turns, of which all nodes have as many. Chunks are as much shorter, and
-    /// at least as many are under way: so every channel has something to carry, and as much scratch memory is enough.
-    #[must_use]
-    pub fn plan_over(&self, view: &View<'_>, channels: u32) -> Plan {
-        if channels <= 1 {
-            return self.plan_by(view, &self.tuning, 1);
-        }
-        let depth = self.tuning.depth.max(channels).min(Self::DEPTH_MAX);
-        let chunk_bytes = shorter(self.tuning.chunk_bytes, channels);
-        self.plan_by(view, &Tuning { chunk_bytes, depth, ..self.tuning }, channels)
-    }
-
-    fn plan_by(&self, view: &View<'_>, usual: &Tuning, channels: u32) -> Plan {
-        self.choice_by(view, usual, channels).plan
-    }
-
-    /// The same plan over one channel, with what it follows from.
+    /// The same plan, with what it follows from.
     #[must_use]
     pub fn choice(&self, view: &View<'_>) -> Choice {
-        self.choice_by(view, &self.tuning, 1)
+        self.choice_over(view, 1)
     }
 
-    fn choice_by(&self, view: &View<'_>, usual: &Tuning, channels: u32) -> Choice {
+    /// The same where all nodes have so many channels to each other. Chunks go by turns over as many of them as the rule says, or
+    /// over all, as [`Tuning::over`] says.
+    #[must_use]
+    pub fn choice_over(&self, view: &View<'_>, channels: u32) -> Choice {
+        let channels = channels.max(1);
         let rule = self.rule(view);
-        // The rule of another algorithm says nothing of the chunks of the one that is asked for.
-        let ruled = |algorithm: Algorithm| match rule.map(|rule| (rule.algorithm, rule.chunk_bytes)) {
-            Some((other, chunk_bytes)) if other == algorithm && chunk_bytes > 0 => {
-                Tuning { chunk_bytes: shorter(chunk_bytes, channels), ..*usual }
-            }
-            _ => *usual,
+        // The rule of another algorithm says nothing of how the one that is asked for is done.
+        let ruled = |algorithm: Algorithm| match rule.filter(|rule| rule.algorithm == algorithm) {
+            Some(rule) => rule.applied(&self.tuning, channels),
+            None => (self.tuning.over(channels), channels),
         };
         let asked = self.preference.of(view.call.operation).map(|algorithm| (algorithm, Origin::Asked));
         let by_rule = rule.map(|rule| (rule.algorithm, Origin::Rule(*rule)));
         let by = |(algorithm, origin): (Algorithm, Origin)| {
-            let tuning = ruled(algorithm);
+            let (tuning, channels) = ruled(algorithm);
             let plan = Plan::with(algorithm, view, &tuning).ok()?;
-            Some(Choice { plan, chunk_bytes: tuning.chunk_bytes, origin })
+            Some(Choice { plan, chunk_bytes: tuning.chunk_bytes, channels, origin })
         };
-        [asked, by_rule].into_iter().flatten().find_map(by).unwrap_or_else(|| Choice {
-            plan: Plan::choose(view, usual),
-            chunk_bytes: usual.chunk_bytes,
-            origin: Origin::Usual,
+        [asked, by_rule].into_iter().flatten().find_map(by).unwrap_or_else(|| {
+            let usual = self.tuning.over(channels);
+            let plan = Plan::choose(view, &usual);
+            Choice { plan, chunk_bytes: usual.chunk_bytes, channels, origin: Origin::Usual }
         })
     }
 
@@ -239,9 +231,26 @@ impl View<'_> {
     }
 }
 
-/// A chunk that is one of several.
-fn shorter(chunk_bytes: u64, channels: u32) -> u64 {
-    (chunk_bytes / u64::from(channels)).max(PlanSettings::CHUNK_BYTES_MIN)
+impl Rule {
+    /// How a call is done by it where there are so many channels, and how many of them that takes.
+    fn applied(&self, usual: &Tuning, channels: u32) -> (Tuning, u32) {
+        let used = if self.channels > 0 { self.channels.min(channels) } else { channels };
+        let chunk_bytes = if self.chunk_bytes > 0 { self.chunk_bytes } else { usual.chunk_bytes };
+        (Tuning { chunk_bytes, ..*usual }.over(used), used)
+    }
+}
+
+impl Tuning {
+    /// The same where chunks go over so many channels by turns. Chunks are as much shorter, and at least as many are under way: so
+    /// every channel has something to carry, and as much scratch memory is enough.
+    #[must_use]
+    pub fn over(self, channels: u32) -> Self {
+        if channels <= 1 {
+            return self;
+        }
+        let chunk_bytes = (self.chunk_bytes / u64::from(channels)).max(PlanSettings::CHUNK_BYTES_MIN);
+        Self { chunk_bytes, depth: self.depth.max(channels).min(PlanSettings::DEPTH_MAX), ..self }
+    }
 }
 
 const fn check(name: &'static str, given: u64, least: u64, most: u64) -> Result<(), SettingsError> {
@@ -265,6 +274,9 @@ const fn check_chunk(bytes: u64) -> Result<(), SettingsError> {
 const fn check_rule(rule: &Rule) -> Result<(), SettingsError> {
     if !rule.operation.is_collective() {
         return Err(SettingsError::NotCollective { operation: rule.operation });
+    }
+    if let Err(error) = check("channels", rule.channels as u64, 0, PlanSettings::CHANNELS_MAX as u64) {
+        return Err(error);
     }
     if rule.chunk_bytes == 0 { Ok(()) } else { check_chunk(rule.chunk_bytes) }
 }

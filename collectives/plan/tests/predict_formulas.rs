@@ -89,7 +89,8 @@ fn lines() -> Vec<Line> {
 }
 
 fn constants() -> Constants {
-    Constants { latency_ns: A, message_ns: 0.0, byte_ns: B, reduce_ns: G, copy_ns: 0.0, sharing: 1.0 }
+    let none = Constants { message_ns: 0.0, copy_ns: 0.0, ..Constants::default() };
+    Constants { latency_ns: A, byte_ns: B, reduce_ns: G, ..none }
 }
 
 fn layout(nodes: u32) -> Layout {
@@ -109,6 +110,7 @@ fn times_are_those_of_the_closed_formulas() {
             let expected = messages * A + moved * B + combined * G;
             let (chunk_bytes, depth) = (1 << 40, 1);
             let problem = Problem {
+                channels: None,
                 layout: &layout,
                 operation,
                 bytes,
@@ -142,6 +144,7 @@ fn a_pipelined_ring_takes_a_message_more_for_every_further_chunk() {
                 bytes,
                 chunk_bytes: 4096,
                 depth: nodes - 1,
+                channels: None,
                 mesh: false,
                 asks: false,
                 eager_write_max_bytes: 0,
@@ -170,6 +173,7 @@ fn a_double_tree_takes_about_what_is_published() {
                 bytes,
                 chunk_bytes: 1 << 20,
                 depth: 64,
+                channels: None,
                 mesh: false,
                 asks: false,
                 eager_write_max_bytes: 0,

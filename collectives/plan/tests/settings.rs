@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ringway_plan::{
-    Algorithm, Blocks, Call, Layout, Plan, PlanSettings, Preference, Rule, SettingsError, Tuning, View,
+    Algorithm, Blocks, Call, Choice, Layout, Plan, PlanSettings, Preference, Rule, SettingsError, Tuning,
+    View,
 };
 use ringway_types::Operation;
 
@@ -20,7 +21,7 @@ fn asking(text: &str) -> PlanSettings {
 }
 
 const fn rule(operation: Operation, bytes_max: u64, algorithm: Algorithm, chunk_bytes: u64) -> Rule {
-    Rule { operation, bytes_max, algorithm, chunk_bytes }
+    Rule { operation, bytes_max, algorithm, chunk_bytes, channels: 0 }
 }
 
 #[test]
@@ -126,10 +127,11 @@ fn over_several_channels_chunks_are_shorter_and_more_are_under_way() {
     let ruled = vec![rule(Operation::Allreduce, u64::MAX, Algorithm::Ring, 1 << 20)];
     for rules in [Vec::new(), ruled] {
         let settings = PlanSettings::new(Tuning::default(), Preference::default(), rules).unwrap();
-        assert_eq!(settings.plan_over(&view, 1), settings.plan(&view));
+        assert_eq!(settings.choice_over(&view, 1), settings.choice(&view));
         let alone = settings.plan(&view).shape(&view);
         for channels in [2, 4, 8] {
-            let plan = settings.plan_over(&view, channels);
+            let Choice { plan, channels: used, .. } = settings.choice_over(&view, channels);
+            assert_eq!(used, channels);
             let shape = plan.shape(&view);
             assert_eq!(plan.algorithm(), settings.plan(&view).algorithm());
             assert!(
@@ -146,5 +148,28 @@ fn over_several_channels_chunks_are_shorter_and_more_are_under_way() {
     );
     let small = small.unwrap();
     let chunks = small.plan(&view).shape(&view).chunks;
-    assert_eq!(small.plan_over(&view, 8).shape(&view).chunks, chunks, "they cannot be shorter");
+    assert_eq!(small.choice_over(&view, 8).plan.shape(&view).chunks, chunks, "they cannot be shorter");
+}
+
+/// A rule can leave channels aside: then chunks are as if there were no more than it takes.
+#[test]
+fn a_rule_says_over_how_many_channels_its_chunks_go() {
+    let layout = Layout::new(&[0, 1, 2]).unwrap();
+    let call = Call { operation: Operation::Allreduce, element: 4, count: 1 << 22, root: 0 };
+    let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[false] };
+    let over = |of_rule: u32, there_are: u32, asked: &str| {
+        let rule =
+            Rule { channels: of_rule, ..rule(Operation::Allreduce, u64::MAX, Algorithm::Ring, 1 << 20) };
+        let settings = PlanSettings::new(Tuning::default(), asked.parse().unwrap(), vec![rule]).unwrap();
+        let Choice { channels, chunk_bytes, .. } = settings.choice_over(&view, there_are);
+        (channels, chunk_bytes)
+    };
+    assert_eq!(over(0, 4, "auto"), (4, 256 << 10), "all");
+    assert_eq!(over(1, 4, "auto"), (1, 1 << 20));
+    assert_eq!(over(2, 4, "ring"), (2, 512 << 10), "the rule is that of what is asked for");
+    assert_eq!(over(8, 4, "auto"), (4, 256 << 10), "there are no more");
+    assert_eq!(over(1, 4, "direct"), (4, Tuning::default().chunk_bytes / 4), "the rule is another one's");
+    let nine = Rule { channels: 9, ..rule(Operation::Reduce, 5, Algorithm::Ring, 0) };
+    let error = PlanSettings::new(Tuning::default(), Preference::default(), vec![nine]).unwrap_err();
+    assert_eq!(error.to_string(), "channels is 9; it must be 0 to 8");
 }

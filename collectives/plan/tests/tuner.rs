@@ -57,7 +57,7 @@ fn a_long_way_takes_nobodys_processor() {
         byte_ns: 1.2,
         reduce_ns: 0.1,
         copy_ns: 0.1,
-        sharing: 1.0,
+        ..Constants::default()
     };
     let unshared = measured.unshared(4.0);
     assert_eq!((unshared.latency_ns, unshared.message_ns), (96_000.0 + 16_000.0, 2_000.0));
@@ -79,6 +79,7 @@ fn long_messages_are_asked_for_once() {
             reduce_ns: 0.03,
             copy_ns: 0.02,
             sharing: 4.0,
+            ..Constants::default()
         };
         let call = (&layout(8), Operation::Allreduce, bytes);
         let found = candidates(call, Order::Stable, &measured, &Tuning::default());
@@ -108,6 +109,60 @@ fn messages_are_written_eagerly_where_ways_are_long_and_processors_are_not_short
     assert_eq!(max(1, 120_000.0, 1.0), 0, "there is no link");
 }
 
+/// How many channels chunks go over: as many as it takes to carry what all can, and one where that carries as much.
+#[test]
+fn channels_are_as_many_as_it_takes_to_carry_what_all_can() {
+    let with = |channel_byte_ns: f64, channels: f64| {
+        let none = Constants { message_ns: 100.0, reduce_ns: 0.0, copy_ns: 0.0, ..Constants::default() };
+        Constants { latency_ns: 10_000.0, byte_ns: 0.1, channel_byte_ns, channels, ..none }
+    };
+    let chosen = |constants: &Constants, bytes: u64| {
+        let call = (&layout(4), Operation::Allreduce, bytes);
+        candidates(call, Order::Stable, constants, &Tuning::default())[0]
+    };
+    for bytes in [64 << 20, 1 << 30] {
+        assert_eq!(chosen(&with(0.1, 4.0), bytes).channels, Some(1), "one carries all");
+        assert_eq!(chosen(&with(0.2, 8.0), bytes).channels, Some(2), "two do");
+        assert_eq!(chosen(&with(0.6, 6.0), bytes).channels, Some(6), "none to spare");
+        assert_eq!(chosen(&with(0.4, 1.0), bytes).channels, None, "there is no other");
+        assert_eq!(chosen(&with(0.0, 4.0), bytes).channels, None, "nobody knows");
+    }
+    assert_eq!(chosen(&with(0.6, 6.0), 8).channels, Some(1), "one message goes over one");
+    // A network card for each of two channels: what is sent over one of them takes twice as long.
+    let (alone, both) = (with(0.2, 1.0), with(0.2, 2.0));
+    let over_one = Constants { byte_ns: 0.2, ..alone };
+    let time = |constants| chosen(constants, 1 << 30).prediction.time_ns;
+    assert!(time(&both) < 0.6 * time(&over_one), "{} {}", time(&both), time(&over_one));
+}
+
+/// What is predicted of a candidate is what the plan of its rule makes of a call.
+#[test]
+fn rules_say_the_chunks_and_channels_that_were_priced() {
+    let constants = Constants { byte_ns: 0.1, channel_byte_ns: 0.3, channels: 4.0, ..Constants::default() };
+    let layout = layout(4);
+    let rules = tune(&layout, Order::Stable, &constants, &Tuning::default(), &Preference::default());
+    assert!(rules.iter().any(|rule| rule.channels == 1) && rules.iter().any(|rule| rule.channels == 4));
+    let settings = PlanSettings::new(Tuning::default(), Preference::default(), rules).unwrap();
+    for log2 in 0..=30 {
+        let call = (&layout, Operation::Allreduce, 1 << log2);
+        let found = candidates(call, Order::Stable, &constants, &Tuning::default())[0];
+        let call = Call { operation: Operation::Allreduce, element: 1, count: 1 << log2, root: 0 };
+        let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[false] };
+        let choice = settings.choice_over(&view, 4);
+        let planned = (choice.plan.algorithm(), choice.chunk_bytes, Some(choice.channels));
+        assert_eq!(planned, (Some(found.algorithm), found.chunk_bytes, found.channels), "2^{log2}");
+        assert_eq!(choice.plan.shape(&view).chunks, found.prediction.chunks, "2^{log2}");
+    }
+}
+
+/// Processor time is shared; what one channel takes beyond all of them is not.
+#[test]
+fn a_slow_channel_takes_nobodys_processor() {
+    let measured = Constants { byte_ns: 1.0, channel_byte_ns: 3.0, channels: 2.0, ..Constants::default() };
+    let unshared = measured.unshared(4.0);
+    assert_eq!((unshared.byte_ns, unshared.channel_byte_ns), (0.25, 2.25));
+}
+
 #[test]
 fn strict_leaves_what_combines_in_order() {
     let all = |order, operation| {
@@ -128,6 +183,7 @@ fn wished_rules_replace_those_of_their_operation() {
         bytes_max: u64::MAX,
         algorithm: Algorithm::Ring,
         chunk_bytes: 0,
+        channels: 0,
     };
     let saved = Saved { links: Vec::new(), rules: vec![SavedRule { nodes: 4, rule }] };
     let made =
@@ -176,6 +232,7 @@ fn the_chunk_of_another_algorithms_rule_is_not_taken() {
         bytes_max: u64::MAX,
         algorithm: Algorithm::Direct,
         chunk_bytes: 4096,
+        channels: 0,
     };
     let call = Call { operation: Operation::Allreduce, element: 1, count: 1 << 20, root: 0 };
     let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[false] };
@@ -197,6 +254,7 @@ fn beyond_wished_rules_those_made_hold() {
         bytes_max,
         algorithm: Algorithm::Ring,
         chunk_bytes: 0,
+        channels: 0,
     };
     let made =
         tune(&layout(4), Order::Strict, &Constants::default(), &Tuning::default(), &Preference::default());
@@ -219,9 +277,13 @@ proptest! {
         nodes in 2_u32..20,
         (latency_ns, message_ns, byte_ns) in (0.0..1e7, 0.0..1e6, 0.0..1e3),
         (reduce_ns, copy_ns, sharing) in (0.0..10.0, 0.0..10.0, 1.0..16.0),
+        (channel_byte_ns, channels) in (0.0..1e3, 0_u32..=8),
         order in prop::sample::select(Order::ALL),
     ) {
-        let constants = Constants { latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing };
+        let values =
+            [latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing, channel_byte_ns, channels.into()];
+        let constants = Constants::of(values).checked().unwrap();
+        prop_assert_eq!(constants.named().map(|(_, value)| value), values);
         let rules = tune(&layout(nodes), order, &constants, &Tuning::default(), &Preference::default());
         prop_assert_eq!(&rules, &tune(&layout(nodes), order, &constants, &Tuning::default(), &Preference::default()));
         for operation in Operation::ALL.iter().filter(|operation| operation.is_collective()) {

@@ -65,7 +65,8 @@ pub struct DaemonArgs {
     /// nodes reach each other, the second ones too, and so on [default: the address of --listen alone]
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
     rails: Option<Vec<String>>,
-    /// Queue pairs to each other node of a communicator, over the rails by turns: long messages are spread over them
+    /// Queue pairs to each other node of a communicator, over the rails by turns: long messages are spread over as many of them as
+    /// it takes to carry what all can
     /// [default: one for each rail]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     channels: Option<i64>,

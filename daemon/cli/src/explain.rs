@@ -9,7 +9,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use ringway_plan::{
-    Layout,
+    Layout, PlanSettings,
     tuner::{Candidate, Order, Saved},
 };
 use ringway_service::{read_tuning, write_tuning};
@@ -29,8 +29,8 @@ const NODES_MAX: u32 = 65536;
 
 /// Say which algorithm an operation would use between nodes, and how long each would take.
 ///
-/// Every algorithm that does the operation is priced by the model that daemons choose by, with its best chunk: messages one behind
-/// the other, bytes, and what is combined, times the constants of the links. What would be chosen is what daemons with the same
+/// Every algorithm that does the operation is priced by the model that daemons choose by, with its best chunk and over as many
+/// channels as pay: messages one behind the other, bytes, and what is combined, times the constants of the links. What would be chosen is what daemons with the same
 /// tuning file choose. With --measure daemons are started on this machine, their links are measured as at every first
 /// communicator, and each algorithm is timed beside its prediction.
 #[derive(Debug, Clone, Args)]
@@ -58,6 +58,9 @@ pub struct ExplainArgs {
     /// Which algorithms may be chosen: stable, strict or any.
     #[arg(long, default_value = "stable", value_parser = parse_order, value_name = "ORDER")]
     order: Order,
+    /// Channels between two nodes, queue pairs or connections, of which a rule may use some or all.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(PlanSettings::CHANNELS_MAX)))]
+    channels: u32,
     /// A tuning file with the constants of the links, and rules. Of links that name their hosts those of as many nodes are
     /// taken. Without constants for the device the usual ones are used, or with --measure what is measured.
     #[arg(long, value_name = "FILE")]
@@ -146,6 +149,8 @@ struct Explained {
     bytes: u64,
     nodes: u32,
     ranks_per_node: u32,
+    /// Between two nodes.
+    channels: u32,
     order: &'static str,
     /// The fastest by prediction first.
     candidates: Vec<Explanation>,
@@ -166,6 +171,8 @@ struct Explained {
 struct Explanation {
     algorithm: String,
     chunk_bytes: u64,
+    /// Channels that chunks go over by turns.
+    channels: u32,
     chunks: u64,
     predicted_us: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -221,6 +228,7 @@ fn explain_size(args: &ExplainArgs, bytes: u64, chooser: &Chooser, times: Times)
     let explanation = |candidate: &Candidate| Explanation {
         algorithm: candidate.algorithm.to_string(),
         chunk_bytes: candidate.chunk_bytes,
+        channels: candidate.channels.unwrap_or(args.channels),
         chunks: candidate.prediction.chunks,
         predicted_us: candidate.prediction.time_ns / 1e3,
         measured_us: measured_us(candidate),
@@ -232,6 +240,7 @@ fn explain_size(args: &ExplainArgs, bytes: u64, chooser: &Chooser, times: Times)
         bytes,
         nodes: args.nodes,
         ranks_per_node: args.ranks_per_node,
+        channels: args.channels,
         order: args.order.name(),
         candidates,
         chosen: times.chosen.unwrap_or(expected),

@@ -10,13 +10,16 @@
 //! byte_ns = 0.8
 //! reduce_ns = 0.1
 //! copy_ns = 0.08
+//! channels = 2             # of each link; leave out with the next where there is one, or to use all always
+//! channel_byte_ns = 1.5    # a byte over one of them alone
 //!
 //! [[rules]]                # instead of what would be chosen
 //! nodes = 4
 //! operation = "allreduce"
 //! up_to_bytes = 65536      # leave out for all larger ones
 //! algorithm = "direct"
-//! chunk_bytes = 131072     # leave out for the usual
+//! chunk_bytes = 131072     # over one channel, over n an n-th; leave out for the usual
+//! channels = 1             # leave out for all
 //! ```
 
 use std::{io::Write as _, path::Path};
@@ -77,6 +80,10 @@ struct LinksForm {
     copy_ns: f64,
     #[serde(default = "unshared", skip_serializing_if = "is_unshared")]
     sharing: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    channels: Option<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    channel_byte_ns: Option<f64>,
 }
 
 const fn unshared() -> f64 {
@@ -98,6 +105,8 @@ struct RuleForm {
     algorithm: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     chunk_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    channels: Option<u32>,
 }
 
 /// Reads a tuning file.
@@ -156,8 +165,11 @@ fn parse(text: &str) -> Result<Saved, String> {
 }
 
 fn read_links(form: LinksForm) -> Result<SavedLinks, String> {
-    let LinksForm { device, hosts, latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing } = form;
-    let constants = Constants { latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing };
+    let LinksForm { device, hosts, latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing, .. } = form;
+    let channels = form.channels.unwrap_or(0).into();
+    let channel_byte_ns = form.channel_byte_ns.unwrap_or(0.0);
+    let constants =
+        Constants { latency_ns, message_ns, byte_ns, channel_byte_ns, reduce_ns, copy_ns, sharing, channels };
     let constants = constants.checked().map_err(|why| why.to_string())?;
     let hosts = hosts.map(|mut hosts| {
         hosts.sort();
@@ -179,14 +191,29 @@ fn read_rule(form: &RuleForm) -> Result<SavedRule, String> {
     }
     let bytes_max = form.up_to_bytes.unwrap_or(u64::MAX);
     let chunk_bytes = form.chunk_bytes.unwrap_or(0);
-    Ok(SavedRule { nodes: form.nodes, rule: Rule { operation, bytes_max, algorithm, chunk_bytes } })
+    let channels = form.channels.unwrap_or(0);
+    Ok(SavedRule { nodes: form.nodes, rule: Rule { operation, bytes_max, algorithm, chunk_bytes, channels } })
 }
 
 fn form(saved: &Saved) -> FileForm {
     let links = saved.links.iter().map(|links| {
-        let Constants { latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing } = links.constants;
+        let Constants { latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing, .. } = links.constants;
         let (device, hosts) = (links.device.clone(), links.hosts.clone());
-        LinksForm { device, hosts, latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 8, as is checked")]
+        let channels = Some(links.constants.channels as u8).filter(|channels| *channels > 0);
+        let channel_byte_ns = Some(links.constants.channel_byte_ns).filter(|ns| *ns > 0.0);
+        LinksForm {
+            device,
+            hosts,
+            latency_ns,
+            message_ns,
+            byte_ns,
+            reduce_ns,
+            copy_ns,
+            sharing,
+            channels,
+            channel_byte_ns,
+        }
     });
     let rules = saved.rules.iter().map(|SavedRule { nodes, rule }| RuleForm {
         nodes: *nodes,
@@ -194,6 +221,7 @@ fn form(saved: &Saved) -> FileForm {
         up_to_bytes: (rule.bytes_max < u64::MAX).then_some(rule.bytes_max),
         algorithm: rule.algorithm.name().to_string(),
         chunk_bytes: (rule.chunk_bytes > 0).then_some(rule.chunk_bytes),
+        channels: (rule.channels > 0).then_some(rule.channels),
     });
     FileForm { links: links.collect(), rules: rules.collect() }
 }

@@ -5,9 +5,10 @@ use super::*;
 
 fn saved() -> Saved {
     let constants = Constants { latency_ns: 1234.5, byte_ns: 0.25, ..Constants::default() };
-    let rule = |bytes_max, algorithm, chunk_bytes| SavedRule {
+    let constants = Constants { channels: 4.0, channel_byte_ns: 0.75, ..constants };
+    let rule = |bytes_max, algorithm, chunk_bytes, channels| SavedRule {
         nodes: 3,
-        rule: Rule { operation: Operation::Allreduce, bytes_max, algorithm, chunk_bytes },
+        rule: Rule { operation: Operation::Allreduce, bytes_max, algorithm, chunk_bytes, channels },
     };
     let hosts = Some(vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()]);
     Saved {
@@ -15,7 +16,7 @@ fn saved() -> Saved {
             SavedLinks { device: "tcp".to_owned(), hosts, constants },
             SavedLinks { device: "roce".to_owned(), hosts: None, constants: Constants::default() },
         ],
-        rules: vec![rule(4096, Algorithm::Direct, 0), rule(u64::MAX, Algorithm::Ring, 1 << 20)],
+        rules: vec![rule(4096, Algorithm::Direct, 0, 0), rule(u64::MAX, Algorithm::Ring, 1 << 20, 2)],
     }
 }
 
@@ -42,6 +43,11 @@ fn what_is_wrong_is_named() {
             format!("[[links]]\n{links}byte_ns = -1.0"),
             "links 1: the constant byte_ns is -1; it must be a number",
         ),
+        (
+            format!("[[links]]\n{links}byte_ns = 1.0\nchannels = 9"),
+            "links 1: the constant channels is 9; it must be a number from 0 to 8",
+        ),
+        (format!("[[rules]]\n{rule}algorithm = 'ring'\nchannels = 9"), "channels is 9; it must be 0 to 8"),
         (format!("[[links]]\n{links}byte_ns = nan"), "links 1: the constant byte_ns is NaN"),
         (format!("[[links]]\n{links}byte_ns = 1.0\nbits = 3"), "bits"),
         (format!("[[rules]]\n{rule}algorithm = 'rings'"), "rule 1: `rings` is not an algorithm; there are"),

@@ -158,7 +158,8 @@ impl Run {
         turn: &mut Turn<'_, D>,
     ) {
         let Some(link) = scene.peers.links.get_mut(at) else { return };
-        let Some(granted) = link.grant(exchange.chunk, into, self.immediate(slot, step), turn) else {
+        let number = exchange.chunk % self.channels;
+        let Some(granted) = link.grant(number, into, self.immediate(slot, step), turn) else {
             return;
         };
         link.control(Message::Grant { exchange: *exchange, length: into.length, granted }, turn);

@@ -1,6 +1,6 @@
 //! Runs the plan of one collective on this node, chunk by chunk.
 
-use ringway_plan::{Action, LOOKAHEAD, Layout, Plan, PlanSettings, Shape, Source, View};
+use ringway_plan::{Action, Choice, LOOKAHEAD, Layout, Plan, PlanSettings, Shape, Source, View};
 use ringway_verbs::Device;
 
 use super::handing::{Active, PIECES, WORKS};
@@ -71,6 +71,8 @@ pub(crate) struct Run {
     plan: Option<Plan>,
     shape: Shape,
     depth: u32,
+    /// Over so many channels chunks go by turns.
+    pub(super) channels: u64,
     finished: u64,
     /// Taken from the workspace.
     pub(super) scratch: Option<(u64, u64)>,
@@ -183,6 +185,7 @@ impl Run {
             plan: None,
             shape: Shape { chunks: 0, depth: 1, steps: 0, scratch: 0 },
             depth: 1,
+            channels: 1,
             finished: 0,
             scratch: None,
             scratch_at: (RegionId(0), 0),
@@ -213,7 +216,7 @@ impl Run {
         let view = queue.view(layout, sequence, &signature);
         let buffers = queue.calls(sequence).iter().flat_map(|call| [call.input, call.output]);
         let accelerated = buffers.flatten().any(|buffer| shared.is_on_accelerator(buffer.region));
-        let mut plan = plan(settings, &view, channels, &shared.config);
+        let (mut plan, channels) = plan(settings, &view, channels, &shared.config);
         if accelerated && layout.nodes() == 1 {
             // An accelerator's pieces are longer than chunks.
             plan = plan.in_one_chunk(&view);
@@ -240,6 +243,7 @@ impl Run {
         };
         (self.signature, self.sequence) = (Some(signature), sequence);
         (self.plan, self.shape, self.depth, self.slot_bytes) = (Some(plan), shape, depth, each);
+        self.channels = u64::from(channels.max(1));
         (self.finished, self.works, self.blocked) = (0, [None; WORKS], false);
         // Of several chunks the grants are said ahead.
         let is_short = shape.chunks <= 1 && !self.announces();
@@ -464,10 +468,13 @@ impl Run {
     }
 }
 
-/// The plan for a call: the one listed for it last, or what the settings of all nodes make of it.
-fn plan(settings: &PlanSettings, view: &View<'_>, channels: u32, config: &EngineConfig) -> Plan {
+/// The plan for a call, and how many of the channels it takes: the one listed for it last, or what the settings of all nodes make
+/// of it.
+fn plan(settings: &PlanSettings, view: &View<'_>, channels: u32, config: &EngineConfig) -> (Plan, u32) {
     let listed = config.plans.iter().rev().find(|listed| listed.is_for(view));
-    listed
-        .and_then(|listed| Plan::listed(listed, view, settings.tuning()).ok())
-        .unwrap_or_else(|| settings.plan_over(view, channels))
+    if let Some(plan) = listed.and_then(|listed| Plan::listed(listed, view, settings.tuning()).ok()) {
+        return (plan, channels);
+    }
+    let Choice { plan, channels, .. } = settings.choice_over(view, channels);
+    (plan, channels)
 }

@@ -203,6 +203,8 @@ pub(crate) struct Link {
     pub(crate) abort_heard: bool,
     /// Probes that the peer has not answered.
     pub(crate) probes: u32,
+    /// Probes of the peer's that asked for no room, since this node measured last.
+    pub(crate) probes_heard: u32,
     /// Blocks of the workspace that the link was measured with: written by the peer, and written to it. They stay as long as
     /// the link, since what is sent again may still read or write them.
     measured_with: [Option<u64>; 2],
@@ -304,6 +306,7 @@ impl Link {
             missed: None,
             abort_heard: false,
             probes: 0,
+            probes_heard: 0,
             measured_with: [None; 2],
             eager_writes: EagerWrites::default(),
         })

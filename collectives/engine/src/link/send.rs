@@ -277,11 +277,16 @@ impl Link {
         self.announced = self.announced.saturating_sub(1);
     }
 
-    /// Room for the peer to write into while it measures the link, the same whenever it asks. `None` where there is none.
-    pub(crate) fn lend<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) -> Option<RemoteSlice> {
+    /// Room for the peer to write into over a channel while it measures the link, the same whenever it asks. `None` where there is
+    /// none, or no such channel.
+    pub(crate) fn lend<D: Device + ?Sized>(
+        &mut self,
+        channel: u8,
+        turn: &mut Turn<'_, D>,
+    ) -> Option<RemoteSlice> {
         let [lent, _] = &mut self.measured_with;
         let into = block(lent, turn)?;
-        self.target(0, into, turn)
+        self.target(channel.into(), into, turn)
     }
 
     /// What is written to the peer while the link is measured. `None` where there is no room for it.
@@ -290,14 +295,24 @@ impl Link {
         block(from, turn)
     }
 
-    /// Writes into a peer's room, telling nobody. Returns the bytes that were posted.
+    /// Writes into a peer's rooms, one for each channel, by turns, telling nobody. Returns the bytes that were posted.
     pub(crate) fn write<D: Device + ?Sized>(
         &mut self,
         from: BufferRef,
-        room: RemoteSlice,
+        rooms: &[RemoteSlice],
+        count: u32,
         turn: &mut Turn<'_, D>,
     ) -> u64 {
-        if self.outbox.is_empty() { self.first.write(from, room, turn) } else { 0 }
+        if !self.outbox.is_empty() {
+            return 0;
+        }
+        let by_turns = rooms.iter().enumerate().cycle().take(count as usize);
+        by_turns.map(|(at, room)| self.channel_mut(at).map_or(0, |to| to.write(from, *room, turn))).sum()
+    }
+
+    /// Whether what was written over the further channels has arrived.
+    pub(crate) fn others_are_quiet(&self) -> bool {
+        self.others.iter().all(Channel::is_quiet)
     }
 
     /// Asks the devices of the further channels for a sign of life; over the first the peer itself is asked.

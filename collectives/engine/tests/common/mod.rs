@@ -26,7 +26,7 @@ use ringway_engine::{
 };
 use ringway_mem::{Mapping, Window};
 use ringway_plan::file::{Listed, export};
-use ringway_plan::{Algorithm, Layout, PlanSettings, Preference, Tuning};
+use ringway_plan::{Algorithm, Layout, PlanSettings, Preference, Rule, Tuning};
 use ringway_reduce::{Scalar, Source};
 use ringway_sim::{SimConfig, SimNetwork};
 use ringway_types::{DataType, Operation, Reduction};
@@ -229,6 +229,7 @@ pub(crate) struct Setup {
     pub(crate) tuning: Tuning,
     /// The algorithms that are asked for.
     pub(crate) preference: Preference,
+    pub(crate) rules: Vec<Rule>,
     /// Others that do local work.
     pub(crate) others: Option<Others>,
     /// Ranks whose region is memory of an accelerator.
@@ -251,6 +252,7 @@ impl Setup {
             configure: |_| {},
             tuning: Tuning::default(),
             preference: Preference::default(),
+            rules: Vec::new(),
             others: None,
             accelerated: Vec::new(),
         }
@@ -263,7 +265,7 @@ impl Setup {
     }
 
     pub(crate) fn settings(&self) -> PlanSettings {
-        PlanSettings::new(self.tuning, self.preference, Vec::new()).expect("settings within bounds")
+        PlanSettings::new(self.tuning, self.preference, self.rules.clone()).expect("settings within bounds")
     }
 }
 

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::PlanSettings;
+
 /// What a communicator's links and processors take, in nanoseconds: measured between its daemons, or saved before. A plan is
 /// priced by them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -10,14 +12,19 @@ pub struct Constants {
     pub latency_ns: f64,
     /// What a node's engine thread spends on a message that it sends or receives, for however many bytes.
     pub message_ns: f64,
-    /// A byte over a link, copies by the kernel included (`b`).
+    /// A byte over a link, all channels together, copies by the kernel included (`b`).
     pub byte_ns: f64,
+    /// The same over one channel alone: no less than `byte_ns`, and more where one cannot carry what all can. 0 where that is not
+    /// known.
+    pub channel_byte_ns: f64,
     /// A byte of one more operand, combined (`g`).
     pub reduce_ns: f64,
     /// A byte copied from one buffer into another.
     pub copy_ns: f64,
     /// How many engine threads share one processor: 1 where each has its own, N / P where N nodes share P processors.
     pub sharing: f64,
+    /// Channels that a link had where this was measured; 0 where that is not known.
+    pub channels: f64,
 }
 
 /// Which constant makes no sense.
@@ -41,9 +48,11 @@ impl Default for Constants {
             latency_ns: 20_000.0,
             message_ns: 2_000.0,
             byte_ns: 0.5,
+            channel_byte_ns: 0.0,
             reduce_ns: 0.1,
             copy_ns: 0.1,
             sharing: 1.0,
+            channels: 0.0,
         }
     }
 }
@@ -57,7 +66,7 @@ const MOST_NS: f64 = 1e9;
 impl Constants {
     /// Every constant with its name, as files and messages have them.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, f64); 6] {
+    pub const fn named(&self) -> [(&'static str, f64); 8] {
         [
             ("latency_ns", self.latency_ns),
             ("message_ns", self.message_ns),
@@ -65,7 +74,17 @@ impl Constants {
             ("reduce_ns", self.reduce_ns),
             ("copy_ns", self.copy_ns),
             ("sharing", self.sharing),
+            ("channel_byte_ns", self.channel_byte_ns),
+            ("channels", self.channels),
         ]
+    }
+
+    /// The constants of these values, in the order of [`Constants::named`].
+    #[must_use]
+    pub const fn of(values: [f64; 8]) -> Self {
+        let [latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing, channel_byte_ns, channels] =
+            values;
+        Self { latency_ns, message_ns, byte_ns, channel_byte_ns, reduce_ns, copy_ns, sharing, channels }
     }
 
     /// Constants of which another node or a file says that they are so.
@@ -74,9 +93,13 @@ impl Constants {
     /// Names the first that is no number or out of range.
     pub fn checked(self) -> Result<Self, WrongConstant> {
         for (name, value) in self.named() {
-            let least = if name == "sharing" { 1.0 } else { 0.0 };
-            if !(least..=MOST_NS).contains(&value) {
-                return Err(WrongConstant { name, value, least, most: MOST_NS });
+            let (least, most) = match name {
+                "sharing" => (1.0, MOST_NS),
+                "channels" => (0.0, PlanSettings::CHANNELS_MAX.into()),
+                _ => (0.0, MOST_NS),
+            };
+            if !(least..=most).contains(&value) {
+                return Err(WrongConstant { name, value, least, most });
             }
         }
         Ok(self)
@@ -89,10 +112,13 @@ impl Constants {
     pub fn unshared(self, sharing: f64) -> Self {
         let sharing = sharing.max(1.0);
         let processor_ns = self.latency_ns.min(WORK_MESSAGES * self.message_ns);
+        let byte_ns = self.byte_ns / sharing;
         Self {
             latency_ns: self.latency_ns - processor_ns + processor_ns / sharing,
             message_ns: self.message_ns / sharing,
-            byte_ns: self.byte_ns / sharing,
+            byte_ns,
+            // What one channel takes beyond all of them is no processor's time.
+            channel_byte_ns: (self.channel_byte_ns - self.byte_ns + byte_ns).max(0.0),
             sharing,
             ..self
         }
@@ -108,6 +134,19 @@ impl Constants {
             reduce_ns: self.reduce_ns.max(other.reduce_ns),
             copy_ns: self.copy_ns.max(other.copy_ns),
             sharing: self.sharing.max(other.sharing),
+            channel_byte_ns: self.channel_byte_ns.max(other.channel_byte_ns),
+            channels: self.channels.max(other.channels),
         }
+    }
+
+    /// How many channels chunks may be given to: the powers of two, and as many as there are; `None` where that is no choice, or
+    /// nothing is known of a channel alone.
+    pub(super) fn channel_counts(&self) -> impl Iterator<Item = Option<u32>> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 8, as is checked")]
+        let all = if self.channel_byte_ns > 0.0 { self.channels as u32 } else { 0 };
+        let fewer =
+            (0..PlanSettings::CHANNELS_MAX.ilog2()).map(|log2| 1 << log2).filter(move |few| *few < all);
+        let several = all > 1;
+        fewer.map(Some).filter(move |_| several).chain([several.then_some(all)])
     }
 }

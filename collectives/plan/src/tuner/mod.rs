@@ -63,6 +63,8 @@ pub struct Candidate {
     pub algorithm: Algorithm,
     /// Bytes that one chunk has in one message.
     pub chunk_bytes: u64,
+    /// Channels that chunks go over by turns; `None` for all there are.
+    pub channels: Option<u32>,
     /// How long it takes.
     pub prediction: Prediction,
 }
@@ -73,7 +75,7 @@ const CHUNKS: [u64; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 /// The sizes that are decided: powers of two, of which each stands for those down to the geometric mean with the one below.
 const LARGEST_LOG2: u32 = 32;
 
-/// Every algorithm that does the operation, each with its best chunk, the fastest first. Of two that are equally fast the one
+/// Every algorithm that does the operation, each with its best chunk and channels, the fastest first. Of two that are equally fast the one
 /// that comes first in [`Algorithm::ALL`] is first.
 #[must_use]
 pub fn candidates(
@@ -89,28 +91,38 @@ pub fn candidates(
     found
 }
 
-/// The algorithm with its best chunk; `None` where it does not do the operation between so many nodes.
+/// The algorithm with its best chunk, and over as many channels as are best; `None` where it does not do the operation between so many nodes.
 fn best(
     algorithm: Algorithm,
     (layout, operation, bytes): (&Layout, Operation, u64),
     constants: &Constants,
     tuning: &Tuning,
 ) -> Option<Candidate> {
-    let tried = CHUNKS.iter().chain([&tuning.chunk_bytes]).filter_map(|chunk_bytes| {
-        let chunk_bytes = *chunk_bytes;
-        let problem = Problem::between_daemons((layout, operation, bytes), chunk_bytes, tuning);
+    let chunks = || CHUNKS.iter().chain([&tuning.chunk_bytes]);
+    let tried = constants.channel_counts().flat_map(|channels| chunks().map(move |chunk| (channels, *chunk)));
+    let priced = tried.filter_map(|(channels, chunk_bytes)| {
+        let tuning = Tuning { chunk_bytes, ..*tuning };
+        let problem = Problem::between_daemons((layout, operation, bytes), &tuning, channels);
         let prediction = predict(algorithm, &problem, constants)?;
-        Some(Candidate { algorithm, chunk_bytes, prediction })
+        Some(Candidate { algorithm, chunk_bytes: problem.chunk_bytes, channels, prediction })
     });
-    tried.min_by(Candidate::faster)
+    priced.min_by(Candidate::faster)
 }
 
 impl Candidate {
-    /// The order of the shorter one first; of the same time of the one with fewer chunks.
+    /// The order of the shorter one first; of the same time of the one with fewer chunks, and then over fewer channels.
     #[must_use]
     pub fn faster(&self, other: &Self) -> core::cmp::Ordering {
         let (a, b) = (self.prediction, other.prediction);
-        a.time_ns.total_cmp(&b.time_ns).then(a.chunks.cmp(&b.chunks))
+        a.time_ns.total_cmp(&b.time_ns).then(a.chunks.cmp(&b.chunks)).then(self.channels.cmp(&other.channels))
+    }
+
+    /// The rule that has calls of up to so many bytes done so.
+    fn rule(&self, operation: Operation, bytes_max: u64) -> Rule {
+        let channels = self.channels.unwrap_or(0);
+        // A rule says how long chunks are that all go over one channel.
+        let chunk_bytes = self.chunk_bytes * u64::from(channels.max(1));
+        Rule { operation, bytes_max, algorithm: self.algorithm, chunk_bytes, channels }
     }
 }
 
@@ -156,11 +168,12 @@ pub fn tune(
 fn rules(operation: Operation, fastest: impl Fn(u64) -> Option<Candidate>) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for log2 in 0..=LARGEST_LOG2 {
-        let Some(Candidate { algorithm, chunk_bytes, .. }) = fastest(1 << log2) else { break };
+        let Some(found) = fastest(1 << log2) else { break };
         let bytes_max = if log2 == LARGEST_LOG2 { u64::MAX } else { upper_end(log2) };
-        match rules.last_mut().filter(|last| (last.algorithm, last.chunk_bytes) == (algorithm, chunk_bytes)) {
+        let rule = found.rule(operation, bytes_max);
+        match rules.last_mut().filter(|last| Rule { bytes_max, ..**last } == rule) {
             Some(last) => last.bytes_max = bytes_max,
-            None => rules.push(Rule { operation, bytes_max, algorithm, chunk_bytes }),
+            None => rules.push(rule),
         }
     }
     rules

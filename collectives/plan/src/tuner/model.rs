@@ -19,6 +19,8 @@ pub struct Problem<'a> {
     pub chunk_bytes: u64,
     /// Chunks under way at once.
     pub depth: u32,
+    /// Channels that chunks go over by turns; `None` for a link that has one, or of whose channels nothing is known.
+    pub channels: Option<u32>,
     /// As in [`crate::Tuning::group_nodes`].
     pub group_nodes: u32,
     /// Every pair of nodes has a link of its own, on which bytes go while they go on others; else all that a node sends leaves
@@ -32,20 +34,22 @@ pub struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// What daemons do between nodes of a layout, each with one port, in chunks of so many bytes in one message.
+    /// What daemons do between nodes of a layout, each with one port, where chunks go over so many channels by turns.
     #[must_use]
-    pub const fn between_daemons(
+    pub fn between_daemons(
         (layout, operation, bytes): (&'a Layout, Operation, u64),
-        chunk_bytes: u64,
         tuning: &Tuning,
+        channels: Option<u32>,
     ) -> Self {
-        let Tuning { depth, group_nodes, eager_write_max_bytes, .. } = *tuning;
+        let Tuning { chunk_bytes, depth, group_nodes, eager_write_max_bytes, .. } =
+            tuning.over(channels.unwrap_or(1));
         Self {
             layout,
             operation,
             bytes,
             chunk_bytes,
             depth,
+            channels,
             group_nodes,
             mesh: false,
             asks: true,
@@ -89,8 +93,14 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
         constants.byte_ns
     };
     let by_port = |sent: f64| if problem.mesh { 0.0 } else { sent * sent_byte_ns };
+    // All of a chunk goes over one channel, and other chunks meanwhile over others; what comes with its header goes over the first.
+    // Those of one number share what they go over, a network card, whichever node they lead to.
+    let by_turns = if asked { problem.channels.unwrap_or(1).max(1) } else { 1 };
+    let channel_byte_ns = problem.channels.map_or(0.0, |_| constants.channel_byte_ns);
+    let (alone_ns, by_turns_ns) =
+        (path_bytes * channel_byte_ns, cost.sent * channel_byte_ns / f64::from(by_turns));
     let first_ns = (cost.rounds + f64::from(u8::from(asked))) * constants.latency_ns
-        + path_bytes * sent_byte_ns
+        + (path_bytes * sent_byte_ns).max(alone_ns)
         + cost.path_reduced * constants.reduce_ns
         + local;
     // A node's thread sends, receives and combines; what is sent it copies to the kernel, what comes from it.
@@ -106,7 +116,7 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     let shared_ns = constants.sharing * (nodes_ns / terms.n() + local);
     let busy_ns = busy_ns.max(shared_ns);
     let first_ns = first_ns.max(busy_ns);
-    let next_ns = busy_ns.max(first_ns / f64::from(problem.depth.max(1)));
+    let next_ns = busy_ns.max(first_ns / f64::from(problem.depth.max(1))).max(by_turns_ns);
     Some(Prediction { time_ns: (chunks - 1) as f64 * next_ns + first_ns, chunks, first_ns })
 }
 

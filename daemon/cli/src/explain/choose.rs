@@ -70,7 +70,8 @@ impl Chooser {
         given.links = vec![SavedLinks { device: device.clone(), hosts: None, constants }];
         let usual = PlanSettings::default().grouping(args.group_nodes);
         let mut planning = Planning::new(usual, args.order).with_given(given.clone());
-        let place = Place { layout: Arc::new(layout), device, hosts: None, sharing: 1.0 };
+        let channels = args.channels;
+        let place = Place { layout: Arc::new(layout), device, hosts: None, sharing: 1.0, channels };
         let mut settings = |preference| planning.settings(&place, preference, None);
         let operation = args.operation;
         let allowed =
@@ -102,16 +103,19 @@ impl Chooser {
         self.asked.iter().filter(does).map(|(algorithm, _)| *algorithm).collect()
     }
 
-    /// Every algorithm that does it, with the chunk that it has when it is asked for, the fastest first.
+    /// Every algorithm that does it, with the chunk and the channels that it has when it is asked for, the fastest first.
     pub(super) fn candidates(&self, bytes: u64) -> Vec<Candidate> {
         let (layout, operation) = (&*self.place.layout, self.operation.operation());
         let candidate = |(algorithm, settings): &(Algorithm, PlanSettings)| {
-            let Choice { plan, chunk_bytes, .. } = self.choice(settings, bytes);
+            let Choice { plan, chunk_bytes, channels, .. } = self.choice(settings, bytes);
             let algorithm = plan.algorithm().filter(|chosen| chosen == algorithm)?;
-            let problem =
-                Problem::between_daemons((layout, operation, bytes), chunk_bytes, self.settings.tuning());
+            let channels = (self.place.channels > 1).then_some(channels);
+            let problem = Problem {
+                chunk_bytes,
+                ..Problem::between_daemons((layout, operation, bytes), settings.tuning(), channels)
+            };
             let prediction = predict(algorithm, &problem, &self.constants)?;
-            Some(Candidate { algorithm, chunk_bytes, prediction })
+            Some(Candidate { algorithm, chunk_bytes, channels, prediction })
         };
         let mut found: Vec<Candidate> = self.asked.iter().filter_map(candidate).collect();
         found.sort_by(Candidate::faster);
@@ -148,13 +152,13 @@ impl Chooser {
     fn exchange(&self, algorithm: &Algorithm, bytes: u64) -> Option<Exchange> {
         let (_, settings) = self.asked.iter().find(|(asked, _)| asked == algorithm)?;
         self.seen(bytes, |view| {
-            let plan = settings.choice(&view(0)).plan;
+            let plan = settings.choice_over(&view(0), self.place.channels).plan;
             Exchange::new(&plan, self.place.layout.nodes(), view)
         })
     }
 
     fn choice(&self, settings: &PlanSettings, bytes: u64) -> Choice {
-        self.seen(bytes, |view| settings.choice(&view(0)))
+        self.seen(bytes, |view| settings.choice_over(&view(0), self.place.channels))
     }
 
     /// The call, as each node sees it.

@@ -36,6 +36,9 @@ impl Bench {
     pub(super) fn start(args: &ExplainArgs) -> Result<Self, String> {
         let mut daemon_arguments = vec!["--order".to_owned(), args.order.name().to_owned()];
         daemon_arguments.extend(["--group-nodes".to_owned(), args.group_nodes.to_string()]);
+        if args.channels > 1 {
+            daemon_arguments.extend(["--channels".to_owned(), args.channels.to_string()]);
+        }
         if let Some(file) = &args.tuning {
             daemon_arguments.extend(["--tuning-file".to_owned(), file.display().to_string()]);
         }

@@ -12,12 +12,22 @@ pub(super) fn head(args: &ExplainArgs, constants: &Constants, origin: &str) -> S
     let Constants { latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, .. } = *constants;
     let (nodes, ranks) = (args.nodes, args.ranks_per_node);
     let operation = args.operation.name();
+    let channel = if args.channels > 1 && constants.channel_byte_ns > 0.0 {
+        let gbps = significant(1.0 / constants.channel_byte_ns.max(1e-6));
+        format!(
+            "\n#   over one of {} channels alone a byte takes {} ns ({gbps} GB/s)",
+            args.channels,
+            significant(constants.channel_byte_ns)
+        )
+    } else {
+        String::new()
+    };
     let plural = |count: u32| if count == 1 { "" } else { "s" };
     format!(
         "# {operation}, {nodes} node{} with {ranks} rank{} each, {}, order {}\n\
          # constants {origin}:\n\
          #   a message takes {} us and its engine thread {} us; a byte {} ns ({} GB/s)\n\
-         #   to combine a byte takes {} ns, to copy one {} ns",
+         #   to combine a byte takes {} ns, to copy one {} ns{channel}",
         plural(nodes),
         plural(ranks),
         args.device,
@@ -34,17 +44,22 @@ pub(super) fn head(args: &ExplainArgs, constants: &Constants, origin: &str) -> S
 /// One size.
 pub(super) fn rows(explained: &Explained) -> String {
     let measured = explained.candidates.iter().any(|candidate| candidate.measured_us.is_some());
+    let several = explained.channels > 1;
     let mut text = format!("\n{} bytes ({})\n", explained.bytes, size(explained.bytes));
-    text +=
-        &format!("  {:<34} {:>8} {:>8} {:>13} {:>8}", "algorithm", "chunk", "chunks", "predicted", "of best");
+    let channels = if several { " channels" } else { "" };
+    text += &format!(
+        "  {:<34} {:>8} {:>8}{channels} {:>13} {:>8}",
+        "algorithm", "chunk", "chunks", "predicted", "of best"
+    );
     text += if measured { "      measured  of best\n" } else { "\n" };
     let best = explained.candidates.first().map_or(1.0, |first| first.predicted_us);
     let fastest =
         explained.candidates.iter().filter_map(|c| c.measured_us).reduce(f64::min).unwrap_or(f64::INFINITY);
     for candidate in &explained.candidates {
         let mark = if explained.chosen == candidate.algorithm { '>' } else { ' ' };
+        let channels = if several { format!(" {:>8}", candidate.channels) } else { String::new() };
         text += &format!(
-            "{mark} {:<34} {:>8} {:>8} {:>10} us {:>8.2}",
+            "{mark} {:<34} {:>8} {:>8}{channels} {:>10} us {:>8.2}",
             candidate.algorithm,
             size(candidate.chunk_bytes),
             candidate.chunks,
@@ -102,6 +117,7 @@ mod tests {
         let timed = |algorithm: &str, us| Explanation {
             algorithm: algorithm.to_owned(),
             chunk_bytes: 65536,
+            channels: 1,
             chunks: 1,
             predicted_us: 1.0,
             measured_us: Some(us),
@@ -111,6 +127,7 @@ mod tests {
             bytes: 64,
             nodes: 3,
             ranks_per_node: 1,
+            channels: 1,
             order: "stable",
             candidates: vec![timed("ring", 30.0), timed("direct", 20.0)],
             chosen: "ring".to_owned(),

@@ -124,7 +124,7 @@ fn a_peer_daemon_of_another_version_is_named() {
     let (daemon, _) = node(KEY, "");
     let address = stranger(b"RINGCTRL\x63\0\0\0\0\0\0\0");
     let error = join_error(&daemon, &id_at(address));
-    assert_mentions(&error, &["version 99", "version 3", "same version", &address.to_string()]);
+    assert_mentions(&error, &["version 99", "version 4", "same version", &address.to_string()]);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn strangers_at_the_port_get_nothing_and_harm_nobody() {
     let mut hello = PEER_MAGIC.to_vec();
     hello.extend([99, 0, 0, 0, 0, 0, 0, 0]);
     let answer = try_with(&hello);
-    assert!(answer.starts_with(PEER_MAGIC) && answer.get(8) == Some(&3), "its own version: {answer:x?}");
+    assert!(answer.starts_with(PEER_MAGIC) && answer.get(8) == Some(&4), "its own version: {answer:x?}");
     let ranks = form(std::slice::from_ref(&daemon), 2, "");
     assert_eq!(ranks.len(), 2);
 }

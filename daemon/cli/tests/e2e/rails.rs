@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ringway_service::read_tuning;
 use serde_json::Value;
 
 use crate::{
@@ -17,14 +18,18 @@ const MBIT: u32 = 400;
 /// Elements of an allreduce whose bytes take a while: 16 MiB.
 const COUNT: usize = 4 << 20;
 
-/// A daemon with rails that is started by a command which such words begin.
-fn daemon(under: &[String], listen: &str, device: &str, rails: &[String]) -> Daemon {
+/// Has all rails used: where one processor does the work of all, one carries as much, and would be taken alone.
+const ALL_RAILS: &str = "link_constants = \"usual\"\n";
+
+/// A daemon with rails and such settings that is started by a command which such words begin.
+fn daemon(under: &[String], listen: &str, device: &str, rails: &[String], settings: &str) -> Daemon {
     let folder = Folder::new();
     let key = folder.write("key", KEY).display().to_string();
     let rails = if rails.is_empty() { String::new() } else { format!("rails = {rails:?}\n") };
     let under: Vec<&str> = under.iter().map(String::as_str).collect();
-    let settings =
-        format!("listen = \"{listen}\"\ncluster_key_file = {key:?}\ndevice = \"{device}\"\n{rails}");
+    let settings = format!(
+        "listen = \"{listen}\"\ncluster_key_file = {key:?}\ndevice = \"{device}\"\n{rails}{settings}"
+    );
     Daemon::start_under(&under, &settings)
 }
 
@@ -92,7 +97,7 @@ fn every_kind_of_device_is_one_for_each_rail() {
             .map(|_| {
                 let listen = free_address();
                 let rails = [listen.ip(), free_address().ip()].map(|ip| ip.to_string()).to_vec();
-                (daemon(&[], &listen.to_string(), device, &rails), rails)
+                (daemon(&[], &listen.to_string(), device, &rails, ALL_RAILS), rails)
             })
             .collect();
         let (daemons, rails): (Vec<Daemon>, Vec<Vec<String>>) = nodes.into_iter().unzip();
@@ -123,7 +128,7 @@ fn nodes_with_different_numbers_of_rails_use_the_fewest() {
             let further = (1..rails).map(|_| free_address().ip());
             let rails: Vec<String> =
                 std::iter::once(listen.ip()).chain(further).map(|ip| ip.to_string()).collect();
-            daemon(&[], &listen.to_string(), "tcp", &rails)
+            daemon(&[], &listen.to_string(), "tcp", &rails, ALL_RAILS)
         })
         .into();
     for (nodes, channels) in [(&daemons[..2], 2), (&daemons[1..], 1)] {
@@ -203,7 +208,7 @@ impl Wired {
         let all = self.machines.iter().zip(1..);
         all.map(|(machine, n)| {
             let rails: Vec<String> = (0..rails).map(|rail| address(rail, n)).collect();
-            daemon(&machine.under(), &format!("{}:{port}", machine.address), "tcp", &rails)
+            daemon(&machine.under(), &format!("{}:{port}", machine.address), "tcp", &rails, "")
         })
         .collect()
     }
@@ -230,9 +235,48 @@ fn two_rails_carry_half_of_the_bytes_each() {
              over two: {:.2} of it",
             both.as_secs_f64() / alone.as_secs_f64()
         );
+        // As the links were measured: what one rail carries is half of what both do.
+        let known = two.iter().find_map(|one| read_tuning(&one.socket.with_extension("links.toml")).ok());
+        let constants = known.expect("links were measured").links[0].constants;
+        let ratio = constants.channel_byte_ns / constants.byte_ns;
+        assert!(constants.channels == 2.0 && ratio > 1.5, "{constants:?}");
         for (n, (daemon, before)) in two.iter().zip(&before).enumerate() {
             let rails = [0, 1].map(|rail| address(rail, n + 1));
             assert_shared(before, &counted(daemon, "bytes_sent"), &rails);
+        }
+    }
+}
+
+/// How many rails are used is what links are said to carry over one of them alone.
+#[test]
+fn one_rail_is_enough_where_it_carries_what_both_do() {
+    for (channel_byte_ns, is_enough) in [(0.5, true), (1.0, false)] {
+        let folder = Folder::new();
+        let links = format!(
+            "[[links]]\ndevice = \"tcp\"\nlatency_ns = 2e4\nmessage_ns = 2e3\nbyte_ns = 0.5\nreduce_ns = 0.1\n\
+             copy_ns = 0.1\nchannels = 2\nchannel_byte_ns = {channel_byte_ns}\n"
+        );
+        let settings = format!("tuning_file = {:?}\n", folder.write("links.toml", &links));
+        let nodes: Vec<(Daemon, Vec<String>)> = (0..2)
+            .map(|_| {
+                let listen = free_address();
+                let rails = [listen.ip(), free_address().ip()].map(|ip| ip.to_string()).to_vec();
+                (daemon(&[], &listen.to_string(), "tcp", &rails, &settings), rails)
+            })
+            .collect();
+        let (daemons, rails): (Vec<Daemon>, Vec<Vec<String>>) = nodes.into_iter().unzip();
+        let mut ranks = form(&daemons, 1, "");
+        exact(&mut ranks);
+        let before: Vec<_> = daemons.iter().map(|one| counted(one, "bytes_sent")).collect();
+        timed(&mut ranks, COUNT);
+        for ((one, before), rails) in daemons.iter().zip(&before).zip(&rails) {
+            let after = counted(one, "bytes_sent");
+            if is_enough {
+                let carried = [0, 1].map(|rail| after[rail].1 - before[rail].1);
+                assert!(carried[0] > COUNT as u64 && carried[1] < carried[0] / 1000, "{carried:?}");
+            } else {
+                assert_shared(before, &after, rails);
+            }
         }
     }
 }

@@ -143,7 +143,8 @@ fn with_rails(device: &str) -> [Daemon; 2] {
     RAILS.map(|rails| {
         port += 1;
         Daemon::start(&format!(
-            "listen = \"{NEAR}:{port}\"\ncluster_key_file = {key:?}\ndevice = {device:?}\nrails = {rails:?}"
+            "listen = \"{NEAR}:{port}\"\ncluster_key_file = {key:?}\ndevice = {device:?}\nrails = {rails:?}\n\
+             link_constants = \"usual\""
         ))
     })
 }

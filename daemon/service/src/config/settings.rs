@@ -36,8 +36,9 @@ pub struct Settings {
     /// first of others, the second the second. A daemon's own part in forming communicators stays at `listen`. Absent for one
     /// card, that of `listen`. Nodes with different numbers of them use the fewest.
     pub rails: Option<Vec<String>>,
-    /// Queue pairs to each other node of a communicator, over the rails by turns; long messages are spread over them. As many as
-    /// there are rails, or twice or three times as many, and 8 at most. Absent for one on each.
+    /// Queue pairs to each other node of a communicator, over the rails by turns; long messages are spread over as many of them as
+    /// it takes to carry what all can. As many as there are rails, or twice or three times as many, and 8 at most. Absent for one
+    /// on each.
     pub channels: Option<i64>,
     /// The file that holds the cluster's key.
     pub cluster_key_file: Option<String>,

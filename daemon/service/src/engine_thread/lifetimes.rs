@@ -236,5 +236,6 @@ fn constants(links: &Measured, (reduce_ns, copy_ns): (f64, f64)) -> Constants {
     let usual = Constants::default();
     let byte_ns = links.byte_ns.unwrap_or(usual.byte_ns);
     let Measured { latency_ns, message_ns, .. } = *links;
-    Constants { latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing: 1.0 }
+    let (channel_byte_ns, channels) = (links.channel_byte_ns.unwrap_or(0.0), f64::from(links.channels));
+    Constants { latency_ns, message_ns, byte_ns, channel_byte_ns, reduce_ns, copy_ns, sharing: 1.0, channels }
 }

@@ -58,7 +58,7 @@ fn another_cluster_key_is_refused() {
 fn another_version_is_named() {
     let root = impostor(b"RINGCTRL\x09\0\0\0\0\0\0\0");
     let text = join_at(root, PATIENCE, RefusalKind::Incompatible);
-    assert!(text.contains("version 9") && text.contains("this one version 3"), "{text}");
+    assert!(text.contains("version 9") && text.contains("this one version 4"), "{text}");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_dialer_of_another_version_is_told_ours() {
         said
     });
     cluster.run_until(|_| reader.is_finished());
-    assert_eq!(reader.join().expect("reader"), b"RINGCTRL\x03\0\0\0\0\0\0\0");
+    assert_eq!(reader.join().expect("reader"), b"RINGCTRL\x04\0\0\0\0\0\0\0");
 }
 
 #[test]

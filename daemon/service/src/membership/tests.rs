@@ -102,7 +102,7 @@ fn the_roots_settings_hold_for_all_nodes_and_ranks_may_ask_for_others() {
     cluster.run_until_settled();
     // Of links that nobody knows, measures or has told of, the usual is taken, which the root's tuning and wishes go before.
     let layout = Arc::new(Layout::new(&[0, 1, 2]).expect("ranks"));
-    let place = Place { layout, device: "test".to_owned(), hosts: None, sharing: 1.0 };
+    let place = Place { layout, device: "test".to_owned(), hosts: None, sharing: 1.0, channels: 1 };
     let mut planning = Planning::new(settings(2048, "broadcast=ring"), Order::Stable);
     let expected = planning.settings(&place, "allreduce=direct".parse().expect("an algorithm"), None);
     assert_eq!(expected.tuning().chunk_bytes, 2048);
