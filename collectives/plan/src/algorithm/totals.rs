@@ -69,7 +69,12 @@ fn copied(algorithm: Algorithm, operation: Operation, terms: &Terms) -> f64 {
             terms.bytes * (terms.n() - 1.0) / terms.n()
         }
         (
-            Algorithm::BidirectionalRing | Algorithm::RecursiveDoubling | Algorithm::Nhr | Algorithm::Bruck,
+            Algorithm::BidirectionalRing
+            | Algorithm::RecursiveDoubling
+            | Algorithm::Nhr
+            | Algorithm::Bruck
+            | Algorithm::Pipeline
+            | Algorithm::Hierarchical(_),
             Operation::AllGather | Operation::AllGatherV,
         ) => terms.bytes,
         _ => 0.0,
