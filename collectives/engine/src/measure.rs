@@ -239,7 +239,9 @@ impl Measure {
 
     /// What the answer to the probe says of the first channel, an answer to a write of no bytes says of each other one.
     fn write_over_all<D: Device + ?Sized>(&mut self, link: &mut Link, turn: &mut Turn<'_, D>) {
-        let writes = self.over_all.writes.max(u32::try_from(self.channels).unwrap_or(1));
+        // As many over each, or the one that has more would be taken for all of them.
+        let writes = self.over_all.writes.next_multiple_of(u32::try_from(self.channels).unwrap_or(1).max(1));
+        self.over_all.writes = writes;
         let from = link.written_from(turn);
         self.over_all.written = from.map_or(0, |from| link.write(from, &self.rooms, writes, turn));
         link.ask_others(turn);

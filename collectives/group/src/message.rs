@@ -20,7 +20,8 @@ pub const ENDPOINTS_MAX: usize = 256;
 pub const DEVICES_MAX: usize = 4;
 
 /// The most channels between two nodes, and the most rails that they go over.
-pub const CHANNELS_MAX: u8 = 8;
+#[expect(clippy::cast_possible_truncation, reason = "8")]
+pub const CHANNELS_MAX: u8 = PlanSettings::CHANNELS_MAX as u8;
 
 /// How many queue pairs there are between two nodes, and over how many network cards of each they go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -98,8 +98,8 @@ impl Planning {
                 None => saved.likely_constants(&place.device, place.layout.nodes()),
             }
         }
-        let channels = f64::from(place.channels.max(1));
-        let learned = || find(&self.learned, place).filter(|known| known.channels.max(1.0) == channels);
+        let is_alike = |known: &&Constants| known.known_channels().unwrap_or(1) == place.channels.max(1);
+        let learned = || find(&self.learned, place).filter(is_alike);
         find(&self.given, place).or_else(learned)
     }
 

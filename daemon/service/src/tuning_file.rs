@@ -81,7 +81,7 @@ struct LinksForm {
     #[serde(default = "unshared", skip_serializing_if = "is_unshared")]
     sharing: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    channels: Option<u8>,
+    channels: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     channel_byte_ns: Option<f64>,
 }
@@ -199,8 +199,7 @@ fn form(saved: &Saved) -> FileForm {
     let links = saved.links.iter().map(|links| {
         let Constants { latency_ns, message_ns, byte_ns, reduce_ns, copy_ns, sharing, .. } = links.constants;
         let (device, hosts) = (links.device.clone(), links.hosts.clone());
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 8, as is checked")]
-        let channels = Some(links.constants.channels as u8).filter(|channels| *channels > 0);
+        let channels = links.constants.known_channels();
         let channel_byte_ns = Some(links.constants.channel_byte_ns).filter(|ns| *ns > 0.0);
         LinksForm {
             device,

@@ -17,6 +17,7 @@ mod send;
 use std::collections::VecDeque;
 use std::iter;
 
+use ringway_plan::PlanSettings;
 use ringway_verbs::{Device, LocalKey, QueuePairConfig, QueuePairNumber, RemoteSlice, Time};
 
 pub(crate) use channel::Channel;
@@ -30,7 +31,7 @@ use crate::turn::Shared;
 use crate::{BufferRef, EngineConfig};
 
 /// The most channels of a link; a channel's number has three bits in ids.
-pub const MAX_CHANNELS: u32 = 8;
+pub const MAX_CHANNELS: u32 = PlanSettings::CHANNELS_MAX;
 /// Receives of channels that only notices come over. With none left the device holds the sender back.
 const NOTICES: u32 = 32;
 /// In an id: it is a receive's.

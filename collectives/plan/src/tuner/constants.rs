@@ -139,11 +139,18 @@ impl Constants {
         }
     }
 
+    /// How many channels there were; `None` where that is not known.
+    #[must_use]
+    pub fn known_channels(&self) -> Option<u32> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 8, as is checked")]
+        let channels = self.channels as u32;
+        (channels > 0).then_some(channels)
+    }
+
     /// How many channels chunks may be given to: the powers of two, and as many as there are; `None` where that is no choice, or
     /// nothing is known of a channel alone.
     pub(super) fn channel_counts(&self) -> impl Iterator<Item = Option<u32>> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 8, as is checked")]
-        let all = if self.channel_byte_ns > 0.0 { self.channels as u32 } else { 0 };
+        let all = self.known_channels().filter(|_| self.channel_byte_ns > 0.0).unwrap_or(0);
         let fewer =
             (0..PlanSettings::CHANNELS_MAX.ilog2()).map(|log2| 1 << log2).filter(move |few| *few < all);
         let several = all > 1;

@@ -75,8 +75,8 @@ const CHUNKS: [u64; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 /// The sizes that are decided: powers of two, of which each stands for those down to the geometric mean with the one below.
 const LARGEST_LOG2: u32 = 32;
 
-/// Every algorithm that does the operation, each with its best chunk and channels, the fastest first. Of two that are equally fast the one
-/// that comes first in [`Algorithm::ALL`] is first.
+/// Every algorithm that does the operation, each with its best chunk and channels, the fastest first. Of two that are equally
+/// fast the one that comes first in [`Algorithm::ALL`] is first.
 #[must_use]
 pub fn candidates(
     (layout, operation, bytes): (&Layout, Operation, u64),
@@ -91,7 +91,8 @@ pub fn candidates(
     found
 }
 
-/// The algorithm with its best chunk, and over as many channels as are best; `None` where it does not do the operation between so many nodes.
+/// The algorithm with its best chunk, and over as many channels as are best; `None` where it does not do the operation between
+/// so many nodes.
 fn best(
     algorithm: Algorithm,
     (layout, operation, bytes): (&Layout, Operation, u64),

@@ -84,18 +84,13 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     let cost = algorithm.cost(problem.operation, &terms)?;
     let total = algorithm.total(problem.operation, &terms, &cost);
     let copied = total.copied / terms.n();
-    // Where copies are for free, as in the formulas of the literature, they stay so.
-    let is_far = copied > NEAR_BYTES && constants.copy_ns > 0.0;
-    let copy_ns = if is_far { constants.copy_ns.max(FAR_COPY_NS) } else { constants.copy_ns };
+    let copy_ns = if copied > NEAR_BYTES { far_copy_ns(constants) } else { constants.copy_ns };
     let local = local_ns(problem.operation, &terms, constants) + copied * copy_ns;
     let path_bytes = if problem.mesh { cost.link_bytes } else { cost.port_bytes };
     let way = Way::of(problem, chunks, &cost);
     let asked = way == Way::Asked;
-    let sent_byte_ns = if way == Way::Copied {
-        constants.byte_ns + 2.0 * constants.copy_ns.max(FAR_COPY_NS)
-    } else {
-        constants.byte_ns
-    };
+    let sent_byte_ns =
+        if way == Way::Copied { constants.byte_ns + 2.0 * far_copy_ns(constants) } else { constants.byte_ns };
     let by_port = |sent: f64| if problem.mesh { 0.0 } else { sent * sent_byte_ns };
     // All of a chunk goes over one channel, and other chunks meanwhile over others; what comes with its header goes over the first.
     // Those of one number share what they go over, a network card, whichever node they lead to.
@@ -134,6 +129,11 @@ const ASKING: f64 = 0.1;
 /// sent next as well. (Four nodes on two processors: an all_gather of 4 MiB that is gathered in scratch memory takes 0.2 ns longer
 /// for each byte of that than one that is not, of which its copies are half.)
 const FAR_COPY_NS: f64 = 0.2;
+
+/// The price of a byte that is copied from far. Where copies are for free, as in the formulas of the literature, they stay so.
+fn far_copy_ns(constants: &Constants) -> f64 {
+    if constants.copy_ns > 0.0 { constants.copy_ns.max(FAR_COPY_NS) } else { 0.0 }
+}
 
 /// So many bytes that a node copies of a chunk stay near, in a core's second-level cache with what else it needs there.
 const NEAR_BYTES: f64 = 256.0 * 1024.0;
