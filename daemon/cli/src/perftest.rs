@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum};
 use ringway_perftest::{Options, Report, Row, Test, Verb};
-use ringway_roce::{Link, UdpConfig, UdpLink, XdpConfig, XdpLink};
+use ringway_roce::{Link, UdpConfig, UdpLink, XdpConfig, XdpLink, ZeroCopy};
 use ringway_wire::{PathMtu, Psn};
 use ringway_wrap::{Capture, FaultSpec, Faulty};
 use serde::Serialize;
@@ -37,8 +37,9 @@ pub struct PerftestArgs {
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: what the interface and the peer can].
     #[arg(short, long, value_name = "BYTES", value_parser = path_mtu)]
     mtu: Option<PathMtu>,
-    /// What carries packets: UDP sockets, or AF_XDP, past the kernel's network stack.
-    #[arg(short, long, value_enum, default_value = "roce-udp")]
+    /// What carries packets: UDP sockets, or AF_XDP, past the kernel's network stack; `auto` takes AF_XDP where the
+    /// interface's driver does without copying.
+    #[arg(short, long, value_enum, default_value = "auto")]
     device: RoceKind,
     /// This side's address, as perftest's GID index [default: that of the TCP connection].
     #[arg(short = 'x', long, value_name = "ADDRESS")]
@@ -81,6 +82,7 @@ pub struct PerftestArgs {
 /// What carries packets.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum RoceKind {
+    Auto,
     RoceUdp,
     RoceXdp,
 }
@@ -122,16 +124,10 @@ impl PerftestArgs {
 
     /// The link, in whatever is to be around it, and what it is.
     fn link(&self, address: IpAddr) -> Result<(Box<dyn Link>, String), String> {
-        let (mut link, described): (Box<dyn Link>, _) = match self.device {
-            RoceKind::RoceUdp => {
-                let link = UdpLink::new(UdpConfig::new(address)).map_err(|error| error.to_string())?;
-                (Box::new(link), "UDP sockets".to_owned())
-            }
-            RoceKind::RoceXdp => {
-                let link = XdpLink::new(XdpConfig::new(address)).map_err(|error| error.to_string())?;
-                let described = link.describe();
-                (Box::new(link), described)
-            }
+        let (mut link, described) = match self.device {
+            RoceKind::RoceUdp => udp(address)?,
+            RoceKind::RoceXdp => xdp(XdpConfig::new(address))?,
+            RoceKind::Auto => self.best(address)?,
         };
         if let Some(file) = &self.pcap {
             let capture = Capture::create(link, file);
@@ -142,6 +138,31 @@ impl PerftestArgs {
         }
         Ok((link, described))
     }
+
+    /// AF_XDP where nothing is copied and packets may be as long as was asked for, else UDP sockets.
+    fn best(&self, address: IpAddr) -> Result<(Box<dyn Link>, String), String> {
+        let config = XdpConfig { zero_copy: ZeroCopy::Required, ..XdpConfig::new(address) };
+        let why_not = match xdp(config) {
+            Ok((link, _)) if self.mtu.is_some_and(|wished| wished > link.mtu()) => {
+                format!("its packets carry {} bytes", link.mtu().bytes())
+            }
+            Ok(best) => return Ok(best),
+            Err(reason) => reason,
+        };
+        let (link, described) = udp(address)?;
+        Ok((link, format!("{described}; not AF_XDP: {why_not}")))
+    }
+}
+
+fn udp(address: IpAddr) -> Result<(Box<dyn Link>, String), String> {
+    let link = UdpLink::new(UdpConfig::new(address)).map_err(|error| error.to_string())?;
+    Ok((Box::new(link), "UDP sockets".to_owned()))
+}
+
+fn xdp(config: XdpConfig) -> Result<(Box<dyn Link>, String), String> {
+    let link = XdpLink::new(config).map_err(|error| error.to_string())?;
+    let described = link.describe();
+    Ok((Box::new(link), described))
 }
 
 /// The report as JSON.

@@ -43,7 +43,10 @@ fn succeeds(test: &str, arguments: &[&str]) -> [serde_json::Value; 2] {
     run(test, arguments, arguments).map(|output| {
         assert!(output.status.success(), "{test} {arguments:?}: {}", text(&output));
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!((&report["packets"]["malformed"], &report["link"]), (&0.into(), &"UDP sockets".into()));
+        assert_eq!(report["packets"]["malformed"], 0);
+        let link = report["link"].as_str().unwrap();
+        // The loopback interface has no driver.
+        assert!(link.starts_with("UDP sockets; not AF_XDP: "), "{link}");
         report
     })
 }

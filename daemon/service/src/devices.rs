@@ -382,7 +382,7 @@ fn roce(kind: DeviceKind, mut link: Box<dyn Link>, rail: usize, config: &Config)
         // Toward hardware, which is as patient with this end; Ringway's own ends say more of themselves.
         timeout: config.verbs.timeout,
         retry_count: config.verbs.retries,
-        ..RoceConfig::new(kind.name())
+        ..RoceConfig::at(kind.name(), link.local_address())
     };
     let device = RoceDevice::new(link, roce).map_err(|error| error.to_string())?;
     Ok(One::new(Box::new(device)))

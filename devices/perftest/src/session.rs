@@ -179,7 +179,7 @@ impl Session {
             first_psn: options.first_psn,
             max_rd_atomic: options.reads,
             max_dest_rd_atomic: reads,
-            ..RoceConfig::new("perftest")
+            ..RoceConfig::at("perftest", link.local_address())
         };
         let mut device = RoceDevice::new(link, config)?;
         let keys = device.register(Arc::clone(&mapping), Access::ALL)?;

@@ -1,8 +1,12 @@
 //! What a device is told when it is made.
 
+use core::net::IpAddr;
+
 use ringway_rc::MAX_SELECTIVE_WINDOW;
 use ringway_wire::{DEFAULT_PARTITION, Ecn, PathMtu, Psn, RnrTimer};
 use thiserror::Error;
+
+use crate::line_rate;
 
 /// The most queue pairs and regions.
 const TABLE_MAX: u32 = 1 << 15;
@@ -46,7 +50,8 @@ pub struct RoceConfig {
     /// How much longer than the shortest round trip one between Ringway ends may take without counting as congestion, in
     /// nanoseconds: packets wait in the ends themselves, which look after many things in turn.
     pub delay_slack_ns: u64,
-    /// What to begin with when a plain peer says that its packets meet congestion, in bytes per second.
+    /// What to begin with when a plain peer says that its packets meet congestion, in bytes per second; a hundredth of it is left
+    /// however often it says so. [`RoceConfig::at`] takes what the interface carries.
     pub line_rate: u64,
     /// How long connecting to a Ringway end may take, in nanoseconds.
     pub connect_timeout_ns: u64,
@@ -86,6 +91,13 @@ impl RoceConfig {
             patience_ns: 10_000_000_000,
             refused_patience_ns: 100_000_000,
         }
+    }
+
+    /// The same for a link at an address of this host, whose interface may say what it carries.
+    #[must_use]
+    pub fn at(name: &'static str, address: IpAddr) -> Self {
+        let usual = Self::new(name);
+        Self { line_rate: line_rate(address).unwrap_or(usual.line_rate), ..usual }
     }
 
     pub(crate) fn check(&self) -> Result<(), RoceError> {

@@ -73,6 +73,21 @@ pub fn interface_of(address: IpAddr) -> Result<String, LinkError> {
     Ok(LocalAddress::find(address, None)?.interface)
 }
 
+/// What the interface that has an address carries, in bytes per second; `None` where it does not say: some virtual ones, wireless
+/// ones, and cards without a link.
+#[must_use]
+pub fn line_rate(address: IpAddr) -> Option<u64> {
+    let interface = interface_of(address).ok()?;
+    let told_mbps = std::fs::read_to_string(format!("/sys/class/net/{interface}/speed")).ok()?;
+    bytes_per_second(&told_mbps)
+}
+
+/// Of so many megabits per second as the system writes them: -1 where nobody knows.
+fn bytes_per_second(told_mbps: &str) -> Option<u64> {
+    let mbps: u64 = told_mbps.trim().parse().ok()?;
+    mbps.checked_mul(1_000_000 / 8).filter(|rate| *rate > 0)
+}
+
 /// The path MTU for packets of so many bytes.
 pub(super) fn path_mtu(mtu_bytes: usize, place: impl FnOnce() -> String) -> Result<PathMtu, LinkError> {
     PathMtu::for_interface(mtu_bytes).ok_or_else(|| LinkError::MtuTooSmall {
@@ -153,5 +168,22 @@ fn find_address(
             Err(LinkError::WrongInterface { address, wanted, found })
         }
         None => Ok(found.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn an_interface_carries_what_its_driver_says() {
+        assert_eq!(bytes_per_second("100000\n"), Some(12_500_000_000));
+        for unknown in ["-1\n", "0", "", "fast", "99999999999999999999"] {
+            assert_eq!(bytes_per_second(unknown), None, "{unknown}");
+        }
+        assert_eq!(line_rate(Ipv4Addr::LOCALHOST.into()), None, "nothing drives the loopback interface");
+        assert_eq!(line_rate(Ipv4Addr::new(192, 0, 2, 1).into()), None, "it is not here");
     }
 }

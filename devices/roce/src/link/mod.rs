@@ -5,7 +5,7 @@ mod system;
 pub(crate) mod udp;
 pub(crate) mod xdp;
 
-pub use local::interface_of;
+pub use local::{interface_of, line_rate};
 
 use core::{fmt, net::IpAddr};
 
