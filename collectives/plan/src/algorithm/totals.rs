@@ -9,7 +9,7 @@ use crate::{Algorithm, Cost, Pair, Stage, Terms, Work};
 pub(crate) fn total(algorithm: Algorithm, operation: Operation, terms: &Terms, cost: &Cost) -> Work {
     use Operation as O;
     let (n, others) = (terms.n(), terms.n() - 1.0);
-    let copied = n * copied(algorithm, operation, terms);
+    let copied = n * copied(algorithm, operation, terms, cost);
     let even = Work { messages: n * cost.messages, sent: n * cost.sent, reduced: n * cost.reduced, copied };
     let trees = if algorithm == Algorithm::DoubleTree { 2.0 } else { 1.0 };
     let one_way = Work { messages: 2.0 * trees * others, sent: others * terms.bytes, ..Work::default() };
@@ -58,8 +58,9 @@ fn folded(algorithm: Algorithm, terms: &Terms) -> Work {
 }
 
 /// What a node copies where blocks lie in scratch memory in another order than in the vector: all that was finished by others,
-/// or, where nothing is combined, everything.
-fn copied(algorithm: Algorithm, operation: Operation, terms: &Terms) -> f64 {
+/// or, where nothing is combined, everything. Blocks that go by way of other nodes are copied once for each message that they are
+/// in, and once more at the end.
+fn copied(algorithm: Algorithm, operation: Operation, terms: &Terms, cost: &Cost) -> f64 {
     let turns = |stage: Stage| matches!(stage, Stage::Nhr | Stage::Bruck);
     match (algorithm, operation) {
         (Algorithm::Nhr, Operation::Allreduce) => terms.bytes * (terms.n() - 1.0) / terms.n(),
@@ -77,6 +78,9 @@ fn copied(algorithm: Algorithm, operation: Operation, terms: &Terms) -> f64 {
             | Algorithm::Hierarchical(_),
             Operation::AllGather | Operation::AllGatherV,
         ) => terms.bytes,
+        (Algorithm::Bruck | Algorithm::GroupedAllToAll, Operation::AllToAll) => {
+            cost.sent + terms.bytes * (terms.n() - 1.0) / terms.n()
+        }
         _ => 0.0,
     }
 }

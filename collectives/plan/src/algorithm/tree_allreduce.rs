@@ -15,7 +15,7 @@ pub(super) fn binary_cost(terms: &Terms) -> Cost {
     Cost {
         rounds: 2.0 * height,
         link_bytes: 2.0 * height * terms.bytes,
-        port_bytes: (height + turns) * terms.bytes,
+        port_bytes: 2.0 * turns * terms.bytes,
         path_reduced: turns * terms.bytes,
         messages: 2.0 * (widest + inner),
         sent: (widest + inner) * terms.bytes,

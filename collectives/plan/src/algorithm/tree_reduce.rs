@@ -24,14 +24,14 @@ pub(super) fn binomial_cost(terms: &Terms) -> Cost {
     }
 }
 
-/// What a chunk costs along a binary tree.
+/// What a chunk costs along a binary tree. What several children send comes in by one port.
 pub(super) fn binary_cost(terms: &Terms) -> Cost {
     let labels = terms.nodes.saturating_sub(1);
     let hops = 1.0 + height(labels);
     Cost {
         rounds: hops,
         link_bytes: hops * terms.bytes,
-        port_bytes: hops * terms.bytes,
+        port_bytes: (1.0 + turns(labels)) * terms.bytes,
         path_reduced: (1.0 + turns(labels)) * terms.bytes,
         messages: 1.0 + widest(labels),
         sent: terms.bytes,
@@ -46,7 +46,7 @@ pub(super) fn double_cost(terms: &Terms) -> Cost {
     Cost {
         rounds: hops,
         link_bytes: hops * half,
-        port_bytes: hops * half,
+        port_bytes: (2.0 + turns(labels)) * half,
         path_reduced: (1.0 + turns(labels)) * half,
         messages: 2.0 + widest(labels),
         sent: terms.bytes,

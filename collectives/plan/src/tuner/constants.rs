@@ -60,6 +60,15 @@ impl Default for Constants {
 /// How many times as long as a message that comes with others one takes at most that comes alone, for which two processors wake up.
 const WORK_MESSAGES: f64 = 8.0;
 
+/// What a message takes at least of a processor that several nodes share when it comes alone: two threads have to get it, the one that
+/// receives and the one it works for. (Four nodes on two processors took 20 to 40 us of one for each further message of a short call.)
+const LONE_MESSAGE_NS: f64 = 15_000.0;
+
+/// For how long each of the nodes that share a processor has it before another one gets it back. (A run of 96 choices between three and
+/// four nodes on two processors from which these two were not taken: 12 to 14 were wrong without them, whatever the other constants, and
+/// 4 to 9 with them.)
+const TURN_NS: f64 = 20_000.0;
+
 /// The most that anything can take: a second for a message.
 const MOST_NS: f64 = 1e9;
 
@@ -122,6 +131,22 @@ impl Constants {
             sharing,
             ..self
         }
+    }
+
+    /// What a message takes of a processor that comes alone. Where nodes do not share processors those wait for it, and waking up is
+    /// part of the latency.
+    pub(super) fn lone_message_ns(&self) -> f64 {
+        self.message_ns.max(self.if_shared(LONE_MESSAGE_NS))
+    }
+
+    /// How long a round waits until the node that goes on with it has its processor back.
+    pub(super) fn turn_ns(&self) -> f64 {
+        self.sharing * self.if_shared(TURN_NS)
+    }
+
+    /// So much where nodes share processors; less where messages are found to take next to nothing of one.
+    fn if_shared(&self, processor_ns: f64) -> f64 {
+        if self.sharing > 1.0 { processor_ns.min(WORK_MESSAGES * self.message_ns) } else { 0.0 }
     }
 
     /// What is slower of either, as a collective waits for the slowest.

@@ -96,10 +96,10 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     // Those of one number share what they go over, a network card, whichever node they lead to.
     let by_turns = if asked { problem.channels.unwrap_or(1).max(1) } else { 1 };
     let channel_byte_ns = problem.channels.map_or(0.0, |_| constants.channel_byte_ns);
-    let (alone_ns, by_turns_ns) =
-        (path_bytes * channel_byte_ns, cost.sent * channel_byte_ns / f64::from(by_turns));
+    let by_one_ns = path_bytes * channel_byte_ns;
+    let by_turns_ns = cost.sent * channel_byte_ns / f64::from(by_turns);
     let first_ns = (cost.rounds + f64::from(u8::from(asked))) * constants.latency_ns
-        + (path_bytes * sent_byte_ns).max(alone_ns)
+        + (path_bytes * sent_byte_ns).max(by_one_ns)
         + cost.path_reduced * constants.reduce_ns
         + local;
     // A node's thread sends, receives and combines; what is sent it copies to the kernel, what comes from it.
@@ -108,13 +108,16 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
         + by_port(cost.sent)
         + cost.reduced * constants.reduce_ns
         + local;
-    // Processors that several nodes share do the work of all of them.
-    let nodes_ns = handled * total.messages * constants.message_ns
-        + by_port(total.sent)
-        + total.reduced * constants.reduce_ns;
-    let shared_ns = constants.sharing * (nodes_ns / terms.n() + local);
-    let busy_ns = busy_ns.max(shared_ns);
-    let first_ns = first_ns.max(busy_ns);
+    // Processors that several nodes share do the work of all of them. What comes of the first chunk comes alone, and each round of it
+    // waits for its turn.
+    let shared_ns = |message_ns: f64| {
+        let nodes_ns =
+            handled * total.messages * message_ns + by_port(total.sent) + total.reduced * constants.reduce_ns;
+        constants.sharing * (nodes_ns / terms.n() + local)
+    };
+    let alone_ns = shared_ns(constants.lone_message_ns()) + cost.rounds * constants.turn_ns();
+    let first_ns = first_ns.max(busy_ns).max(alone_ns);
+    let busy_ns = busy_ns.max(shared_ns(constants.message_ns));
     let next_ns = busy_ns.max(first_ns / f64::from(problem.depth.max(1))).max(by_turns_ns);
     Some(Prediction { time_ns: (chunks - 1) as f64 * next_ns + first_ns, chunks, first_ns })
 }
