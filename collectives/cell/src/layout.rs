@@ -47,6 +47,8 @@ pub(crate) enum RankWord {
     Bell = 3 * LINE as isize,
     /// Not zero while it sleeps, or is about to.
     Armed = 3 * LINE as isize + 1,
+    /// The call of which it needs every record before anything else can end its sleep; zero when there is none.
+    Awaits = 3 * LINE as isize + 2,
     /// What the daemon knows of it: [`LEFT`], [`EXITED`], [`STOOD_IN`].
     State = 4 * LINE as isize,
     /// The NUMA node it runs on, plus one; zero while it is not known.
@@ -162,12 +164,12 @@ mod tests {
         let mut used = vec![VERDICT, SLEEPERS];
         for rank in 0..3 {
             use RankWord::{
-                Armed, Bell, Called, Consumed, Inside, Node, Processor, Processors, State, Wanted,
+                Armed, Awaits, Bell, Called, Consumed, Inside, Node, Processor, Processors, State, Wanted,
             };
             let processors = layout.rank(rank, Processors);
             used.extend(processors..processors + SET_WORDS);
             used.extend(
-                [Consumed, Called, Node, Processor, Wanted, Inside, Bell, Armed, State]
+                [Consumed, Called, Node, Processor, Wanted, Inside, Bell, Armed, Awaits, State]
                     .map(|w| layout.rank(rank, w)),
             );
         }

@@ -22,8 +22,12 @@ impl Regions for Nothing {
 }
 
 fn cell() -> Cell {
-    let length = crate::bytes(2).expect("two ranks") as usize;
-    Cell::attach(Arc::new(Mapping::private(length).expect("map")), 2).expect("attach")
+    cell_of(2)
+}
+
+fn cell_of(ranks: u32) -> Cell {
+    let length = crate::bytes(ranks).expect("few ranks") as usize;
+    Cell::attach(Arc::new(Mapping::private(length).expect("map")), ranks).expect("attach")
 }
 
 /// Calls of nothing, each unlike the one before.
@@ -207,9 +211,36 @@ fn a_sleeper_is_never_missed() {
             other.publish(0, 1, History::default());
             other.notify();
         });
-        let expected = cell.arm(1);
+        let expected = cell.arm(1, 0);
         let seen = cell.agreement(0, 1).is_some();
         publisher.join().expect("no panic");
+        let bell = cell.words.load(cell.layout.rank(1, RankWord::Bell)) as u32;
+        assert!(seen || bell != expected, "it would sleep on, and nobody would wake it");
+        cell.disarm(1);
+    });
+}
+
+/// One that needs the records of two others is woken by the last of them, whichever that is.
+#[test]
+fn a_sleeper_that_needs_every_record_is_never_missed() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let cell = cell_of(3);
+        cell.words.set(SLEEPERS, FENCES);
+        cell.publish(1, 1, History::default());
+        let publishers = [0, 2].map(|rank| {
+            let other = cell.clone();
+            thread::spawn(move || {
+                other.publish(rank, 1, History::default());
+                other.notify_of_record();
+            })
+        });
+        let expected = cell.arm(1, 1);
+        let seen = [0, 2].into_iter().all(|rank| cell.history(rank, 1).is_some());
+        for publisher in publishers {
+            publisher.join().expect("no panic");
+        }
         let bell = cell.words.load(cell.layout.rank(1, RankWord::Bell)) as u32;
         assert!(seen || bell != expected, "it would sleep on, and nobody would wake it");
         cell.disarm(1);

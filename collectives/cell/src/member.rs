@@ -451,10 +451,11 @@ impl Member {
         !self.cell.anyone_inside_but(self.rank)
     }
 
-    /// Says that this rank is about to sleep; poll once more after this. The value to sleep on.
+    /// Says that this rank is about to sleep until a call is over; poll once more after this. The value to sleep on.
     #[must_use]
-    pub fn arm(&self) -> u32 {
-        self.cell.arm(self.rank)
+    pub fn arm(&self, sequence: u64) -> u32 {
+        let awaits = if self.needs_more_records(sequence) { sequence } else { 0 };
+        self.cell.arm(self.rank, awaits)
     }
 
     /// Sleeps until something happens in the cell, at most for `timeout`.

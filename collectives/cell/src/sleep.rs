@@ -17,6 +17,14 @@ use crate::{
     shared::{full_fence, program_order},
 };
 
+/// What was published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum News {
+    /// A record of a call, or that a rank is through with one: nothing to those who need the records of others.
+    Record,
+    Anything,
+}
+
 impl Cell {
     /// Registers this process for the fences that sleepers ask for. Before the first record is published.
     pub(crate) fn prepare_to_sleep(&self) {
@@ -28,24 +36,44 @@ impl Cell {
     /// After publishing anything that somebody may wait for.
     #[inline(always)]
     pub(crate) fn notify(&self) {
+        self.notify_of(News::Anything);
+    }
+
+    /// After publishing a record of a call, or that a rank is through with one.
+    #[inline(always)]
+    pub(crate) fn notify_of_record(&self) {
+        self.notify_of(News::Record);
+    }
+
+    #[inline(always)]
+    fn notify_of(&self, news: News) {
         program_order();
         if self.words.load(SLEEPERS) != 0 {
-            self.notify_sleepers();
+            self.notify_sleepers(news);
         }
     }
 
     #[cold]
-    fn notify_sleepers(&self) {
+    fn notify_sleepers(&self, news: News) {
         full_fence();
         if self.words.load(SLEEPERS) & (FENCES - 1) != 0 {
-            self.wake_everybody();
+            self.wake(news);
         }
     }
 
     /// Wakes whoever sleeps in the cell, or is about to.
     pub(crate) fn wake_everybody(&self) {
         full_fence();
+        self.wake(News::Anything);
+    }
+
+    /// Of many ranks each would else be woken by each record of a call, and sleep again until the next: whoever publishes the last
+    /// one sees, after its fence, all others.
+    fn wake(&self, news: News) {
         for rank in 0..self.ranks() {
+            if news == News::Record && self.needs_more_records(rank) {
+                continue;
+            }
             let (armed, bell) =
                 (self.layout.rank(rank, RankWord::Armed), self.layout.rank(rank, RankWord::Bell));
             // One sleep is answered by one call of the kernel at most.
@@ -56,9 +84,16 @@ impl Cell {
         }
     }
 
-    /// Says that a rank is about to sleep; the value to sleep on.
-    pub(crate) fn arm(&self, rank: u32) -> u32 {
+    /// Whether a sleeper cannot go on before ranks publish records that are not there.
+    fn needs_more_records(&self, sleeper: u32) -> bool {
+        let sequence = self.words.load(self.layout.rank(sleeper, RankWord::Awaits));
+        sequence > 0 && (0..self.ranks()).any(|rank| self.history(rank, sequence).is_none())
+    }
+
+    /// Says that a rank is about to sleep, and the call of which it needs every record, or 0; the value to sleep on.
+    pub(crate) fn arm(&self, rank: u32, awaits: u64) -> u32 {
         let expected = self.words.load(self.layout.rank(rank, RankWord::Bell)) as u32;
+        self.words.store(self.layout.rank(rank, RankWord::Awaits), awaits);
         self.words.store(self.layout.rank(rank, RankWord::Armed), 1);
         self.words.add(SLEEPERS, 1);
         full_fence();

@@ -34,7 +34,7 @@ impl Member {
         reach(Step::Taken);
         self.cell.words.store_release(self.cell.layout.rank(self.rank, RankWord::Consumed), sequence);
         reach(Step::Consumed);
-        self.cell.notify();
+        self.cell.notify_of_record();
     }
 
     /// Consumes calls that are over: looks at what was not needed for the results, so that ranks that call different

@@ -126,7 +126,7 @@ impl Member {
         self.history = history;
         self.cell.words.store(self.cell.layout.rank(self.rank, RankWord::Called), sequence);
         reach(Step::Published);
-        self.cell.notify();
+        self.cell.notify_of_record();
     }
 
     /// Remembers how much of a payload was copied.

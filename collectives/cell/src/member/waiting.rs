@@ -1,6 +1,6 @@
 //! For what and for whom a call waits.
 
-use super::Member;
+use super::{Member, Outstanding};
 use crate::{layout::RankWord, shape::Need};
 
 /// Payloads that take so long to copy that it is worth looking whether somebody is at it.
@@ -37,9 +37,7 @@ impl Member {
     /// The ranks that are waited for: those whose records of a call are needed and not there. Of a call that is over here,
     /// whose slot is to be used again, those that are not through with it.
     pub fn missing(&self, sequence: u64) -> impl Iterator<Item = u32> {
-        let under_way =
-            self.calls.get(Self::index(sequence)).filter(|call| call.sequence == sequence && !call.over);
-        let need = under_way.map(|call| if call.small { call.shape.need(self.rank) } else { Need::All });
+        let need = self.under_way(sequence).map(|(_, need)| need);
         (0..self.cell.ranks()).filter(move |rank| {
             *rank != self.rank
                 && match need {
@@ -49,15 +47,27 @@ impl Member {
         })
     }
 
+    /// A call that is not over, and whose records it needs.
+    fn under_way(&self, sequence: u64) -> Option<(&Outstanding, Need)> {
+        let call = self.calls.get(Self::index(sequence))?;
+        let need = if call.small { call.shape.need(self.rank) } else { Need::All };
+        (call.sequence == sequence && !call.over).then_some((call, need))
+    }
+
+    /// Whether a call needs the record of every rank, and not all are there.
+    pub(super) fn needs_more_records(&self, sequence: u64) -> bool {
+        let needs_all = matches!(self.under_way(sequence), Some((_, Need::All)));
+        needs_all && self.missing(sequence).next().is_some()
+    }
+
     /// For what a call waits.
     #[must_use]
     pub fn awaits(&self, sequence: u64) -> Awaited {
-        let call =
-            self.calls.get(Self::index(sequence)).filter(|call| call.sequence == sequence && !call.over);
+        let call = self.under_way(sequence);
         if call.is_some() && self.missing(sequence).any(|rank| self.is_neighbour(rank)) {
             return Awaited::Neighbour;
         }
-        match call.map(|call| (call, if call.small { call.shape.need(self.rank) } else { Need::All })) {
+        match call {
             Some((_, Need::All)) => Awaited::Ranks(self.missing(sequence).count()),
             Some((call, Need::One(_))) if call.shape.contribution() >= LONG_BYTES => {
                 Awaited::Payload(call.taken)

@@ -76,7 +76,7 @@ pub(crate) fn wait(member: &mut Member, sequence: u64, regions: &impl Regions) -
             thread::yield_now();
             continue;
         }
-        let expected = member.arm();
+        let expected = member.arm(sequence);
         let again = member.poll(sequence, regions);
         if again == Poll::Pending {
             member.sleep(expected, Duration::from_millis(200));

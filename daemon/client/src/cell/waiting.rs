@@ -234,7 +234,7 @@ impl Calls {
                 return Err(Interrupted::Unresponsive { waited_ms });
             }
             self.wake_stand_ins();
-            let expected = self.member.arm();
+            let expected = self.member.arm(sequence);
             let found = ready(self);
             if found.is_none() {
                 self.member.sleep(expected, left.min(SLEEP));
