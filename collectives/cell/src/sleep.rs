@@ -45,6 +45,19 @@ impl Cell {
         self.notify_of(News::Record);
     }
 
+    /// After publishing what somebody may wait for if this holds by now. Of several who publish what it takes, the last one finds, after
+    /// its fence, that it does.
+    #[inline(always)]
+    pub(crate) fn notify_when(&self, holds: impl FnOnce() -> bool) {
+        program_order();
+        if self.words.load(SLEEPERS) != 0 {
+            full_fence();
+            if holds() {
+                self.notify_sleepers(News::Anything);
+            }
+        }
+    }
+
     #[inline(always)]
     fn notify_of(&self, news: News) {
         program_order();

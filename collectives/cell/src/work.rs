@@ -456,7 +456,8 @@ impl Job {
         }
         if worked.blocks > 0 {
             reach(Step::Reported);
-            cell.notify();
+            // Parts of what is not staged are nothing to wait for.
+            cell.notify_when(|| self.staged || self.is_complete(cell, &mut 0));
         }
         worked
     }
