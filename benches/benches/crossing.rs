@@ -87,7 +87,10 @@ fn crossings(c: &mut Criterion) {
     let mut group = c.benchmark_group("crossing");
     group.sample_size(10).throughput(Throughput::Bytes(LENGTH as u64));
     for segment in SEGMENTS {
-        println!("a cache line's way from one processor to the other: {} ns", apart().as_nanos());
+        println!(
+            "a cache line's way from one processor to the other: {} ns (half of what it takes there and back)",
+            apart().as_nanos()
+        );
         for (name, other) in [("own", false), ("the_other_ones", true)] {
             let id = BenchmarkId::new(name, segment);
             group.bench_function(id, |b| b.iter_custom(|calls| time(&memory, segment, other, calls)));
