@@ -17,14 +17,6 @@ use crate::{
     shared::{full_fence, program_order},
 };
 
-/// What was published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum News {
-    /// A record of a call, or that a rank is through with one: nothing to those who need the records of others.
-    Record,
-    Anything,
-}
-
 impl Cell {
     /// Registers this process for the fences that sleepers ask for. Before the first record is published.
     pub(crate) fn prepare_to_sleep(&self) {
@@ -36,61 +28,46 @@ impl Cell {
     /// After publishing anything that somebody may wait for.
     #[inline(always)]
     pub(crate) fn notify(&self) {
-        self.notify_of(News::Anything);
+        self.notify_those(|_| true);
     }
 
-    /// After publishing a record of a call, or that a rank is through with one.
+    /// After publishing a record of a call, or that a rank is through with one: nothing to those who need the records of others. Of
+    /// many ranks each would else be woken by each record of a call, and sleep again until the next.
     #[inline(always)]
     pub(crate) fn notify_of_record(&self) {
-        self.notify_of(News::Record);
+        self.notify_those(|rank| !self.needs_more_records(rank));
     }
 
-    /// After publishing what somebody may wait for if this holds by now. Of several who publish what it takes, the last one finds, after
-    /// its fence, that it does.
+    /// After publishing what these ranks may wait for, if they sleep. What that depends on is looked at after a fence: of several who
+    /// publish what it takes, the last one finds that all of it is there.
     #[inline(always)]
-    pub(crate) fn notify_when(&self, holds: impl FnOnce() -> bool) {
+    pub(crate) fn notify_those(&self, whom: impl Fn(u32) -> bool) {
         program_order();
         if self.words.load(SLEEPERS) != 0 {
-            full_fence();
-            if holds() {
-                self.notify_sleepers(News::Anything);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn notify_of(&self, news: News) {
-        program_order();
-        if self.words.load(SLEEPERS) != 0 {
-            self.notify_sleepers(news);
+            self.notify_sleepers(whom);
         }
     }
 
     #[cold]
-    fn notify_sleepers(&self, news: News) {
+    fn notify_sleepers(&self, whom: impl Fn(u32) -> bool) {
         full_fence();
         if self.words.load(SLEEPERS) & (FENCES - 1) != 0 {
-            self.wake(news);
+            self.wake(whom);
         }
     }
 
     /// Wakes whoever sleeps in the cell, or is about to.
     pub(crate) fn wake_everybody(&self) {
         full_fence();
-        self.wake(News::Anything);
+        self.wake(|_| true);
     }
 
-    /// Of many ranks each would else be woken by each record of a call, and sleep again until the next: whoever publishes the last
-    /// one sees, after its fence, all others.
-    fn wake(&self, news: News) {
+    fn wake(&self, whom: impl Fn(u32) -> bool) {
         for rank in 0..self.ranks() {
-            if news == News::Record && self.needs_more_records(rank) {
-                continue;
-            }
             let (armed, bell) =
                 (self.layout.rank(rank, RankWord::Armed), self.layout.rank(rank, RankWord::Bell));
             // One sleep is answered by one call of the kernel at most.
-            if self.words.load(armed) == 1 && self.words.replace(armed, 1, 2).is_ok() {
+            if self.words.load(armed) == 1 && whom(rank) && self.words.replace(armed, 1, 2).is_ok() {
                 self.words.add(bell, 1);
                 self.words.wake(bell);
             }

@@ -457,7 +457,7 @@ impl Job {
         if worked.blocks > 0 {
             reach(Step::Reported);
             // Parts of what is not staged are nothing to wait for.
-            cell.notify_when(|| self.staged || self.is_complete(cell, &mut 0));
+            cell.notify_those(|_| self.staged || self.is_complete(cell, &mut 0));
         }
         worked
     }

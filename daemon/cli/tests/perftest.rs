@@ -57,6 +57,15 @@ fn checked(reports: &[serde_json::Value; 2]) -> [bool; 2] {
 }
 
 #[test]
+fn the_link_that_is_asked_for_is_taken() {
+    for output in run("send-lat", &["--device", "roce-udp"], &["--device", "roce-udp"]) {
+        assert!(output.status.success(), "{}", text(&output));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["link"], "UDP sockets");
+    }
+}
+
+#[test]
 fn every_test_runs_and_the_right_bytes_come() {
     for (test, expected) in [
         ("send-lat", [true, true]),

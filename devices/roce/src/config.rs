@@ -6,7 +6,7 @@ use ringway_rc::MAX_SELECTIVE_WINDOW;
 use ringway_wire::{DEFAULT_PARTITION, Ecn, PathMtu, Psn, RnrTimer};
 use thiserror::Error;
 
-use crate::line_rate;
+use crate::link::line_rate;
 
 /// The most queue pairs and regions.
 const TABLE_MAX: u32 = 1 << 15;

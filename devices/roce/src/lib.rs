@@ -40,7 +40,7 @@ pub use counters::RoceCounters;
 pub use device::RoceDevice;
 pub use failure::RoceFailure;
 pub use link::{
-    Counters, Link, LinkError, Path, Received, Refusal, RefusalReason, SendError, interface_of, line_rate,
+    Counters, Link, LinkError, Path, Received, Refusal, RefusalReason, SendError, interface_of,
     udp::{UdpConfig, UdpLink},
     xdp::{XdpConfig, XdpLink, XdpMode, ZeroCopy},
 };

@@ -3,54 +3,37 @@
 //! binary tree chunk behind chunk; along two binary trees half of each chunk, so that no node sends or combines more
 //! than `n` bytes.
 
-use super::tree::{Kind, Tree, height, turns, widest};
+use super::tree::{Kind, Tree, turns, widest};
 use super::{
     Frame, Size, after, align, inputs, into_scratch, nothing, outputs, partial_and_inputs, partials, scratch,
-    times,
+    times, tree_broadcast,
 };
 use crate::{Action, Cost, OutputSet, Step, Targets, Terms};
 
-/// What a chunk costs along the binomial tree.
+/// What a chunk costs along the binomial tree: a broadcast's backwards, as with the others.
 pub(super) fn binomial_cost(terms: &Terms) -> Cost {
-    let rounds = terms.log2_up();
-    Cost {
-        rounds,
-        link_bytes: rounds * terms.bytes,
-        port_bytes: rounds * terms.bytes,
-        path_reduced: rounds * terms.bytes,
-        messages: rounds,
-        sent: terms.bytes,
-        reduced: rounds * terms.bytes,
-    }
+    let reduced = terms.log2_up() * terms.bytes;
+    Cost { path_reduced: reduced, sent: terms.bytes, reduced, ..tree_broadcast::binomial_cost(terms) }
 }
 
 /// What a chunk costs along a binary tree. What several children send comes in by one port.
 pub(super) fn binary_cost(terms: &Terms) -> Cost {
     let labels = terms.nodes.saturating_sub(1);
-    let hops = 1.0 + height(labels);
     Cost {
-        rounds: hops,
-        link_bytes: hops * terms.bytes,
-        port_bytes: (1.0 + turns(labels)) * terms.bytes,
         path_reduced: (1.0 + turns(labels)) * terms.bytes,
-        messages: 1.0 + widest(labels),
         sent: terms.bytes,
         reduced: widest(labels).max(1.0) * terms.bytes,
+        ..tree_broadcast::binary_cost(terms)
     }
 }
 
 /// What a chunk costs along two binary trees.
 pub(super) fn double_cost(terms: &Terms) -> Cost {
     let labels = terms.nodes.saturating_sub(1);
-    let (hops, half) = (1.0 + height(labels), terms.bytes / 2.0);
     Cost {
-        rounds: hops,
-        link_bytes: hops * half,
-        port_bytes: (2.0 + turns(labels)) * half,
-        path_reduced: (1.0 + turns(labels)) * half,
-        messages: 2.0 + widest(labels),
-        sent: terms.bytes,
+        path_reduced: (1.0 + turns(labels)) * terms.bytes / 2.0,
         reduced: terms.bytes,
+        ..tree_broadcast::double_cost(terms)
     }
 }
 

@@ -75,8 +75,7 @@ pub fn interface_of(address: IpAddr) -> Result<String, LinkError> {
 
 /// What the interface that has an address carries, in bytes per second; `None` where it does not say: some virtual ones, wireless
 /// ones, and cards without a link.
-#[must_use]
-pub fn line_rate(address: IpAddr) -> Option<u64> {
+pub(crate) fn line_rate(address: IpAddr) -> Option<u64> {
     let interface = interface_of(address).ok()?;
     let told_mbps = std::fs::read_to_string(format!("/sys/class/net/{interface}/speed")).ok()?;
     bytes_per_second(&told_mbps)

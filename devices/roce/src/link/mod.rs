@@ -5,7 +5,8 @@ mod system;
 pub(crate) mod udp;
 pub(crate) mod xdp;
 
-pub use local::{interface_of, line_rate};
+pub use local::interface_of;
+pub(crate) use local::line_rate;
 
 use core::{fmt, net::IpAddr};
 
