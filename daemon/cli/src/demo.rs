@@ -79,7 +79,7 @@ fn spec(operations: Vec<Measured>, datatypes: Vec<DataType>, list: Vec<u64>) -> 
         iterations: 2,
         warmup: 0,
         check: true,
-        blocking: false,
+        unregistered: false,
         in_place: vec![false, true],
         nodes: NODES,
         seconds: SECONDS,

@@ -43,7 +43,7 @@ pub(crate) struct Call<'a> {
     pub(crate) case: Case,
     pub(crate) in_place: bool,
     /// On ordinary slices rather than registered buffers.
-    pub(crate) blocking: bool,
+    pub(crate) unregistered: bool,
     /// Where the buffers begin; `None` for where the arena puts them.
     pub(crate) offset: Option<Offset>,
     /// Elements of every rank's block, for operations with counts.
@@ -58,7 +58,7 @@ impl<'a> Call<'a> {
         what: Measured,
         case: Case,
         in_place: bool,
-        blocking: bool,
+        unregistered: bool,
     ) -> Self {
         let ranks = 0..case.ranks;
         let rank = world.rank();
@@ -67,7 +67,7 @@ impl<'a> Call<'a> {
             what,
             case,
             in_place,
-            blocking,
+            unregistered,
             offset: None,
             counts: ranks.clone().map(|r| case.block(r)).collect(),
             sends: ranks.clone().map(|r| case.pair(rank, r)).collect(),
@@ -76,17 +76,17 @@ impl<'a> Call<'a> {
     }
 
     /// Whether the operation has an in-place form; fewer have one on ordinary slices.
-    pub(crate) const fn has_in_place(what: Measured, blocking: bool) -> bool {
+    pub(crate) const fn has_in_place(what: Measured, unregistered: bool) -> bool {
         use Measured as M;
-        if blocking {
+        if unregistered {
             return matches!(what, M::Allreduce | M::Reduce | M::Broadcast | M::Scan | M::Exscan);
         }
         !matches!(what, M::Barrier | M::SendRecv | M::AllToAllV)
     }
 
     /// Whether it has a form with an input and an output; a broadcast of ordinary slices has one slice only.
-    pub(crate) const fn has_out_of_place(what: Measured, blocking: bool) -> bool {
-        !(blocking && matches!(what, Measured::Broadcast))
+    pub(crate) const fn has_out_of_place(what: Measured, unregistered: bool) -> bool {
+        !(unregistered && matches!(what, Measured::Broadcast))
     }
 
     fn is_root(&self) -> bool {
@@ -179,7 +179,7 @@ impl<'a> Call<'a> {
     /// Makes the call and waits for it. Buffers are moved as little as possible: the call may take less time than that.
     #[inline]
     pub(crate) fn run<T: Sample>(&self, buffers: &mut Buffers<T>) -> Result<(), String> {
-        match (self.blocking, self.in_place) {
+        match (self.unregistered, self.in_place) {
             (true, in_place) => {
                 let Buffers { input, output } = buffers;
                 let (input, output) = (input.as_deref(), output.as_deref_mut());

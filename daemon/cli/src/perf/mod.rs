@@ -34,16 +34,16 @@ pub(crate) use spec::{Mode, SECONDS, Spec, parse_bytes, sizes};
 
 use crate::local::{cluster::Network, parse_device};
 
-/// Measure an operation's time and bandwidth, and check its results.
+/// Measure operations' time and bandwidth, and check their results.
 ///
-/// Starts daemons and ranks on this machine (or uses a running daemon with --socket), runs the operation over a series
+/// Starts daemons and ranks on this machine (or uses a running daemon with --socket), runs each operation over a series
 /// of sizes and prints one row for each. The columns and the meaning of algbw and busbw are those of nccl-tests. Between
 /// calls every rank writes its input and reads its output. Below 4 KiB loops of many calls are timed, from there on each
 /// call by itself, after a barrier; a loop or call counts with its slowest rank's time.
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  ringway perf allreduce --ranks 2\n  ringway perf all_to_all --ranks 4 --nodes 2 -b 1K -e 1M -c 1\n  \
-    ringway perf allreduce -t all -o all -b 1000 -e 1000 -n 1 -c 1    check every type and reduction\n  \
+    ringway perf all -t all -o all -b 1000 -e 1000 -n 1 -c 1          check every operation, type and reduction\n  \
     ringway perf allreduce --sizes 4K,1M,64M --in-place both --floor  against the bare kernel\n  \
     ringway perf allreduce --nodes 2 --device roce-udp --fault loss=0.01,seed=7  over a bad network\n  \
     ringway perf allreduce --ranks 4 --nodes 4 --algorithm ring       with that algorithm at every size
@@ -54,9 +54,11 @@ use crate::local::{cluster::Network, parse_device};
     all ranks. time is the median; algbw = size / time; busbw is what the slowest link must carry."
 )]
 pub struct PerfArgs {
-    /// What to measure.
-    #[arg(value_enum, value_name = "OPERATION")]
-    operation: Measured,
+    /// What to measure, one or several with commas between, or `all`: allreduce, reduce, broadcast, all_gather, reduce_scatter,
+    /// gather, scatter, all_to_all, barrier, scan, exscan, send_recv, all_gather_v, reduce_scatter_v, gather_v, scatter_v,
+    /// all_to_all_v. Of several, those that have no form or floor that was asked for are measured without.
+    #[arg(value_name = "OPERATION", value_parser = parse_operations, action = ArgAction::Set)]
+    operations: Choice<Measured>,
     /// Ranks in all.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     ranks: u16,
@@ -119,11 +121,11 @@ pub struct PerfArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     pcap: Option<PathBuf>,
     /// Use ordinary slices and blocking calls, which copy each way, instead of registered buffers.
-    #[arg(long = "unregistered", visible_alias = "blocking")]
-    blocking: bool,
+    #[arg(long)]
+    unregistered: bool,
     /// Where the buffers are: in memory of the host, of a GPU (operations then are in the order of CUDA streams, and timed
     /// there; the table also shows how long a caller takes to put one into its stream), or mixed, of a GPU for even ranks.
-    #[arg(long, value_enum, default_value_t = MemoryKind::Host, conflicts_with_all = ["blocking", "floor", "round_trip", "overlap", "tenants", "offsets", "input_offsets"])]
+    #[arg(long, value_enum, default_value_t = MemoryKind::Host, conflicts_with_all = ["unregistered", "floor", "round_trip", "overlap", "tenants", "offsets", "input_offsets"])]
     memory: MemoryKind,
     /// Give the same memory as input and output, or do both.
     #[arg(long, value_enum, default_value_t = Form::No, num_args = 0..=1, default_missing_value = "yes")]
@@ -155,11 +157,11 @@ pub struct PerfArgs {
     pin: bool,
     /// Measure how much of an operation's time is hidden behind computation instead [allreduce only; default size: 16M]: the
     /// ranks compute in registers on the first processor, for twice as long as the daemon takes alone, which has the second.
-    #[arg(long, conflicts_with_all = ["floor", "tenants", "nodes", "pin", "blocking", "in_place"])]
+    #[arg(long, conflicts_with_all = ["floor", "tenants", "nodes", "pin", "unregistered", "in_place"])]
     overlap: bool,
     /// Measure two jobs on one daemon instead [allreduce only; default size: 64M]: the share of the bytes that each gets, and
     /// by how much large operations of one delay small ones of the other.
-    #[arg(long, conflicts_with_all = ["floor", "nodes", "blocking", "in_place"])]
+    #[arg(long, conflicts_with_all = ["floor", "nodes", "unregistered", "in_place"])]
     tenants: bool,
     /// Isolation of the daemons started: cell (ranks of one node share memory) or strict (they share the daemon only).
     #[arg(long, value_name = "MODE", conflicts_with = "socket", value_parser = ["cell", "strict"])]
@@ -194,6 +196,10 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 /// One value or all of them.
 #[derive(Debug, Clone)]
 struct Choice<T>(Vec<T>);
+
+fn parse_operations(text: &str) -> Result<Choice<Measured>, String> {
+    choose(text, &Measured::ALL, Measured::from_name, Measured::name)
+}
 
 fn parse_datatypes(text: &str) -> Result<Choice<DataType>, String> {
     choose(text, DataType::ALL, DataType::from_name, |t| t.name())

@@ -102,7 +102,7 @@ pub(crate) struct OffsetSummary {
     datatype: String,
     reduction: String,
     in_place: bool,
-    blocking: bool,
+    unregistered: bool,
     /// How many were measured.
     offsets: usize,
     /// Each with the median time of its fastest pass.
@@ -141,7 +141,10 @@ impl Spread {
 impl OffsetSummary {
     /// Of rows in the order in which they were measured: one for each that differs in more than offsets.
     pub(crate) fn of(rows: &[Row]) -> Vec<Self> {
-        let key = |row: &Row| (row.bytes, row.in_place, row.datatype.clone(), row.reduction.clone());
+        let key = |row: &Row| {
+            let named = [&row.operation, &row.datatype, &row.reduction].map(String::clone);
+            (named, row.bytes, row.in_place)
+        };
         rows.chunk_by(|a, b| key(a) == key(b)).filter_map(Self::of_one).collect()
     }
 
@@ -161,7 +164,7 @@ impl OffsetSummary {
             datatype: row.datatype.clone(),
             reduction: row.reduction.clone(),
             in_place: row.in_place,
-            blocking: row.blocking,
+            unregistered: row.unregistered,
             offsets: passes.len(),
             fastest: Spread::of(each(|_| 0))?,
             median_pass: Spread::of(each(|times| times.len() / 2)).filter(|_| rows.len() > passes.len()),
@@ -171,12 +174,14 @@ impl OffsetSummary {
     /// For the table.
     pub(crate) fn line(&self) -> String {
         let form = if self.in_place { "in place" } else { "out of place" };
-        let Self { bytes, datatype, offsets, .. } = self;
+        let Self { operation, bytes, datatype, offsets, .. } = self;
         let fastest = self.fastest.text();
         let by_median = self.median_pass.map_or_else(String::new, |spread| {
             format!("; by its median instead of its fastest pass {}", spread.text())
         });
-        format!("# {bytes} B {datatype} {form}: the slowest of {offsets} offsets, {fastest}{by_median}")
+        format!(
+            "# {operation} {bytes} B {datatype} {form}: the slowest of {offsets} offsets, {fastest}{by_median}"
+        )
     }
 }
 

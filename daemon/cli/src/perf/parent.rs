@@ -6,7 +6,6 @@ use std::{
 };
 
 use ringway_plan::{Blocks, Call as PlanCall, Layout, Plan, Preference, Tuning, View};
-use ringway_types::Reduction;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
@@ -57,7 +56,8 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     if args.overlap || args.tenants {
         return others(args, &cluster, spec);
     }
-    let mut printer = Printer { json: args.json, ..Printer::default() };
+    let several = args.operations.0.len() > 1;
+    let mut printer = Printer { json: args.json, several, ..Printer::default() };
     if !args.json {
         let columns = Columns {
             offset: args.offsets.is_some() || args.input_offsets.is_some(),
@@ -68,7 +68,7 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
         };
         output::line(&format!(
             "# ringway perf {}, {} ranks, {}",
-            args.operation.name(),
+            Measured::names(&args.operations.0),
             args.ranks,
             cluster.description
         ));
@@ -79,9 +79,10 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     Ok(printer.finish())
 }
 
-/// That the largest size is an element at least: else nothing would be measured, and come out right. Who says 0 means it.
+/// That the largest size is an element at least of each operation: else nothing would be measured, and come out right. Who says 0
+/// means it.
 fn check_elements(args: &PerfArgs, sizes: &[u64]) -> Result<(), String> {
-    let parts = args.operation.parts(args.ranks.into());
+    let parts = args.operations.0.iter().map(|what| what.parts(args.ranks.into())).max().unwrap_or(1);
     let element = args.datatype.0.iter().map(|datatype| datatype.size()).min().unwrap_or(1) as u64;
     let (most, needed) = (sizes.iter().max().copied().unwrap_or(0), parts * element);
     if most == 0 || most >= needed {
@@ -105,18 +106,18 @@ fn check_memory(args: &PerfArgs) -> Result<(), String> {
     }
 }
 
-/// That the algorithm asked for can do the operation between so many nodes: else another would be measured.
+/// That the algorithm asked for can do the operations between so many nodes: else another would be measured.
 fn check_algorithm(args: &PerfArgs, nodes: usize) -> Result<(), String> {
-    let operation = args.operation.operation();
-    let Some(algorithm) = args.algorithm.and_then(|preference| preference.of(operation)) else {
-        return Ok(());
-    };
+    let Some(preference) = args.algorithm else { return Ok(()) };
     let ranks = usize::from(args.ranks);
     let node_of = (0..ranks).filter_map(|rank| u32::try_from(node_of(rank, ranks, nodes)).ok());
     let Some(layout) = Layout::new(&node_of.collect::<Vec<_>>()) else { return Ok(()) };
-    let call = PlanCall { operation, element: 1, count: 1, root: args.root };
-    let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
-    Plan::with(algorithm, &view, &Tuning::default()).map(drop).map_err(|error| error.to_string())
+    args.operations.0.iter().map(|what| what.operation()).try_for_each(|operation| {
+        let Some(algorithm) = preference.of(operation) else { return Ok(()) };
+        let call = PlanCall { operation, element: 1, count: 1, root: args.root };
+        let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
+        Plan::with(algorithm, &view, &Tuning::default()).map(drop).map_err(|error| error.to_string())
+    })
 }
 
 fn cluster(args: &PerfArgs) -> Result<Cluster, String> {
@@ -173,18 +174,23 @@ fn others(args: &PerfArgs, cluster: &Cluster, mut spec: Spec) -> Result<ExitCode
 
 fn spec(args: &PerfArgs) -> Result<Spec, String> {
     check_memory(args)?;
-    let operation = args.operation.operation();
-    let reductions = if operation.reduces() { args.reduction.0.clone() } else { vec![Reduction::Sum] };
+    let operations = &args.operations.0;
+    let reductions = args.reduction.0.clone();
     let defined = args.datatype.0.iter().any(|t| reductions.iter().any(|r| t.supports(*r)));
-    if operation.reduces() && !defined {
+    if operations.iter().any(|what| what.operation().reduces()) && !defined {
         return Err("this reduction is not defined for this type: bitwise reductions are for integers only"
             .to_owned());
     }
-    if args.in_place != Form::No && !Call::has_in_place(args.operation, args.blocking) {
-        let slices = if args.blocking { " on ordinary slices (--unregistered)" } else { "" };
-        return Err(format!("{} has no in-place form{slices}; leave out --in-place", args.operation.name()));
+    if args.in_place != Form::No
+        && !operations.iter().any(|what| Call::has_in_place(*what, args.unregistered))
+    {
+        let slices = if args.unregistered { " on ordinary slices (--unregistered)" } else { "" };
+        return Err(format!(
+            "{}: no in-place form{slices}; leave out --in-place",
+            Measured::names(operations)
+        ));
     }
-    let list = if args.operation == Measured::Barrier {
+    let list = if operations.iter().all(|what| *what == Measured::Barrier) {
         vec![0]
     } else if args.sizes.is_empty() {
         sizes(args.begin, args.end, args.factor)
@@ -195,23 +201,23 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
         return Err(format!("no size lies between {} and {}; give -b at most -e", args.begin, args.end));
     }
     check_elements(args, &list)?;
-    if (args.overlap || args.tenants) && args.operation != Measured::Allreduce {
+    if (args.overlap || args.tenants) && *operations != [Measured::Allreduce] {
         return Err("--overlap and --tenants are measured with allreduce".to_owned());
     }
     let nodes = args.socket.len().max(usize::from(args.nodes));
     if args.floor && nodes > 1 {
         return Err("the floor is that of ranks on one node; leave out --floor or --nodes".to_owned());
     }
-    if args.floor && !Floor::has(args.operation) {
+    if args.floor && !operations.iter().any(|what| Floor::has(*what)) {
         return Err(format!(
-            "{} has no bare kernel to compare with; leave out --floor",
-            args.operation.name()
+            "{}: no bare kernel to compare with; leave out --floor",
+            Measured::names(operations)
         ));
     }
     let largest = args.datatype.0.iter().map(|datatype| datatype.size()).max().unwrap_or(1);
     let offsets = Offsets::pairs(args.input_offsets.as_ref(), args.offsets.as_ref(), largest as u64)?;
     Ok(Spec {
-        operations: vec![args.operation],
+        operations: operations.clone(),
         datatypes: args.datatype.0.clone(),
         reductions,
         sizes: list,
@@ -219,7 +225,7 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
         iterations: args.iterations.unwrap_or(0),
         warmup: args.warmup,
         check: args.check == 1,
-        blocking: args.blocking,
+        unregistered: args.unregistered,
         in_place: match args.in_place {
             Form::No => vec![false],
             Form::Yes => vec![true],
@@ -298,6 +304,9 @@ fn progress(terminal: bool, text: &str) {
 #[derive(Debug, Default)]
 struct Printer {
     json: bool,
+    /// Rows of several operations are to come, each under its name.
+    several: bool,
+    operation: String,
     rows: u32,
     wrong: u64,
     unchecked: bool,
@@ -310,6 +319,10 @@ struct Printer {
 
 impl Printer {
     fn print(&mut self, row: &Row) {
+        if self.several && !self.json && self.operation != row.operation {
+            output::line(&format!("# {}", row.operation));
+            self.operation.clone_from(&row.operation);
+        }
         self.rows += 1;
         self.wrong += row.errors.unwrap_or(0);
         self.unchecked |= row.errors.is_none();
@@ -340,10 +353,10 @@ impl Printer {
                 output::line(&format!("# between nodes: {device}"));
             }
             output::line(&format!("# wrong elements: {} {verdict}", self.wrong));
-            output::line(&format!(
-                "# average bus bandwidth: {:.3} GB/s",
-                self.bus_bandwidth / f64::from(self.rows.max(1))
-            ));
+            if !self.several {
+                let average = self.bus_bandwidth / f64::from(self.rows.max(1));
+                output::line(&format!("# average bus bandwidth: {average:.3} GB/s"));
+            }
         }
         if right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }

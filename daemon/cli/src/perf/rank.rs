@@ -159,11 +159,11 @@ impl Bench<'_> {
                         .copied()
                         .filter(|in_place| {
                             let has = if *in_place { Call::has_in_place } else { Call::has_out_of_place };
-                            has(what, self.spec.blocking)
+                            has(what, self.spec.unregistered)
                         })
                         .collect();
                     // An operation without the form that was asked for is measured as it is.
-                    let as_it_is = !Call::has_out_of_place(what, self.spec.blocking);
+                    let as_it_is = !Call::has_out_of_place(what, self.spec.unregistered);
                     let forms = if forms.is_empty() { vec![as_it_is] } else { forms };
                     for in_place in forms {
                         let point = Point { what, datatype, reduction, in_place, offset: None, size: 0 };
@@ -214,7 +214,7 @@ impl Bench<'_> {
             // Not a row: the parent shows it on a terminal until the row comes.
             output::line(&format!("measuring {} {} {bytes} B ...", point.what.name(), point.datatype));
         }
-        let mut call = Call::new(self.world, point.what, case, point.in_place, self.spec.blocking);
+        let mut call = Call::new(self.world, point.what, case, point.in_place, self.spec.unregistered);
         call.offset = point.offset;
         let wrong = if self.spec.check { Some(self.total(self.wrong_elements::<T>(&call)?)?) } else { None };
         let mut trips = self.round_trip();
@@ -265,7 +265,7 @@ impl Bench<'_> {
             rank_bytes: (self.world.nodes() > 1).then_some(seen.rank_bytes),
             algorithm: String::new(),
             in_place: point.in_place,
-            blocking: self.spec.blocking,
+            unregistered: self.spec.unregistered,
             iterations: 0,
             time_us,
             algbw_GBps: round(algbw, 3),
@@ -300,7 +300,8 @@ impl Bench<'_> {
             block: case.count as usize * point.datatype.size(),
             bytes,
         };
-        Some(self.floor.as_ref()?.time(&kernel, self.spec))
+        let floor = self.floor.as_ref().filter(|_| Floor::has(point.what))?;
+        Some(floor.time(&kernel, self.spec))
     }
 
     fn wrong_elements<T: Sample>(&self, call: &Call<'_>) -> Result<u64, String> {

@@ -24,7 +24,7 @@ pub(crate) struct Row {
     pub(crate) rank_bytes: Option<u64>,
     pub(crate) algorithm: String,
     pub(crate) in_place: bool,
-    pub(crate) blocking: bool,
+    pub(crate) unregistered: bool,
     pub(crate) iterations: u64,
     pub(crate) time_us: Times,
     pub(crate) algbw_GBps: f64,

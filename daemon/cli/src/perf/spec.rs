@@ -19,7 +19,7 @@ pub(crate) struct Spec {
     pub(crate) seconds: f64,
     pub(crate) warmup: u32,
     pub(crate) check: bool,
-    pub(crate) blocking: bool,
+    pub(crate) unregistered: bool,
     /// Out of place, in place, or both, in this order.
     pub(crate) in_place: Vec<bool>,
     pub(crate) nodes: usize,
@@ -156,6 +156,11 @@ impl Measured {
         }
     }
 
+    /// What has this name on the command line.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|what| what.name() == name)
+    }
+
     /// Its name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -173,6 +178,11 @@ impl Measured {
     /// Ranks that a size is divided among.
     pub(crate) const fn parts(self, ranks: u64) -> u64 {
         if self.size_is_total() && ranks > 0 { ranks } else { 1 }
+    }
+
+    /// The operations' names, with commas between.
+    pub(crate) fn names(all: &[Self]) -> String {
+        all.iter().map(|what| what.name()).collect::<Vec<_>>().join(",")
     }
 
     /// Elements of one call (what `count` means there) for a size in bytes, and the bytes this really is.

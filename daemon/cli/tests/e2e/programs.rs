@@ -30,7 +30,7 @@ const KEYS: [&str; 16] = [
     "path",
     "algorithm",
     "in_place",
-    "blocking",
+    "unregistered",
     "iterations",
     "time_us",
     "algbw_GBps",
@@ -162,7 +162,7 @@ fn perf_places_buffers_where_it_is_told() {
         let pairs: Vec<_> = pairs.collect();
         assert_eq!(rows.iter().map(offset).collect::<Vec<_>>(), pairs.repeat(2));
         assert!(rows.iter().all(|row| row["errors"] == 0), "{rows:?}");
-        assert!(rows.iter().all(|row| row["blocking"] == !memory.is_empty()), "{rows:?}");
+        assert!(rows.iter().all(|row| row["unregistered"] == !memory.is_empty()), "{rows:?}");
         let forms: Vec<_> = summaries.iter().map(|s| s["in_place"].as_bool().expect("a form")).collect();
         assert_eq!(forms, [false, true]);
         for summary in &summaries {
@@ -244,6 +244,35 @@ fn perf_prints_a_table_for_people() {
 }
 
 #[test]
+fn perf_measures_several_operations_one_after_the_other() {
+    let forms = |given: &[&str]| -> Vec<(String, bool)> {
+        let name = |row: &Value| row["operation"].as_str().expect("a name").to_owned();
+        rows(given).iter().map(|row| (name(row), row["in_place"] == true)).collect()
+    };
+    let given = ["all_gather,barrier,allreduce", "--sizes", "64,8K", "-n", "2", "--in-place"];
+    let found = forms(&given);
+    let expected = [
+        ("all_gather", true),
+        ("all_gather", true),
+        ("barrier", false),
+        ("allreduce", true),
+        ("allreduce", true),
+    ];
+    assert_eq!(found, expected.map(|(name, in_place)| (name.to_owned(), in_place)));
+    let mut all: Vec<String> =
+        forms(&["all", "--sizes", "64", "-n", "1"]).into_iter().map(|(name, _)| name).collect();
+    all.dedup();
+    assert_eq!((all.len(), all[0].as_str(), all[16].as_str()), (17, "allreduce", "all_to_all_v"));
+
+    let table = run_ringway(&["perf", "scan,broadcast", "--sizes", "64", "-n", "2", "--floor"]).success().out;
+    assert_mentions(
+        &table,
+        &["# ringway perf scan,broadcast", "\n# scan\n", "\n# broadcast\n", "wrong elements: 0 OK"],
+    );
+    assert!(!table.contains("average"), "over operations it says nothing: {table}");
+}
+
+#[test]
 fn perf_uses_a_daemon_that_runs() {
     let daemon = Daemon::start("");
     let socket = daemon.socket.display().to_string();
@@ -260,20 +289,23 @@ fn perf_uses_a_daemon_that_runs() {
         "8",
         "-n",
         "7",
-        "--blocking",
+        "--unregistered",
     ]);
-    assert_eq!((&rows[0]["blocking"], &rows[0]["errors"]), (&true.into(), &0.into()));
+    assert_eq!((&rows[0]["unregistered"], &rows[0]["errors"]), (&true.into(), &0.into()));
     // Two ranks came and the one that asks.
     assert!(daemon.status()["counters"]["sessions"].as_u64().expect("a count") >= before + 3);
 }
 
 #[test]
 fn perf_refuses_what_makes_no_sense() {
-    let cases: [(&[&str], &[&str]); 13] = [
+    let cases: [(&[&str], &[&str]); 16] = [
         (&["allreduce", "--offsets", "4096"], &["4096", "offset"]),
         (&["allreduce", "--offsets", "step:0"], &["step:0", "offset"]),
         (&["allreduce", "--input-offsets", "6"], &["6", "multiples of 4"]),
         (&["reduce", "--overlap"], &["allreduce"]),
+        (&["allreduce,reduce", "--tenants"], &["allreduce"]),
+        (&["allreduce,", "--sizes", "8"], &["``", "allreduce", "all"]),
+        (&["barrier,send_recv", "--in-place"], &["barrier,send_recv", "in-place"]),
         (&["allreduce", "--isolation", "none"], &["isolation", "none", "strict"]),
         (&["allreduce", "--floor", "--ranks", "2", "--nodes", "2"], &["--floor", "node"]),
         (&["scan", "--floor"], &["scan", "--floor"]),
@@ -338,7 +370,6 @@ fn every_command_explains_its_flags() {
                 "--nodes",
                 "--device",
                 "--unregistered",
-                "--blocking",
                 "--in-place",
                 "--sizes",
                 "--seconds",
