@@ -18,7 +18,7 @@ mod tenants;
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum as _};
 use ringway_plan::Preference;
 use ringway_types::{DataType, Reduction};
 
@@ -198,7 +198,8 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 struct Choice<T>(Vec<T>);
 
 fn parse_operations(text: &str) -> Result<Choice<Measured>, String> {
-    choose(text, &Measured::ALL, Measured::from_name, Measured::name)
+    let named = |name: &str| Measured::from_str(name, false).ok();
+    choose(text, Measured::value_variants(), named, Measured::name)
 }
 
 fn parse_datatypes(text: &str) -> Result<Choice<DataType>, String> {

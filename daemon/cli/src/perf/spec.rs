@@ -156,11 +156,6 @@ impl Measured {
         }
     }
 
-    /// What has this name on the command line.
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|what| what.name() == name)
-    }
-
     /// Its name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
