@@ -19,14 +19,14 @@ const DIVISIONS: f64 = 64.0;
 struct Shared {
     /// Bytes per picosecond.
     capacity: f64,
-    /// Connections with something under way, and the share of their bytes that they send this way.
-    users: Vec<(u32, f64)>,
+    /// Connections with something under way.
+    users: Vec<u32>,
     /// What these would send this way if nobody hindered them.
     demand: f64,
     /// Bytes that it has been given in all, each message's gap counted as bytes.
     carried: f64,
-    /// Whether the present allotment has seen it, what it has left to give, and to how much of whom.
-    seen: u64,
+    /// The last allotment that has seen it; what it has left to give, and to how much of whom.
+    seen: u32,
     left: f64,
     weight: f64,
     open: u32,
@@ -35,15 +35,17 @@ struct Shared {
 /// What a connection asks of its links and is given: what an allotment looks at, close together.
 #[derive(Debug, Clone, Copy)]
 struct Ask {
-    /// Its wires among all.
+    /// Its wires among all, and the share of its bytes that each of them carries.
     first: u32,
-    count: u32,
-    /// Its rate while nobody hinders it.
+    count: u16,
+    share: f64,
+    /// Its rate while nobody hinders it, and the one that it has.
     most: f64,
-    /// Of the present allotment.
-    granted: f64,
-    seen: u64,
+    rate: f64,
+    /// The last allotment that has seen it, and what it was given there.
+    seen: u32,
     fixed: bool,
+    granted: f64,
 }
 
 /// A pair of nodes that have sent something.
@@ -54,7 +56,6 @@ struct Connection {
     /// Messages and their bytes, the first of them under way.
     queue: VecDeque<(u32, f64)>,
     remaining: f64,
-    rate: f64,
     since: Picoseconds,
     /// When the message under way will have left, as things are; and the first time for which that was foretold and has not
     /// come. What is put off is foretold anew when that comes, which is far less often than it is put off.
@@ -68,15 +69,19 @@ pub(super) struct Flows {
     links: Vec<Shared>,
     connections: Vec<Connection>,
     asks: Vec<Ask>,
-    /// Of all connections, one's behind the other: links, and the share of the bytes that each carries.
-    wires: Vec<(u32, f64)>,
-    /// Links whose allotment must be looked at again, and connections that have none yet.
+    /// The links of all connections, one's behind the other.
+    wires: Vec<u32>,
+    /// Links whose allotment must be looked at again, connections that have none yet, and of these who waits for one, as
+    /// others hinder it.
     dirty: Vec<u32>,
     fresh: Vec<u32>,
+    waiting: Vec<u32>,
+    /// A link has more than all who use it ask for, which had less.
+    relieved: bool,
     /// When the dirty ones are to be looked at, and when that was last done.
     due: Picoseconds,
     last: Picoseconds,
-    allotment: u64,
+    allotment: u32,
     members: Vec<u32>,
     reached: Vec<u32>,
     order: Vec<u32>,
@@ -134,18 +139,19 @@ impl Flows {
     /// One more connection, over links in the order of the route's wires; its number.
     pub(super) fn connect(&mut self, route: &Route, links: impl Iterator<Item = u32>) -> u32 {
         let first = self.wires.len();
-        self.wires.extend(links.zip(route.wires.iter().map(|(_, share)| *share)));
-        let wires = &self.wires[first..];
-        let alone = |(link, share): &(u32, f64)| self.links[*link as usize].capacity / share;
-        let most = wires.iter().map(alone).fold(f64::INFINITY, f64::min);
-        let (first, count) = (index(first), index(wires.len()));
-        self.asks.push(Ask { first, count, most, granted: 0.0, seen: 0, fixed: false });
+        self.wires.extend(links);
+        let (wires, share) = (&self.wires[first..], route.share);
+        let most = wires
+            .iter()
+            .map(|link| self.links[*link as usize].capacity / share)
+            .fold(f64::INFINITY, f64::min);
+        let (first, count) = (index(first), u16::try_from(wires.len()).unwrap_or(u16::MAX));
+        self.asks.push(Ask { first, count, share, most, rate: 0.0, seen: 0, fixed: false, granted: 0.0 });
         self.connections.push(Connection {
             latency: route.latency,
             gap: route.gap,
             queue: VecDeque::new(),
             remaining: 0.0,
-            rate: 0.0,
             since: 0,
             end: Picoseconds::MAX,
             told: Picoseconds::MAX,
@@ -165,22 +171,22 @@ impl Flows {
 
     /// A message stands in its connection's line.
     pub(super) fn send(&mut self, connection: u32, message: u32, bytes: f64, now: Picoseconds) {
-        let (it, ask) = (&mut self.connections[connection as usize], self.asks[connection as usize]);
+        let (it, ask) = (&mut self.connections[connection as usize], &mut self.asks[connection as usize]);
         let bytes = bytes + it.gap as f64 * ask.most;
         it.queue.push_back((message, bytes));
-        let wires = wires(&self.wires, ask);
-        for (link, share) in wires {
-            self.links[*link as usize].carried += bytes * share;
+        let is_first = it.queue.len() == 1;
+        for link in wires(&self.wires, ask) {
+            let shared = &mut self.links[*link as usize];
+            shared.carried += bytes * ask.share;
+            if is_first {
+                shared.users.push(connection);
+                shared.demand += ask.share * ask.most;
+            }
         }
-        if it.queue.len() > 1 {
+        if !is_first {
             return;
         }
-        (it.remaining, it.rate) = (bytes, 0.0);
-        for (link, share) in wires {
-            let shared = &mut self.links[*link as usize];
-            shared.users.push((connection, *share));
-            shared.demand += share * ask.most;
-        }
+        (it.remaining, ask.rate) = (bytes, 0.0);
         self.fresh.push(connection);
         self.changed(connection, bytes, now);
     }
@@ -198,22 +204,24 @@ impl Flows {
         let Some((message, bytes)) = it.queue.pop_front() else { return Left::Void };
         if let Some(&(_, bytes)) = it.queue.front() {
             (it.remaining, it.since) = (bytes, now);
-            it.end = now.saturating_add(time_of(it.remaining, it.rate));
+            it.end = now.saturating_add(time_of(it.remaining, self.asks[connection as usize].rate));
             return Left::Message(message, foretell(it, connection));
         }
         it.end = Picoseconds::MAX;
-        it.rate = 0.0;
         self.changed(connection, bytes, now);
-        let ask = self.asks[connection as usize];
-        for (link, share) in wires(&self.wires, ask) {
+        let ask = &mut self.asks[connection as usize];
+        ask.rate = 0.0;
+        for link in wires(&self.wires, ask) {
             let shared = &mut self.links[*link as usize];
-            shared.demand -= share * ask.most;
-            if let Some(at) = shared.users.iter().position(|(user, _)| *user == connection) {
+            let was_tight = shared.is_tight();
+            shared.demand -= ask.share * ask.most;
+            if let Some(at) = shared.users.iter().position(|user| *user == connection) {
                 shared.users.swap_remove(at);
             }
             if shared.users.is_empty() {
                 shared.demand = 0.0;
             }
+            self.relieved |= was_tight && !shared.is_tight();
         }
         Left::Message(message, None)
     }
@@ -221,9 +229,9 @@ impl Flows {
     /// Those links of a connection whose users hinder each other are to be divided anew. How soon depends on what a message of
     /// so many bytes takes there.
     fn changed(&mut self, connection: u32, bytes: f64, now: Picoseconds) {
-        let ask = self.asks[connection as usize];
+        let ask = &self.asks[connection as usize];
         let mut hindrance = 0.0_f64;
-        for (link, _) in wires(&self.wires, ask) {
+        for link in wires(&self.wires, ask) {
             let shared = &self.links[*link as usize];
             if shared.is_tight() {
                 self.dirty.push(*link);
@@ -244,26 +252,35 @@ impl Flows {
             self.reach();
             self.fill();
             for &connection in &self.members {
-                let it = &mut self.connections[connection as usize];
-                let granted = self.asks[connection as usize].granted;
-                if let Some(told) = set_rate(it, connection, granted, now) {
+                let (it, ask) =
+                    (&mut self.connections[connection as usize], &mut self.asks[connection as usize]);
+                let granted = ask.granted;
+                if let Some(told) = set_rate((it, ask), connection, granted, now) {
                     tell(told);
                 }
             }
+            self.relieved = true;
         }
-        let (links, connections) = (&self.links, &mut self.connections);
-        self.fresh.retain(|&connection| {
-            let (it, ask) = (&mut connections[connection as usize], self.asks[connection as usize]);
+        // Who waits goes on to wait, unless links were divided or one need not be any more.
+        if core::mem::take(&mut self.relieved) {
+            self.waiting.append(&mut self.fresh);
+            core::mem::swap(&mut self.waiting, &mut self.fresh);
+        }
+        for connection in self.fresh.drain(..) {
+            let ask = &mut self.asks[connection as usize];
             // One that shares a link has its rate already, or waits for it.
-            let waits = it.rate == 0.0;
-            if waits && wires(&self.wires, ask).iter().any(|(link, _)| links[*link as usize].is_tight()) {
-                return true;
+            if ask.rate != 0.0 {
+                continue;
             }
-            if waits && let Some(told) = set_rate(it, connection, ask.most, now) {
+            if wires(&self.wires, ask).iter().any(|link| self.links[*link as usize].is_tight()) {
+                self.waiting.push(connection);
+                continue;
+            }
+            let (it, most) = (&mut self.connections[connection as usize], ask.most);
+            if let Some(told) = set_rate((it, ask), connection, most, now) {
                 tell(told);
             }
-            false
-        });
+        }
         (!self.dirty.is_empty()).then_some(self.due)
     }
 
@@ -285,9 +302,9 @@ impl Flows {
             self.work += shared.users.len() as u64;
             let before = self.members.len();
             let mut weight = 0.0;
-            for &(user, share) in &shared.users {
-                weight += share;
+            for &user in &shared.users {
                 let it = &mut self.asks[user as usize];
+                weight += it.share;
                 if it.seen != seen {
                     (it.seen, it.fixed) = (seen, false);
                     self.members.push(user);
@@ -295,7 +312,7 @@ impl Flows {
             }
             (shared.left, shared.weight, shared.open) = (shared.capacity, weight, index(shared.users.len()));
             for user in &self.members[before..] {
-                let others = wires(&self.wires, self.asks[*user as usize]).iter().map(|(other, _)| *other);
+                let others = wires(&self.wires, &self.asks[*user as usize]).iter().copied();
                 next.extend(others.filter(|other| {
                     let other = &self.links[*other as usize];
                     other.seen != seen && other.is_tight()
@@ -336,7 +353,7 @@ impl Flows {
                 continue;
             }
             for at in 0..shared.users.len() {
-                self.grant(self.links[link as usize].users[at].0, rounded(share));
+                self.grant(self.links[link as usize].users[at], rounded(share));
             }
         }
     }
@@ -347,17 +364,17 @@ impl Flows {
             return;
         }
         (it.fixed, it.granted) = (true, rate);
-        for (link, share) in wires(&self.wires, *it) {
+        for link in wires(&self.wires, it) {
             let shared = &mut self.links[*link as usize];
-            shared.left = (shared.left - share * rate).max(0.0);
-            shared.weight -= share;
+            shared.left = (shared.left - it.share * rate).max(0.0);
+            shared.weight -= it.share;
             shared.open = shared.open.saturating_sub(1);
         }
     }
 }
 
 /// A connection's wires, of those of all.
-fn wires(all: &[(u32, f64)], ask: Ask) -> &[(u32, f64)] {
+fn wires<'a>(all: &'a [u32], ask: &Ask) -> &'a [u32] {
     &all[ask.first as usize..][..ask.count as usize]
 }
 
@@ -369,12 +386,17 @@ const fn rounded(number: f64) -> f64 {
 }
 
 /// Gives a connection a rate; what is foretold of it if that is another than before.
-fn set_rate(it: &mut Connection, number: u32, rate: f64, now: Picoseconds) -> Option<Foretold> {
-    if (it.rate - rate).abs() <= CLOSE * rate {
+fn set_rate(
+    (it, ask): (&mut Connection, &mut Ask),
+    number: u32,
+    rate: f64,
+    now: Picoseconds,
+) -> Option<Foretold> {
+    if (ask.rate - rate).abs() <= CLOSE * rate {
         return None;
     }
-    it.remaining = (it.remaining - it.rate * now.saturating_sub(it.since) as f64).max(0.0);
-    (it.rate, it.since) = (rate, now);
+    it.remaining = (it.remaining - ask.rate * now.saturating_sub(it.since) as f64).max(0.0);
+    (ask.rate, it.since) = (rate, now);
     it.end = now.saturating_add(time_of(it.remaining, rate));
     foretell(it, number)
 }

@@ -1,7 +1,6 @@
 //! The events: what the nodes of all classes do, and what happens to their messages.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::course::Course;
@@ -9,6 +8,7 @@ use super::flows::{Flows, Left};
 use super::network::{Network, Picoseconds, Wire};
 use super::node::Node;
 use super::program::{Programs, What};
+use super::queue::Queue;
 use super::symmetry::Group;
 use super::{Failure, Progress};
 use crate::Shape;
@@ -125,7 +125,7 @@ pub(super) struct Machine<'a, 'p> {
     messages: Vec<Message>,
     free: Vec<u32>,
     open: Numbered<Name>,
-    events: BinaryHeap<Reverse<(Picoseconds, Rank, Event)>>,
+    events: Queue<(Rank, Event)>,
     /// How many of them there were.
     serial: u64,
     /// When links are to be divided anew, as far as there is an event for it.
@@ -168,7 +168,7 @@ impl<'a, 'p> Machine<'a, 'p> {
             messages: Vec::new(),
             free: Vec::new(),
             open: Numbered::default(),
-            events: BinaryHeap::new(),
+            events: Queue::default(),
             serial: 0,
             shared_at: Picoseconds::MAX,
             ready: Vec::new(),
@@ -189,9 +189,9 @@ impl<'a, 'p> Machine<'a, 'p> {
         self.advance()?;
         self.settle();
         let mut last = 0;
-        while let Some(&Reverse((time, ..))) = self.events.peek() {
+        while let Some(time) = self.events.next_time() {
             (self.now, self.turn) = (time, self.turn.wrapping_add(1));
-            while let Some(Reverse((.., event))) = self.next_at(time) {
+            while let Some((_, event)) = self.events.pop() {
                 self.happen(event);
                 self.advance()?;
             }
@@ -207,11 +207,6 @@ impl<'a, 'p> Machine<'a, 'p> {
             }
         }
         self.finish()
-    }
-
-    fn next_at(&mut self, time: Picoseconds) -> Option<Reverse<(Picoseconds, Rank, Event)>> {
-        let due = self.events.peek().is_some_and(|Reverse((at, ..))| *at == time);
-        if due { self.events.pop() } else { None }
     }
 
     fn finish(self) -> Result<Found, Failure> {
@@ -243,7 +238,8 @@ impl<'a, 'p> Machine<'a, 'p> {
 
     fn push(&mut self, at: Picoseconds, event: Event) {
         self.serial += 1;
-        self.events.push(Reverse((at, self.rank(&event), event)));
+        let rank = self.rank(&event);
+        self.events.push(at, (rank, event));
     }
 
     fn rank(&self, event: &Event) -> Rank {
@@ -269,7 +265,7 @@ impl<'a, 'p> Machine<'a, 'p> {
         let due = self.flows.settle(self.now, |told| {
             *serial += 1;
             let rank = left(turn, firsts, told.connection);
-            events.push(Reverse((told.at, rank, Event::Left(told.connection))));
+            events.push(told.at, (rank, Event::Left(told.connection)));
         });
         if let Some(due) = due.filter(|due| *due < self.shared_at) {
             self.shared_at = due;
@@ -425,7 +421,7 @@ impl<'a, 'p> Machine<'a, 'p> {
         let (network, group) = (self.scene.network, self.scene.group);
         let route = network.route(from, to)?;
         let mut links = Vec::with_capacity(route.wires.len());
-        for (wire, _) in &route.wires {
+        for wire in &route.wires {
             let wire = network.moved(*wire, |node| group.class(node));
             let link = *self.wires.entry(wire).or_insert_with(|| self.flows.link(network.capacity(wire)));
             links.push(link);

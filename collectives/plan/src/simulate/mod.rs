@@ -32,6 +32,7 @@ mod machine;
 mod network;
 mod node;
 mod program;
+mod queue;
 mod symmetry;
 
 use thiserror::Error;

@@ -172,8 +172,9 @@ pub struct NoSuch {
 /// The way of messages between two nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Route {
-    /// Wires, with the share of a message's bytes that each carries.
-    pub(super) wires: Vec<(Wire, f64)>,
+    pub(super) wires: Vec<Wire>,
+    /// The share of a message's bytes that each wire carries.
+    pub(super) share: f64,
     pub(super) latency: Picoseconds,
     pub(super) gap: Picoseconds,
 }
@@ -311,8 +312,8 @@ impl Network {
                             why: "their link has failed, and a mesh has no other",
                         });
                     }
-                    let wires = vec![(Wire::Pair { from, to }, 1.0)];
-                    return Ok(Route { wires, latency: link.latency, gap: link.gap });
+                    let wires = vec![Wire::Pair { from, to }];
+                    return Ok(Route { wires, share: 1.0, latency: link.latency, gap: link.gap });
                 }
             };
         let (near, far) = (from / tree.nodes_per_leaf.max(1), to / tree.nodes_per_leaf.max(1));
@@ -334,14 +335,15 @@ impl Network {
             return Err(Unreachable { from, to, why });
         }
         let share = 1.0 / ways.len() as f64;
-        let mut route = Route { wires: Vec::new(), latency: 2 * tree.port.latency, gap: tree.port.gap };
+        let (latency, gap) = (2 * tree.port.latency, tree.port.gap);
+        let mut route = Route { wires: Vec::with_capacity(4 * ways.len()), share, latency, gap };
         for (rail, spine) in ways {
-            route.wires.push((Wire::Out { node: from, rail }, share));
+            route.wires.push(Wire::Out { node: from, rail });
             if let Some(spine) = spine {
-                route.wires.push((Wire::Up { leaf: near, spine, rail }, share));
-                route.wires.push((Wire::Down { leaf: far, spine, rail }, share));
+                route.wires.push(Wire::Up { leaf: near, spine, rail });
+                route.wires.push(Wire::Down { leaf: far, spine, rail });
             }
-            route.wires.push((Wire::In { node: to, rail }, share));
+            route.wires.push(Wire::In { node: to, rail });
         }
         if near != far {
             route.latency += 2 * tree.trunk.latency;
