@@ -54,3 +54,35 @@ impl<T: Ord> Queue<T> {
         self.present.pop().map(|Reverse(it)| it)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// What is taken comes in the order of a heap of all, whatever is added meanwhile.
+        #[test]
+        fn it_is_a_heap_of_times(delays in prop::collection::vec((0..64_u32, any::<u64>(), 0..4_usize), 1..200)) {
+            let (mut queue, mut heap) = (Queue::default(), BinaryHeap::new());
+            let mut now = 0;
+            for (number, (bits, random, taken)) in delays.iter().enumerate() {
+                let at = u64::saturating_add(now, random >> bits);
+                queue.push(at, number);
+                heap.push(Reverse((at, number)));
+                for _ in 0..*taken {
+                    let next = queue.next_time().map(|time| (time, queue.pop()));
+                    let expected = heap.pop().map(|Reverse((time, number))| (time, Some(number)));
+                    prop_assert_eq!(next, expected);
+                    now = next.map_or(now, |(time, _)| time);
+                }
+            }
+            while let Some(time) = queue.next_time() {
+                let expected = heap.pop().map(|Reverse(next)| next);
+                prop_assert_eq!(queue.pop().map(|number| (time, number)), expected);
+            }
+            prop_assert!(heap.is_empty());
+        }
+    }
+}
