@@ -279,3 +279,20 @@ proptest! {
         }
     }
 }
+
+/// What takes as much time and memory as the square of a file's length is refused before anything is proved.
+#[test]
+fn waits_are_counted() {
+    let wait = |step: usize| format!("{{\"nothing\":{{\"after\":[[0,{}]]}}}}", step - 1);
+    let steps: Vec<String> = (1..4000).map(wait).collect();
+    let steps = format!("[{{\"nothing\":{{}}}},{}]", steps.join(","));
+    let text = format!(
+        "{{\"ringway_plan\":1,\"name\":\"waits\",\"operation\":\"allreduce\",\"nodes\":2,\"blocks\":1,\"scratch\":2,\
+         \"steps\":[{steps},{steps}]}}"
+    );
+    let told = Listed::read(&text).unwrap_err().to_string();
+    assert_eq!(
+        told,
+        "`after` is 15996000 steps that others wait for; steps may wait for 4194304 others in all"
+    );
+}

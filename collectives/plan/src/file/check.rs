@@ -9,6 +9,7 @@ use super::document::{Document, Line, Spot, VERSION, Wait};
 use super::listed::{Entry, Into, Listed, Location, OPERATIONS, Outputs, What, is_for_all};
 use super::{
     BLOCKS_MAX, CHUNK_BYTES_MAX, FileError, NAME_BYTES_MAX, NODES_MAX, STEPS_IN_ALL_MAX, STEPS_MAX, TAG_MAX,
+    WAITS_IN_ALL_MAX,
 };
 
 /// One end of each message, by its source, destination and tag: the node and the step.
@@ -43,6 +44,30 @@ impl Listed {
         let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         self.digest = self.to_json().bytes().fold(0xcbf2_9ce4_8422_2325, mix);
         self
+    }
+
+    /// Looks at how much there is to be proved.
+    pub(super) fn check_amount(&self) -> Result<(), FileError> {
+        let wrong = |field, given, expected| Err(FileError::Header { field, given, expected });
+        let longest = self.steps.iter().map(Vec::len).max().unwrap_or(0);
+        if longest > STEPS_MAX as usize {
+            return wrong(
+                "steps",
+                format!("a list of {longest}"),
+                format!("a node may have {STEPS_MAX} steps"),
+            );
+        }
+        let all = self.steps.iter().map(Vec::len).sum::<usize>();
+        if all > STEPS_IN_ALL_MAX {
+            return wrong("steps", format!("{all} in all"), format!("there may be {STEPS_IN_ALL_MAX}"));
+        }
+        let waits = self.steps.iter().flatten().flat_map(|entry| &entry.after).map(ExactSizeIterator::len);
+        let waits = waits.fold(0, usize::saturating_add);
+        if waits > WAITS_IN_ALL_MAX {
+            let expected = format!("steps may wait for {WAITS_IN_ALL_MAX} others in all");
+            return wrong("after", format!("{waits} steps that others wait for"), expected);
+        }
+        Ok(())
     }
 
     /// Looks at every step.
@@ -247,14 +272,6 @@ fn check_header(document: &Document) -> Result<O, FileError> {
     }
     if !(1..=CHUNK_BYTES_MAX).contains(chunk_bytes) {
         return wrong("chunk_bytes", chunk_bytes, format!("it must be 1 to {CHUNK_BYTES_MAX}"));
-    }
-    let longest = steps.iter().map(Vec::len).max().unwrap_or(0);
-    if longest > STEPS_MAX as usize {
-        return wrong("steps", &format!("a list of {longest}"), format!("a node may have {STEPS_MAX} steps"));
-    }
-    let all = steps.iter().map(Vec::len).sum::<usize>();
-    if all > STEPS_IN_ALL_MAX {
-        return wrong("steps", &format!("{all} in all"), format!("there may be {STEPS_IN_ALL_MAX}"));
     }
     Ok(operation)
 }

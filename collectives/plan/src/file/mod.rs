@@ -74,6 +74,9 @@ pub const BLOCKS_MAX: u32 = 4096;
 pub const STEPS_MAX: u32 = 0xffff;
 /// The most steps of all nodes together, as all of them are proved: a ring of 64 nodes has 24 thousand.
 pub const STEPS_IN_ALL_MAX: usize = 1 << 16;
+/// The most steps that steps wait for, those of all together. Who waits for a range waits for each of it, and what is proved of
+/// that takes time and memory for each.
+pub const WAITS_IN_ALL_MAX: usize = 1 << 22;
 /// The highest tag of a message.
 pub const TAG_MAX: u32 = 0xffff;
 /// The most bytes a chunk may have.

@@ -42,6 +42,7 @@ impl Listed {
 
     /// Checks every step, and proves the plan for calls of all kinds.
     pub(super) fn proved(self) -> Result<(Arc<Self>, Proof), FileError> {
+        self.check_amount()?;
         self.check_steps()?;
         let listed = Arc::new(self);
         let mut proof = Proof::default();
