@@ -102,9 +102,20 @@ fn what_is_wrong_is_told() {
         (vec!["--topology", "/none"], "cannot read /none"),
         (vec!["--straggler", "node=64,slowdown=2"], "nodes are 0 to 63"),
         (vec!["--fail-link", "leaf=9,spine=0"], "leaf 0 to 1"),
+        (vec!["--fail-link", "leaf=0,spine=99"], "no link between leaf 0 and spine 99, rail 0: "),
         (vec!["--fail-link", "spine=0"], "not of the form"),
+        (vec!["--chunk", "0"], "--chunk is 0"),
+        (vec!["-b", "1K", "-e", "1"], "from 1024 to 1 bytes"),
     ] {
         let told = refused(&arguments);
         assert!(told.contains(part), "{arguments:?}: {told}");
     }
+}
+
+/// A time that cannot be told is not told.
+#[test]
+fn what_takes_too_long_says_so() {
+    let output = ringway(&["-b", "99999999G", "--algorithm", "ring"]);
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(!output.status.success() && told.contains("it would take more than 213 days"), "{told}");
 }

@@ -184,6 +184,9 @@ pub enum Failure {
         /// Nodes that were simulated.
         nodes: usize,
     },
+    /// Its time is beyond what picoseconds can say.
+    #[error("it would take more than {} days, which is more than can be told; ask for fewer bytes", Picoseconds::MAX / 86_400_000_000_000_000)]
+    TooLong,
     /// There are no classes of nodes.
     #[error("no two nodes do the same: {0}")]
     NoClasses(String),
@@ -233,6 +236,9 @@ pub fn simulate(request: &Request<'_>, progress: &mut dyn FnMut(Progress)) -> Re
     let found = Machine::new(&scene, &mut programs, course).run(progress)?;
     let symmetry = (group.classes < network.nodes).then(|| group.name());
     let Found { time, chunks: chunks_run, spread, events, messages, busiest } = found;
+    if time == Picoseconds::MAX {
+        return Err(Failure::TooLong);
+    }
     let nodes_run = group.classes;
     Ok(Outcome { time, nodes_run, symmetry, chunks_run, chunks, spread, events, messages, busiest })
 }

@@ -147,6 +147,18 @@ pub enum Broken {
     },
 }
 
+impl core::fmt::Display for Broken {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match *self {
+            Self::Pair(a, b) => write!(f, "between nodes {a} and {b}"),
+            Self::Port { node, rail } => write!(f, "of node {node}, rail {rail}"),
+            Self::Trunk { leaf, spine, rail } => {
+                write!(f, "between leaf {leaf} and spine {spine}, rail {rail}")
+            }
+        }
+    }
+}
+
 /// No way is left between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("node {from} cannot reach node {to}: {why}")]
@@ -245,7 +257,7 @@ impl Network {
             (Fabric::Mesh(_), Broken::Pair(a, b)) if a != b && a.max(b) <= last => {}
             (Fabric::Mesh(_), _) => {
                 return none(
-                    format!("link {link:?}"),
+                    format!("link {link}"),
                     format!("links of a mesh are between two of the nodes 0 to {last}"),
                 );
             }
@@ -260,7 +272,7 @@ impl Network {
                     format!(", or between leaf 0 to {leaves} and spine 0 to {}", tree.spines - 1)
                 };
                 let allowed = format!("links are ports of nodes 0 to {last}{trunks}; rails 0 to {rails}");
-                return none(format!("link {link:?}"), allowed);
+                return none(format!("link {link}"), allowed);
             }
         }
         self.broken.push(link);

@@ -41,14 +41,18 @@ pub(super) fn head(args: &ExplainArgs, constants: &Constants, origin: &str) -> S
     )
 }
 
+/// A column of names is so wide at least, so that sizes whose names are short look alike.
+const NAME_WIDTH: usize = 34;
+
 /// One size.
 pub(super) fn rows(explained: &Explained) -> String {
     let measured = explained.candidates.iter().any(|candidate| candidate.measured_us.is_some());
     let several = explained.channels > 1;
     let mut text = format!("\n{} bytes ({})\n", explained.bytes, size(explained.bytes));
     let channels = if several { " channels" } else { "" };
+    let width = explained.candidates.iter().map(|it| it.algorithm.len()).max().unwrap_or(0).max(NAME_WIDTH);
     text += &format!(
-        "  {:<34} {:>8} {:>8}{channels} {:>13} {:>8}",
+        "  {:<width$} {:>8} {:>8}{channels} {:>13} {:>8}",
         "algorithm", "chunk", "chunks", "predicted", "of best"
     );
     text += if measured { "      measured  of best\n" } else { "\n" };
@@ -59,7 +63,7 @@ pub(super) fn rows(explained: &Explained) -> String {
         let mark = if explained.chosen == candidate.algorithm { '>' } else { ' ' };
         let channels = if several { format!(" {:>8}", candidate.channels) } else { String::new() };
         text += &format!(
-            "{mark} {:<34} {:>8} {:>8}{channels} {:>10} us {:>8.2}",
+            "{mark} {:<width$} {:>8} {:>8}{channels} {:>10} us {:>8.2}",
             candidate.algorithm,
             size(candidate.chunk_bytes),
             candidate.chunks,

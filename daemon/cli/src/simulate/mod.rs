@@ -144,6 +144,14 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, String> {
             args.operation.name()
         ));
     }
+    if args.chunk == Some(0) {
+        return Err("--chunk is 0: a chunk has a byte at least".to_owned());
+    }
+    if let ([begin], Some(end)) = (args.begin.as_slice(), args.end)
+        && *begin > end
+    {
+        return Err(format!("sizes from {begin} to {end} bytes: -e must be as many as -b, or more"));
+    }
     let counts =
         if args.nodes.is_empty() { vec![description.nodes.unwrap_or(NODES)] } else { args.nodes.clone() };
     let each = args.ranks_per_node.or(description.ranks_per_node).unwrap_or(RANKS_PER_NODE);
@@ -151,7 +159,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, String> {
     for nodes in counts {
         let (network, layout) = (network(args, &description, nodes)?, layout(nodes, each)?);
         let mut tuning = Tuning::default();
-        tuning.chunk_bytes = args.chunk.unwrap_or(tuning.chunk_bytes).max(1);
+        tuning.chunk_bytes = args.chunk.unwrap_or(tuning.chunk_bytes);
         tuning.group_nodes = args.group_nodes.unwrap_or_else(|| description.group_nodes(nodes));
         let scene = Scene { network: &network, layout: &layout, tuning: &tuning };
         for bytes in wanted_sizes(args) {
