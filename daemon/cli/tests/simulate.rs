@@ -105,7 +105,7 @@ fn what_is_wrong_is_told() {
         (vec!["--fail-link", "leaf=0,spine=99"], "no link between leaf 0 and spine 99, rail 0: "),
         (vec!["--fail-link", "spine=0"], "not of the form"),
         (vec!["--chunk", "0"], "--chunk is 0"),
-        (vec!["-b", "1K", "-e", "1"], "from 1024 to 1 bytes"),
+        (vec!["-b", "1K", "-e", "1"], "no size lies between 1024 and 1; give -b at most -e"),
     ] {
         let told = refused(&arguments);
         assert!(told.contains(part), "{arguments:?}: {told}");

@@ -37,7 +37,7 @@ struct Shared {
 struct Ask {
     /// Its wires among all, and the share of its bytes that each of them carries.
     first: u32,
-    count: u16,
+    count: u32,
     share: f64,
     /// Its rate while nobody hinders it, and the one that it has.
     most: f64,
@@ -76,11 +76,12 @@ pub(super) struct Flows {
     dirty: Vec<u32>,
     fresh: Vec<u32>,
     waiting: Vec<u32>,
-    /// A link has more than all who use it ask for, which had less.
+    /// Who waits is to be looked at again: links were divided, or one has more than all who use it ask for, which had less.
     relieved: bool,
     /// When the dirty ones are to be looked at, and when that was last done.
     due: Picoseconds,
     last: Picoseconds,
+    /// How many times they were; no more than there are events, of which a simulation has far fewer than this can say.
     allotment: u32,
     members: Vec<u32>,
     reached: Vec<u32>,
@@ -145,7 +146,7 @@ impl Flows {
             .iter()
             .map(|link| self.links[*link as usize].capacity / share)
             .fold(f64::INFINITY, f64::min);
-        let (first, count) = (index(first), u16::try_from(wires.len()).unwrap_or(u16::MAX));
+        let (first, count) = (index(first), index(wires.len()));
         self.asks.push(Ask { first, count, share, most, rate: 0.0, seen: 0, fixed: false, granted: 0.0 });
         self.connections.push(Connection {
             latency: route.latency,

@@ -30,7 +30,7 @@ pub use spec::{Measured, MemoryKind};
 pub(crate) use parent::{Campaign, measure};
 pub(crate) use report::{Columns, Row, header, line, percentile, round, significant};
 pub(crate) use round_trip::round_trip_ns;
-pub(crate) use spec::{Mode, SECONDS, Spec, parse_bytes, sizes};
+pub(crate) use spec::{Mode, SECONDS, Spec, parse_bytes, sizes, some_sizes};
 
 use crate::local::{cluster::Network, parse_device};
 

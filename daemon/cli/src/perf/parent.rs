@@ -16,7 +16,7 @@ use super::{
     overlap::{self, Overlap},
     rank,
     report::{Columns, Row, header, line},
-    spec::{Measured, MemoryKind, Mode, SECONDS, Spec, sizes},
+    spec::{Measured, MemoryKind, Mode, SECONDS, Spec, some_sizes},
     tenants,
 };
 use crate::{
@@ -193,13 +193,10 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
     let list = if operations.iter().all(|what| *what == Measured::Barrier) {
         vec![0]
     } else if args.sizes.is_empty() {
-        sizes(args.begin, args.end, args.factor)
+        some_sizes(args.begin, args.end, args.factor)?
     } else {
         args.sizes.clone()
     };
-    if list.is_empty() {
-        return Err(format!("no size lies between {} and {}; give -b at most -e", args.begin, args.end));
-    }
     check_elements(args, &list)?;
     if (args.overlap || args.tenants) && *operations != [Measured::Allreduce] {
         return Err("--overlap and --tenants are measured with allreduce".to_owned());

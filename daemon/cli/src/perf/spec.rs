@@ -213,6 +213,15 @@ pub(crate) fn sizes(begin: u64, end: u64, factor: u64) -> Vec<u64> {
         .collect()
 }
 
+/// The same, of which there is one at least.
+pub(crate) fn some_sizes(begin: u64, end: u64, factor: u64) -> Result<Vec<u64>, String> {
+    let list = sizes(begin, end, factor);
+    if list.is_empty() {
+        return Err(format!("no size lies between {begin} and {end}; give -b at most -e"));
+    }
+    Ok(list)
+}
+
 /// Reads `8`, `64K`, `4M`, `1G` (powers of 1024) as bytes.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

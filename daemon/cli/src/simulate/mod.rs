@@ -16,7 +16,7 @@ use ringway_types::DataType;
 use crate::{
     bench::Progress,
     output,
-    perf::{Measured, parse_bytes, sizes},
+    perf::{Measured, parse_bytes, some_sizes},
 };
 use spec::{FailedLink, Straggler};
 
@@ -147,11 +147,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, String> {
     if args.chunk == Some(0) {
         return Err("--chunk is 0: a chunk has a byte at least".to_owned());
     }
-    if let ([begin], Some(end)) = (args.begin.as_slice(), args.end)
-        && *begin > end
-    {
-        return Err(format!("sizes from {begin} to {end} bytes: -e must be as many as -b, or more"));
-    }
+    let sizes = wanted_sizes(args)?;
     let counts =
         if args.nodes.is_empty() { vec![description.nodes.unwrap_or(NODES)] } else { args.nodes.clone() };
     let each = args.ranks_per_node.or(description.ranks_per_node).unwrap_or(RANKS_PER_NODE);
@@ -162,7 +158,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, String> {
         tuning.chunk_bytes = args.chunk.unwrap_or(tuning.chunk_bytes);
         tuning.group_nodes = args.group_nodes.unwrap_or_else(|| description.group_nodes(nodes));
         let scene = Scene { network: &network, layout: &layout, tuning: &tuning };
-        for bytes in wanted_sizes(args) {
+        for &bytes in &sizes {
             for &algorithm in &algorithms {
                 rows.extend(row(args, &scene, (bytes, algorithm)));
             }
@@ -212,10 +208,10 @@ fn algorithms(names: &str) -> Result<Vec<Algorithm>, String> {
     names.split(',').map(one).collect()
 }
 
-fn wanted_sizes(args: &SimulateArgs) -> Vec<u64> {
+fn wanted_sizes(args: &SimulateArgs) -> Result<Vec<u64>, String> {
     match (args.begin.as_slice(), args.end) {
-        ([begin], Some(end)) => sizes(*begin, end, args.factor),
-        (several, _) => several.to_vec(),
+        ([begin], Some(end)) => some_sizes(*begin, end, args.factor),
+        (several, _) => Ok(several.to_vec()),
     }
 }
 
