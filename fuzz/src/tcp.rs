@@ -22,10 +22,10 @@ pub fn header(bytes: &[u8]) {
 pub fn header_samples() -> Vec<Vec<u8>> {
     let remote = RemoteSlice { key: RemoteKey(7), offset: 4096 };
     let frames = [
-        Frame::Send { length: 8, immediate: None },
-        Frame::Send { length: MAX_MESSAGE, immediate: Some(u32::MAX) },
-        Frame::Write { length: 0, remote, immediate: Some(0) },
-        Frame::Write { length: MAX_MESSAGE + 1, remote, immediate: None },
+        Frame::Send { length: 8, immediate: None, asks: true },
+        Frame::Send { length: MAX_MESSAGE, immediate: Some(u32::MAX), asks: true },
+        Frame::Write { length: 0, remote, immediate: Some(0), asks: true },
+        Frame::Write { length: MAX_MESSAGE + 1, remote, immediate: None, asks: true },
         Frame::Read { length: 64, remote },
         Frame::FetchAdd { remote, add: u64::MAX },
         Frame::CompareSwap { remote, expected: 1, desired: 2 },

@@ -13,8 +13,9 @@ pub const DATA_MAGIC: [u8; 8] = *b"RNGWdata";
 /// Bytes of a preface: magic, version, which connection, of how many, zeros up to byte 16, token, zeros.
 pub const PREFACE_LENGTH: usize = 64;
 
-/// The version of preface, endpoint and frames. In version 1 every queue pair had one connection.
-const VERSION: u8 = 2;
+/// The version of preface, endpoint and frames. In version 1 every queue pair had one connection, and before version 3 all messages
+/// were acknowledged at once.
+const VERSION: u8 = 3;
 const TOKEN_LENGTH: usize = 32;
 /// Endpoint: magic, version, address family, port, address, token.
 const ENDPOINT_MAGIC: [u8; 4] = *b"RTCP";
@@ -140,7 +141,7 @@ mod tests {
             let mut other = endpoint.as_bytes().to_vec();
             other[4] = 1;
             let other = decode(&Endpoint::new(&other).expect("fits"));
-            assert_eq!(other, Err(ConnectError::OtherVersion { theirs: 1, ours: 2 }));
+            assert_eq!(other, Err(ConnectError::OtherVersion { theirs: 1, ours: 3 }));
         }
         let preface = Preface { token, connection: 2, connections: 3 };
         let bytes = preface.encode();

@@ -6,7 +6,7 @@
 //! | bytes | meaning |
 //! |---|---|
 //! | 0 | kind |
-//! | 1 | flags: bit 0, an immediate is there |
+//! | 1 | flags: bit 0, an immediate is there; bit 1, of a SEND or WRITE, its sender waits to be told that it is executed |
 //! | 2 | status of a refusal |
 //! | 3 | zero |
 //! | 4..8 | remote key |
@@ -40,6 +40,7 @@ const ACKNOWLEDGE: u8 = 8;
 const REFUSE: u8 = 9;
 
 const HAS_IMMEDIATE: u8 = 1;
+const ASKS: u8 = 2;
 
 /// What a frame says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub enum Frame {
         length: u64,
         /// Delivered with the receive completion.
         immediate: Option<u32>,
+        /// The sender waits for its acknowledgement; else that may come with any later one.
+        asks: bool,
     },
     /// Bytes for a region; with an immediate a posted receive completes as well. Payload follows.
     Write {
@@ -59,6 +62,8 @@ pub enum Frame {
         remote: RemoteSlice,
         /// Delivered with the receive completion.
         immediate: Option<u32>,
+        /// As of a SEND.
+        asks: bool,
     },
     /// Asks for bytes of a region.
     Read {
@@ -178,15 +183,17 @@ pub fn encode(header: &Header) -> [u8; HEADER_LENGTH] {
 fn fields(frame: &Frame) -> Fields {
     let none = Fields::default();
     let at = |remote: RemoteSlice| Fields { key: remote.key.0, offset: remote.offset, ..none };
-    let with = |fields: Fields, immediate: Option<u32>| Fields {
-        flags: if immediate.is_some() { HAS_IMMEDIATE } else { 0 },
+    let with = |fields: Fields, immediate: Option<u32>, asks: bool| Fields {
+        flags: if immediate.is_some() { HAS_IMMEDIATE } else { 0 } | if asks { ASKS } else { 0 },
         first: immediate.map_or(0, u64::from),
         ..fields
     };
     match *frame {
-        Frame::Send { length, immediate } => with(Fields { kind: SEND, length, ..none }, immediate),
-        Frame::Write { length, remote, immediate } => {
-            with(Fields { kind: WRITE, length, ..at(remote) }, immediate)
+        Frame::Send { length, immediate, asks } => {
+            with(Fields { kind: SEND, length, ..none }, immediate, asks)
+        }
+        Frame::Write { length, remote, immediate, asks } => {
+            with(Fields { kind: WRITE, length, ..at(remote) }, immediate, asks)
         }
         Frame::Read { length, remote } => Fields { kind: READ, length, ..at(remote) },
         Frame::FetchAdd { remote, add } => Fields { kind: FETCH_ADD, first: add, ..at(remote) },
@@ -243,18 +250,22 @@ pub fn parse(bytes: &[u8; HEADER_LENGTH]) -> Result<Header, FrameError> {
 
 fn frame(fields: &Fields) -> Result<Frame, FrameError> {
     let remote = RemoteSlice { key: RemoteKey(fields.key), offset: fields.offset };
-    let immediate = match (fields.flags, fields.kind) {
-        (0, _) => None,
-        (HAS_IMMEDIATE, SEND | WRITE) => Some(u32::try_from(fields.first).map_err(|_| FrameError::Reserved)?),
-        _ => return Err(FrameError::Flags(fields.flags)),
+    let allowed = if matches!(fields.kind, SEND | WRITE) { HAS_IMMEDIATE | ASKS } else { 0 };
+    if fields.flags & !allowed != 0 {
+        return Err(FrameError::Flags(fields.flags));
+    }
+    let asks = fields.flags & ASKS != 0;
+    let immediate = match fields.flags & HAS_IMMEDIATE {
+        0 => None,
+        _ => Some(u32::try_from(fields.first).map_err(|_| FrameError::Reserved)?),
     };
     if fields.length > MAX_MESSAGE {
         return Err(FrameError::Length(fields.length));
     }
     let length = fields.length;
     Ok(match fields.kind {
-        SEND => Frame::Send { length, immediate },
-        WRITE => Frame::Write { length, remote, immediate },
+        SEND => Frame::Send { length, immediate, asks },
+        WRITE => Frame::Write { length, remote, immediate, asks },
         READ => Frame::Read { length, remote },
         FETCH_ADD => Frame::FetchAdd { remote, add: fields.first },
         COMPARE_SWAP => Frame::CompareSwap { remote, expected: fields.first, desired: fields.second },

@@ -28,9 +28,11 @@
 //! While the caller spins, io_uring is passed over for the few connections that are active (`direct`).
 //!
 //! # Acknowledgements
-//! A message's sender waits for its memory, so what was executed is told at once, but for two reasons: a short SEND's waits a
-//! moment for a reply to go with, and while the socket has more, messages are acknowledged together: to send an
-//! acknowledgement costs about as much as to receive a message.
+//! To send an acknowledgement costs about as much as to receive a message. One of a request that is not signalled has time until
+//! something else is sent, or some such messages have come: nobody waits for it, unless half of the send queue does. What is
+//! signalled is acknowledged at once, as its sender waits for its memory, but for two reasons: a short SEND's waits a moment for a
+//! reply to go with, and while the socket has more, messages are acknowledged together. Receives that were posted are told with
+//! that, and alone only when the peer has no more left than are new.
 //!
 //! # Threads
 //! A device may be made on one thread and used on another; with io_uring the first poll, flush, arm or block binds it to its thread

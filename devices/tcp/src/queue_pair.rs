@@ -55,6 +55,15 @@ pub(crate) struct SendEntry {
     pub(crate) answered: bool,
 }
 
+/// What the sender of a message waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    ForNothing,
+    /// A moment more or less does not count.
+    ForReply,
+    ForMemory,
+}
+
 /// A response to be sent.
 #[derive(Debug)]
 pub(crate) enum Response {
@@ -91,10 +100,12 @@ pub(crate) enum Incoming {
 pub(crate) enum Arriving {
     Send {
         immediate: Option<u32>,
+        waits: Waits,
     },
     /// `held` is the segment whose region is in use meanwhile.
     Write {
         immediate: Option<u32>,
+        waits: Waits,
         held: LocalSlice,
     },
     ReadResponse,
@@ -245,7 +256,9 @@ pub(crate) struct QueuePair {
     pub(crate) refusal: Option<Status>,
     /// What the peer was last told of `executed` and `receives_posted`; `None` before the first frame.
     pub(crate) told: Option<(u64, u64)>,
-    /// For how many more polls these counts may wait for something else to be sent.
+    /// The peer waits to be told, or is to be told soon in any case.
+    pub(crate) asked: bool,
+    /// For how many more polls that may wait for something else to be sent.
     pub(crate) patience: u32,
     /// And until when.
     pub(crate) patient_until: Time,
@@ -289,6 +302,7 @@ impl QueuePair {
             responses: VecDeque::with_capacity(MAX_READS),
             refusal: None,
             told: None,
+            asked: false,
             patience: 0,
             patient_until: Time(0),
             untold_bytes: 0,
@@ -365,23 +379,36 @@ impl QueuePair {
         self.sends.get_mut(index)
     }
 
-    /// Counts a message of the peer that was executed. `may_wait`: its acknowledgement may wait for a reply.
-    pub(crate) fn count_executed(&mut self, length: u64, may_wait: bool, now: Time) {
+    /// Counts a message of the peer that was executed, and how its sender waits to be told.
+    pub(crate) fn count_executed(&mut self, length: u64, waits: Waits, now: Time) {
         let untold = self.told.map_or(u64::MAX, |(executed, _)| self.executed - executed);
         self.executed += 1;
         if untold == 0 {
             self.untold_bytes = 0;
-            self.patient_until = Time(now.0.saturating_add(REPLY_NS));
         }
         self.untold_bytes = self.untold_bytes.saturating_add(length);
         let is_much = untold.saturating_add(1) >= UNTOLD_MAX || self.untold_bytes >= UNTOLD_BYTES_MAX;
-        self.patience = match untold {
+        let was_asked = self.asked;
+        self.asked |= is_much || waits != Waits::ForNothing;
+        if self.asked && !was_asked {
+            self.patient_until = Time(now.0.saturating_add(REPLY_NS));
+        }
+        self.patience = match waits {
             _ if is_much => 0,
             _ if !self.first.drained_socket => self.patience.max(MORE_POLLS),
-            0 if may_wait => REPLY_POLLS,
-            _ if may_wait => self.patience,
-            _ => 0,
+            Waits::ForReply if !was_asked => REPLY_POLLS,
+            Waits::ForReply | Waits::ForNothing => self.patience,
+            Waits::ForMemory => 0,
         };
+    }
+
+    /// Whether the peer is to be told how far this side has got, by a frame of its own if there is no other: it waits for that, or
+    /// may send no more than half of what there are receives for, or it has been told nothing yet.
+    pub(crate) fn owes_acknowledgement(&self) -> bool {
+        let Some((_, told)) = self.told else { return true };
+        let untold = self.receives_posted - told;
+        let used = self.receives_posted - self.receives.len() as u64;
+        self.asked || (untold > 0 && told.saturating_sub(used) <= untold)
     }
 
     /// Completes what is executed, answered and out of the kernel's hands.

@@ -8,7 +8,7 @@ use crate::connection::{fail, finish, ready, refuse, violate};
 use crate::driver::Awaited;
 use crate::error::{ProtocolError, TcpFailure};
 use crate::frame::{self, Frame, HEADER_LENGTH, Header, MAX_READS};
-use crate::queue_pair::{Arriving, Connection, Incoming, Phase, QueuePair, Response, Shared};
+use crate::queue_pair::{Arriving, Connection, Incoming, Phase, QueuePair, Response, Shared, Waits};
 use crate::stripes::cut;
 
 /// Messages up to this many bytes are acknowledged with the reply, if there is one soon: to send an acknowledgement alone
@@ -170,8 +170,18 @@ fn on_header(pair: &mut QueuePair, shared: &mut Shared, header: &Header) {
     pair.complete_done(shared);
     match header.frame {
         Frame::Acknowledge => {}
-        Frame::Send { length, immediate } => on_send(pair, shared, length, immediate),
-        Frame::Write { length, remote, immediate } => on_write(pair, shared, length, remote, immediate),
+        Frame::Send { length, immediate, asks } => {
+            let waits = match asks {
+                false => Waits::ForNothing,
+                true if length <= SHORT => Waits::ForReply,
+                true => Waits::ForMemory,
+            };
+            on_send(pair, shared, length, (immediate, waits));
+        }
+        Frame::Write { length, remote, immediate, asks } => {
+            let waits = if asks { Waits::ForMemory } else { Waits::ForNothing };
+            on_write(pair, shared, length, remote, (immediate, waits));
+        }
         Frame::Read { length, remote } => on_read(pair, shared, length, remote),
         Frame::FetchAdd { remote, add } => {
             on_atomic(pair, shared, remote, |old| Some(old.wrapping_add(add)));
@@ -211,7 +221,7 @@ fn expect_payload(pair: &mut QueuePair, what: Arriving, length: u64, places: [Lo
     }
 }
 
-fn on_send(pair: &mut QueuePair, shared: &mut Shared, length: u64, immediate: Option<u32>) {
+fn on_send(pair: &mut QueuePair, shared: &mut Shared, length: u64, (immediate, waits): (Option<u32>, Waits)) {
     let Some(receive) = pair.receives.front().copied() else {
         return violate(pair, shared, ProtocolError::NoReceive);
     };
@@ -220,7 +230,7 @@ fn on_send(pair: &mut QueuePair, shared: &mut Shared, length: u64, immediate: Op
         return refuse(pair, shared, Status::RemoteInvalidRequest);
     }
     let place = LocalSlice { length, ..receive.local };
-    expect_payload(pair, Arriving::Send { immediate }, length, [place, LocalSlice::default()]);
+    expect_payload(pair, Arriving::Send { immediate, waits }, length, [place, LocalSlice::default()]);
 }
 
 fn on_write(
@@ -228,7 +238,7 @@ fn on_write(
     shared: &mut Shared,
     length: u64,
     remote: RemoteSlice,
-    immediate: Option<u32>,
+    (immediate, waits): (Option<u32>, Waits),
 ) {
     let place = if length == 0 {
         LocalSlice::default()
@@ -242,7 +252,7 @@ fn on_write(
         return violate(pair, shared, ProtocolError::NoReceive);
     }
     shared.memory.hold(&place);
-    let what = Arriving::Write { immediate, held: place };
+    let what = Arriving::Write { immediate, waits, held: place };
     expect_payload(pair, what, length, [place, LocalSlice::default()]);
 }
 
@@ -336,13 +346,13 @@ fn answered(pair: &mut QueuePair, shared: &mut Shared) {
 /// A message's bytes are all in place.
 fn arrived(pair: &mut QueuePair, shared: &mut Shared, what: Arriving, length: u64) {
     match what {
-        Arriving::Send { immediate } => {
-            pair.count_executed(length, length <= SHORT, shared.now);
+        Arriving::Send { immediate, waits } => {
+            pair.count_executed(length, waits, shared.now);
             pair.complete_receive(shared, Status::Success, CompletionKind::Receive, length, immediate);
         }
-        Arriving::Write { immediate, held } => {
+        Arriving::Write { immediate, waits, held } => {
             shared.memory.release(&held);
-            pair.count_executed(length, false, shared.now);
+            pair.count_executed(length, waits, shared.now);
             if immediate.is_some() {
                 let kind = CompletionKind::ReceiveWrite;
                 pair.complete_receive(shared, Status::Success, kind, length, immediate);

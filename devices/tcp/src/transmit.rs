@@ -128,8 +128,7 @@ fn build(pair: &mut QueuePair, shared: &mut Shared, batch: &mut SendBatch) {
             break;
         }
     }
-    let counts = (pair.executed, pair.receives_posted);
-    if pair.phase == Phase::Ready && pair.told != Some(counts) {
+    if pair.phase == Phase::Ready && pair.owes_acknowledgement() {
         if batch.is_empty() && shared.patient && pair.patience > 0 && shared.now < pair.patient_until {
             // Looked at again with the next poll, by which there may be a message to go with.
             pair.patience -= 1;
@@ -144,7 +143,7 @@ fn add_frame(pair: &mut QueuePair, batch: &mut SendBatch, frame: Frame) {
     // Both counts go modulo 2^32; the other side knows them well enough to tell which.
     let header = Header { frame, executed: pair.executed as u32, receives: pair.receives_posted as u32 };
     pair.told = Some((pair.executed, pair.receives_posted));
-    pair.patience = 0;
+    (pair.asked, pair.patience) = (false, 0);
     batch.add_bytes(&frame::encode(&header));
 }
 
@@ -261,7 +260,9 @@ fn add_request(pair: &mut QueuePair, shared: &mut Shared, batch: &mut SendBatch)
         }
         pair.credits_used += 1;
     }
-    add_frame(pair, batch, request_frame(&request));
+    // When half of the queue waits, its room is waited for as well.
+    let asks = request.signalled || 2 * pair.sends.len() > pair.config.send_depth as usize;
+    add_frame(pair, batch, request_frame(&request, asks));
     if answered {
         pair.reads.push_back(number);
         pair.built += 1;
@@ -272,13 +273,13 @@ fn add_request(pair: &mut QueuePair, shared: &mut Shared, batch: &mut SendBatch)
     true
 }
 
-const fn request_frame(request: &WorkRequest) -> Frame {
+const fn request_frame(request: &WorkRequest, asks: bool) -> Frame {
     let length = request.length();
     match request.operation {
-        Operation::Send { immediate } => Frame::Send { length, immediate },
-        Operation::Write { remote } => Frame::Write { length, remote, immediate: None },
+        Operation::Send { immediate } => Frame::Send { length, immediate, asks },
+        Operation::Write { remote } => Frame::Write { length, remote, immediate: None, asks },
         Operation::WriteWithImmediate { remote, immediate } => {
-            Frame::Write { length, remote, immediate: Some(immediate) }
+            Frame::Write { length, remote, immediate: Some(immediate), asks }
         }
         Operation::Read { remote } => Frame::Read { length, remote },
         Operation::FetchAdd { remote, add } => Frame::FetchAdd { remote, add },

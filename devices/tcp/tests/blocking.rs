@@ -157,7 +157,7 @@ fn what_waits_for_another_connections_part_lets_the_caller_block(driver: TcpDriv
     let length = 128 << 10;
     let keys = victim.device.register(Arc::new(Mapping::private(length).unwrap()), Access::ALL).unwrap();
     let remote = victim::remote(keys, 0);
-    let write = victim::header(Frame::Write { length: length as u64, remote, immediate: None });
+    let write = victim::header(Frame::Write { length: length as u64, remote, immediate: None, asks: true });
     // All of the first part, and more than is read ahead of what comes after it; nothing of the second.
     first.write_all(&write).unwrap();
     first.write_all(&vec![0; length]).unwrap();

@@ -12,10 +12,10 @@ fn remote() -> impl Strategy<Value = RemoteSlice> {
 fn frame() -> impl Strategy<Value = Frame> {
     let length = 0..=MAX_MESSAGE;
     prop_oneof![
-        (length.clone(), any::<Option<u32>>())
-            .prop_map(|(length, immediate)| Frame::Send { length, immediate }),
-        (length.clone(), remote(), any::<Option<u32>>())
-            .prop_map(|(length, remote, immediate)| Frame::Write { length, remote, immediate }),
+        (length.clone(), any::<Option<u32>>(), any::<bool>())
+            .prop_map(|(length, immediate, asks)| Frame::Send { length, immediate, asks }),
+        (length.clone(), remote(), any::<Option<u32>>(), any::<bool>())
+            .prop_map(|(length, remote, immediate, asks)| Frame::Write { length, remote, immediate, asks }),
         (length.clone(), remote()).prop_map(|(length, remote)| Frame::Read { length, remote }),
         (remote(), any::<u64>()).prop_map(|(remote, add)| Frame::FetchAdd { remote, add }),
         (remote(), any::<u64>(), any::<u64>()).prop_map(|(remote, expected, desired)| Frame::CompareSwap {
@@ -63,8 +63,11 @@ proptest! {
 
 #[test]
 fn errors_say_what_is_wrong() {
-    let good =
-        encode(&Header { frame: Frame::Send { length: 5, immediate: None }, executed: 0, receives: 0 });
+    let good = encode(&Header {
+        frame: Frame::Send { length: 5, immediate: None, asks: false },
+        executed: 0,
+        receives: 0,
+    });
     let with = |at: usize, value: u8| {
         let mut bytes = good;
         bytes[at] = value;
@@ -72,7 +75,7 @@ fn errors_say_what_is_wrong() {
     };
     assert_eq!(with(0, 0), Err(FrameError::Kind(0)));
     assert_eq!(with(0, 200), Err(FrameError::Kind(200)));
-    assert_eq!(with(1, 2), Err(FrameError::Flags(2)));
+    assert_eq!(with(1, 4), Err(FrameError::Flags(4)));
     assert_eq!(with(3, 1), Err(FrameError::Reserved));
     assert_eq!(with(4, 1), Err(FrameError::Reserved), "a SEND has no key");
     assert_eq!(with(15, 0xFF), Err(FrameError::Length(5 | 0xFF << 56)));

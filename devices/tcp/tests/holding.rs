@@ -34,7 +34,12 @@ impl Holding {
         let mapping = Arc::new(Mapping::private(LENGTH).unwrap());
         let keys = victim.device.register(mapping, Access::ALL).unwrap();
         let write = |immediate| {
-            let frame = Frame::Write { length: LENGTH as u64, remote: victim::remote(keys, 0), immediate };
+            let frame = Frame::Write {
+                length: LENGTH as u64,
+                remote: victim::remote(keys, 0),
+                immediate,
+                asks: true,
+            };
             let mut bytes = victim::header(frame).to_vec();
             bytes.resize(HEADER_LENGTH + LENGTH, 1);
             bytes

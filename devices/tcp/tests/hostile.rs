@@ -57,7 +57,7 @@ fn garbage_ends_the_connection(driver: TcpDriver) {
 }
 
 fn a_message_beyond_every_limit_ends_the_connection(driver: TcpDriver) {
-    let mut bytes = header(Frame::Send { length: 8, immediate: None });
+    let mut bytes = header(Frame::Send { length: 8, immediate: None, asks: true });
     bytes[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
     breaks_the_protocol(driver, &bytes);
 }
@@ -85,7 +85,7 @@ fn too_many_reads_at_once_end_the_connection(driver: TcpDriver) {
 
 fn messages_without_a_receive_end_the_connection(driver: TcpDriver) {
     let (mut victim, mut stream) = Victim::attacked(driver);
-    stream.write_all(&header(Frame::Send { length: 0, immediate: None }).repeat(3)).unwrap();
+    stream.write_all(&header(Frame::Send { length: 0, immediate: None, asks: true }).repeat(3)).unwrap();
     victim.until("the failure", |victim| victim.state() == QueuePairState::Error);
     let failure = victim.device.last_error(victim.queue_pair).unwrap();
     assert!(matches!(failure, TcpFailure::Protocol(_)), "{failure}");
@@ -102,7 +102,8 @@ fn a_half_header_and_then_the_end(driver: TcpDriver) {
 fn half_a_write_and_then_the_end(driver: TcpDriver) {
     for (announced, sent) in [(100, 50), (4096, 1), (4000, 3999)] {
         let (mut victim, mut stream) = Victim::attacked(driver);
-        let write = Frame::Write { length: announced, remote: remote(victim.open.1, 0), immediate: None };
+        let write =
+            Frame::Write { length: announced, remote: remote(victim.open.1, 0), immediate: None, asks: true };
         stream.write_all(&header(write)).unwrap();
         stream.write_all(&vec![7; sent]).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
@@ -113,7 +114,12 @@ fn half_a_write_and_then_the_end(driver: TcpDriver) {
 fn refusals_reach_the_peer_and_say_why(driver: TcpDriver) {
     let (mut victim, mut stream) = Victim::attacked(driver);
     stream
-        .write_all(&header(Frame::Write { length: 8, remote: remote(victim.closed.1, 0), immediate: None }))
+        .write_all(&header(Frame::Write {
+            length: 8,
+            remote: remote(victim.closed.1, 0),
+            immediate: None,
+            asks: true,
+        }))
         .unwrap();
     // More than the socket buffers hold follows: the refusal gets through all the same.
     let writer = stream.try_clone().unwrap();
@@ -151,7 +157,7 @@ fn a_wrong_token_is_closed_and_harms_nobody(driver: TcpDriver) {
     let (mut stream, other) = sockets();
     let mut preface = [0; PREFACE_LENGTH];
     preface[..8].copy_from_slice(&DATA_MAGIC);
-    preface[8..11].copy_from_slice(&[2, 0, 1]);
+    preface[8..11].copy_from_slice(&[3, 0, 1]);
     victim.acceptor.offer(Preface::parse(&preface).unwrap(), OwnedFd::from(other)).unwrap();
     victim.turn();
     assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "closed");

@@ -38,7 +38,7 @@ fn striped(driver: TcpDriver, parts: usize) -> (Victim, [TcpStream; 3], Target) 
 
 fn write(target: &Target, offset: usize, length: usize) -> [u8; HEADER_LENGTH] {
     let remote = remote(target.1, offset as u64);
-    header(Frame::Write { length: length as u64, remote, immediate: None })
+    header(Frame::Write { length: length as u64, remote, immediate: None, asks: true })
 }
 
 /// Reads frames until one says that so many requests were executed.
@@ -114,7 +114,7 @@ fn what_is_not_there_yet_is_not_executed(driver: TcpDriver) {
     streams[0].write_all(&write(&target, 0, 3 * PART)).unwrap();
     streams[0].write_all(&bytes[..PART]).unwrap();
     // What follows on the first connection waits for the rest, which comes a byte short.
-    streams[0].write_all(&header(Frame::Send { length: 0, immediate: Some(1) })).unwrap();
+    streams[0].write_all(&header(Frame::Send { length: 0, immediate: Some(1), asks: true })).unwrap();
     streams[1].write_all(&bytes[PART..2 * PART]).unwrap();
     streams[2].write_all(&bytes[2 * PART..3 * PART - 1]).unwrap();
     let all = (HEADER_LENGTH * 2 + 3 * PART - 1) as u64;
@@ -140,7 +140,7 @@ fn too_much_on_one_connection_stops_nothing_else(driver: TcpDriver) {
         flooded += count;
     }
     for (id, immediate) in [Some(7), None].into_iter().enumerate() {
-        streams[0].write_all(&header(Frame::Send { length: 0, immediate })).unwrap();
+        streams[0].write_all(&header(Frame::Send { length: 0, immediate, asks: true })).unwrap();
         victim.until("a message is there", |victim| victim.seen.len() > id);
         assert_eq!((victim.seen[id].status, victim.seen[id].immediate), (Status::Success, immediate));
     }

@@ -50,7 +50,7 @@ impl Victim {
         let endpoint = self.device.endpoint(self.queue_pair).unwrap();
         let mut preface = [0; PREFACE_LENGTH];
         preface[..8].copy_from_slice(&DATA_MAGIC);
-        preface[8..11].copy_from_slice(&[2, connection, connections]);
+        preface[8..11].copy_from_slice(&[3, connection, connections]);
         preface[16..48].copy_from_slice(&endpoint.as_bytes()[24..56]);
         Preface::parse(&preface).unwrap()
     }
