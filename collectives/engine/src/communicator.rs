@@ -305,6 +305,11 @@ impl Communicator {
         }
     }
 
+    /// Whether it is known over which links messages are written eagerly, at both ends, before any is.
+    fn has_been_lent(&self) -> bool {
+        !self.lent || self.peers.links.iter().all(Link::has_been_lent)
+    }
+
     /// Posts pieces of long messages, up to `room` bytes. Returns the bytes posted and whether there is more that only
     /// `room` kept back.
     pub(crate) fn post<D: Device + ?Sized>(&mut self, room: Room, turn: &mut Turn<'_, D>) -> (u64, bool) {
@@ -332,7 +337,7 @@ impl Communicator {
         const QUANTUM: u64 = 64 << 10;
         loop {
             if self.run.signature.is_none() {
-                if !self.queue.is_ready() {
+                if !self.queue.is_ready() || !self.has_been_lent() {
                     return Ok(());
                 }
                 if visit.bytes >= QUANTUM {

@@ -128,8 +128,8 @@ pub(crate) enum Message {
     Probe { length: u64, channel: u8 },
     /// The answer, and the room to write into if some was asked for and there is some.
     Probed { room: Option<RemoteSlice> },
-    /// Where a collective's bytes may be written without a grant.
-    Lent { room: RemoteSlice },
+    /// Where a collective's bytes may be written without a grant, if anywhere.
+    Lent { room: Option<RemoteSlice> },
     /// A collective's bytes follow, written there.
     EagerWrite { exchange: Exchange, length: u64, credits: Credits },
 }
@@ -199,16 +199,8 @@ impl Message {
             Self::Probe { length, channel } => {
                 (raw.kind, raw.length, raw.slot) = (13, length, channel.into());
             }
-            Self::Probed { room } => {
-                raw.kind = 14;
-                if let Some(room) = room {
-                    raw.target(0, room, 1);
-                }
-            }
-            Self::Lent { room } => {
-                raw.kind = LENT;
-                raw.target(0, room, 1);
-            }
+            Self::Probed { room } => raw.room(14, room),
+            Self::Lent { room } => raw.room(LENT, room),
             Self::EagerWrite { exchange, length, credits } => {
                 raw.name(EAGER_WRITE, exchange);
                 (raw.length, raw.offset) = (length, credits.pack());
@@ -246,7 +238,7 @@ impl Message {
             12 => Self::Abort,
             13 => Self::Probe { length: raw.length, channel: u8::try_from(raw.slot).ok()? },
             14 => Self::Probed { room: (raw.slot == 1).then_some(target) },
-            LENT => Self::Lent { room: target },
+            LENT => Self::Lent { room: (raw.slot == 1).then_some(target) },
             EAGER_WRITE => Self::EagerWrite { exchange: raw.exchange()?, length: raw.length, credits },
             kind => match kind & KIND {
                 GRANT => Self::Grant { exchange: raw.exchange()?, length: raw.length, granted },
@@ -285,6 +277,13 @@ impl Raw {
 
     fn target(&mut self, length: u64, target: RemoteSlice, immediate: u32) {
         (self.length, self.key, self.offset, self.slot) = (length, target.key.0, target.offset, immediate);
+    }
+
+    fn room(&mut self, kind: u8, room: Option<RemoteSlice>) {
+        self.kind = kind;
+        if let Some(room) = room {
+            self.target(0, room, 1);
+        }
     }
 
     fn grant(&mut self, length: u64, granted: Granted) {

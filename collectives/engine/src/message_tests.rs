@@ -41,7 +41,7 @@ fn messages() -> impl Strategy<Value = Message> {
             10 => Message::Left { rank: e, sequence: a, last: g > 9 },
             11 => Message::Probe { length: c, channel: u8::from(g > 3) },
             12 => Message::Probed { room: (g > 9).then_some(target) },
-            13 => Message::Lent { room: target },
+            13 => Message::Lent { room: (g > 9).then_some(target) },
             14 => Message::EagerWrite { exchange, length: c, credits },
             _ => Message::Abort,
         }

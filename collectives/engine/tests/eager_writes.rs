@@ -63,17 +63,25 @@ fn every_operation_with_more_messages_than_places() {
     }
 }
 
-/// Nothing is lent where there is no room: messages are announced then.
-#[test]
-fn a_full_workspace_makes_it_slower_and_no_more() {
-    let mut setup = setup(&[0, 1, 2], 64 << 10);
+/// Of nodes that have no room to lend any.
+fn full(eager_write_max_bytes: u64) -> Setup {
+    let mut setup = setup(&[0, 1, 2], eager_write_max_bytes);
     setup.workspace = 1200 << 10;
     setup.configure = |config| {
         config.message_pool = 8;
         config.credits = 4;
     };
-    let mut world = World::new(&setup);
+    setup
+}
+
+/// Where nothing can be lent, receivers say ahead where messages go, as if none were ever written eagerly.
+#[test]
+fn a_full_workspace_makes_it_slower_and_no_more() {
+    let mut world = World::new(&full(64 << 10));
     for operation in collectives() {
         Job::new(operation, 4_000, 3, 5).run(&mut world);
     }
+    let exchange = Job::new(Operation::Allreduce, 10_000, 3, 1);
+    let [asked, eagerly] = [0, 64 << 10].map(|max| time_ns(&full(max), &exchange));
+    assert_eq!(asked, eagerly);
 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::algorithm::{self, Frame, Method, Size};
 use crate::file::Listed;
 use crate::tuner::Problem;
-use crate::{Blocks, Call, Cost, Layout, Pair, Shape, Step, Terms, View, Work};
+use crate::{Blocks, Call, Cost, Layout, Pair, Shape, Stage, Step, Terms, View, Work};
 
 /// A way to do an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,6 +125,18 @@ impl Algorithm {
     #[must_use]
     pub fn is_strict(self, operation: Operation) -> bool {
         algorithm::method(self, operation).is_some_and(|method| method.strict)
+    }
+
+    /// Whether a node sends one message behind the other to the same node, as around a ring. Elsewhere there are one or two.
+    #[must_use]
+    pub const fn passes_around(self) -> bool {
+        match self {
+            Self::Ring | Self::BidirectionalRing | Self::ScatterAllGather | Self::Pipeline => true,
+            Self::Hierarchical(Pair { inner, outer }) => {
+                matches!(inner, Stage::Ring) || matches!(outer, Stage::Ring)
+            }
+            _ => false,
+        }
     }
 
     /// What one chunk of an operation costs; `None` where the algorithm does not do it between so many nodes.

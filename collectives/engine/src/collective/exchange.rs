@@ -11,7 +11,7 @@ use ringway_types::Operation;
 use ringway_verbs::Device;
 
 use super::run::{ActiveReceive, ActiveSend, Run, Scene};
-use crate::link::{Class, Early, EarlyKind, Payload, Purpose, Taken};
+use crate::link::{Class, Early, EarlyKind, Link, Payload, Purpose, Taken};
 use crate::message::{Exchange, Granted, Message, NONSENSE};
 use crate::turn::Turn;
 use crate::{BufferRef, Failure, RankFailure};
@@ -31,9 +31,9 @@ impl Run {
         })
     }
 
-    /// Messages up to so many bytes are sent, or announced, without waiting for a grant.
-    fn unasked_max(&self) -> u64 {
-        self.eager_max.max(self.eager_write_max)
+    /// Messages up to so many bytes are sent over a link, or announced, without waiting for a grant.
+    fn unasked_max(&self, link: &Link) -> u64 {
+        if link.writes_eagerly() { self.eager_max.max(self.eager_write_max) } else { self.eager_max }
     }
 
     /// Fails when the peer has left and will say nothing more about this collective.
@@ -94,7 +94,7 @@ impl Run {
             }
             return Ok(true);
         }
-        if announces || from.length <= self.unasked_max() {
+        if announces || from.length <= self.unasked_max(link) {
             link.control(Message::Announce { exchange, length: from.length }, turn);
         }
         if let Some(chunk) = self.chunks.get_mut(slot as usize) {
@@ -122,7 +122,7 @@ impl Run {
         let announces = self.announces();
         let Some(link) = scene.peers.links.get_mut(at) else { return Ok(()) };
         let early = take_early(&mut link.early, &exchange, |kind| !matches!(kind, EarlyKind::Grant { .. }));
-        let peer_rank = link.rank;
+        let (peer_rank, unasked_max) = (link.rank, self.unasked_max(link));
         if let Some(early) = early {
             check_length(peer_rank, scene.rank, early.length, into.length)?;
         }
@@ -136,7 +136,7 @@ impl Run {
             Some(_) => {}
         }
         self.mark_started(slot, step);
-        let grant = early.is_some() || (into.length > self.unasked_max() && !announces);
+        let grant = early.is_some() || (into.length > unasked_max && !announces);
         if let Some(chunk) = self.chunks.get_mut(slot as usize) {
             chunk.receives.push(ActiveReceive { step, link: at, tag, into, granted: grant });
         }

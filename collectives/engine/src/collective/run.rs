@@ -245,8 +245,10 @@ impl Run {
         (self.plan, self.shape, self.depth, self.slot_bytes) = (Some(plan), shape, depth, each);
         self.channels = u64::from(channels.max(1));
         (self.finished, self.works, self.blocked) = (0, [None; WORKS], false);
-        // Of several chunks the grants are said ahead.
-        let is_short = shape.chunks <= 1 && !self.announces();
+        // Of several messages over a link the grants are said ahead.
+        let passes_around =
+            matches!(self.source(), Some(Source::Algorithm(algorithm)) if algorithm.passes_around());
+        let is_short = shape.chunks <= 1 && !passes_around && !self.announces();
         self.eager_write_max = if is_short { settings.tuning().eager_write_max_bytes } else { 0 };
         if shape.steps == 0 {
             self.shape.chunks = 0;

@@ -7,6 +7,10 @@
 //! belongs. That is worth it where two copies take less than the two ways that they spare, the grant's and the
 //! acknowledgement's (`ringway_plan::tuner::eager_write_max_bytes`), and where a call has only few such messages:
 //! grants of many are said ahead.
+//!
+//! Each end says what it lends before the communicator's first collective, also when that is nothing. So both know whether a message
+//! comes eagerly over a link, which it does only if both have lent: else the receiver says ahead where it goes, as it does with
+//! longer ones. Where the sender finds both places taken it has to announce the message.
 
 use ringway_verbs::{Device, LocalSlice, Operation, RemoteSlice};
 
@@ -31,8 +35,8 @@ const WRITTEN: u32 = u32::MAX - PLACES + 1;
 pub(super) struct EagerWrites {
     /// In the workspace: the places that are lent, then as many in which what is written to the peer waits.
     memory: Option<u64>,
-    /// The places that the peer has lent.
-    room: Option<RemoteSlice>,
+    /// The places that the peer has lent, if it has any to lend; `None` until it says.
+    room: Option<Option<RemoteSlice>>,
 }
 
 /// A message that was written eagerly.
@@ -45,28 +49,36 @@ pub(crate) struct EagerWrite {
 }
 
 impl Link {
-    /// Lends the peer memory, for good. Where none can be spared nothing is: messages are announced then.
+    /// Lends the peer memory, for good, if any can be spared.
     pub(crate) fn lend_for_eager_writes<D: Device + ?Sized>(&mut self, turn: &mut Turn<'_, D>) {
-        if self.first.max_message < PLACE_BYTES {
-            return;
-        }
-        let memory = turn.shared.workspace.take_spare(2 * u64::from(PLACES) * PLACE_BYTES);
+        let is_fit = self.first.max_message >= PLACE_BYTES;
+        let take = || turn.shared.workspace.take_spare(2 * u64::from(PLACES) * PLACE_BYTES);
+        let memory = is_fit.then(take).flatten();
         self.eager_writes.memory = memory;
         let lent = memory.map(|start| turn.shared.workspace.buffer(start, u64::from(PLACES) * PLACE_BYTES));
-        if let Some(room) = lent.and_then(|lent| self.target(0, lent, turn)) {
-            self.control(Message::Lent { room }, turn);
-        }
+        let room = lent.and_then(|lent| self.target(0, lent, turn));
+        self.control(Message::Lent { room }, turn);
     }
 
-    /// The peer has lent memory. `false`: it had before.
-    pub(crate) fn on_lent(&mut self, room: RemoteSlice) -> bool {
+    /// The peer has said what it lends. `false`: it had before.
+    pub(crate) fn on_lent(&mut self, room: Option<RemoteSlice>) -> bool {
         self.credits.places = ALL_PLACES;
         self.eager_writes.room.replace(room).is_none()
     }
 
+    /// Whether the peer has said what it lends.
+    pub(crate) const fn has_been_lent(&self) -> bool {
+        self.eager_writes.room.is_some()
+    }
+
+    /// Whether short messages are written eagerly over this link, in either direction.
+    pub(crate) const fn writes_eagerly(&self) -> bool {
+        self.eager_writes.memory.is_some() && matches!(self.eager_writes.room, Some(Some(_)))
+    }
+
     /// Whether a message of a collective can be written eagerly now.
-    pub(crate) fn can_write_eagerly(&self) -> bool {
-        self.eager_writes.memory.is_some() && self.eager_writes.room.is_some() && self.credits.places != 0
+    pub(crate) const fn can_write_eagerly(&self) -> bool {
+        self.writes_eagerly() && self.credits.places != 0
     }
 
     /// Writes a message of a collective eagerly; the caller has seen that it can be.
@@ -76,7 +88,7 @@ impl Link {
         from: BufferRef,
         turn: &mut Turn<'_, D>,
     ) -> Taken {
-        let (Some(memory), Some(room)) = (self.eager_writes.memory, self.eager_writes.room) else {
+        let (Some(memory), Some(Some(room))) = (self.eager_writes.memory, self.eager_writes.room) else {
             return Taken::No;
         };
         if !self.has_room() || from.length > LONGEST {

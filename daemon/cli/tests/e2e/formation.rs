@@ -124,7 +124,7 @@ fn a_peer_daemon_of_another_version_is_named() {
     let (daemon, _) = node(KEY, "");
     let address = stranger(b"RINGCTRL\x63\0\0\0\0\0\0\0");
     let error = join_error(&daemon, &id_at(address));
-    assert_mentions(&error, &["version 99", "version 4", "same version", &address.to_string()]);
+    assert_mentions(&error, &["version 99", "version 5", "same version", &address.to_string()]);
 }
 
 #[test]

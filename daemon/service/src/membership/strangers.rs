@@ -58,7 +58,7 @@ fn another_cluster_key_is_refused() {
 fn another_version_is_named() {
     let root = impostor(b"RINGCTRL\x09\0\0\0\0\0\0\0");
     let text = join_at(root, PATIENCE, RefusalKind::Incompatible);
-    assert!(text.contains("version 9") && text.contains("this one version 4"), "{text}");
+    assert!(text.contains("version 9") && text.contains("this one version 5"), "{text}");
 }
 
 #[test]

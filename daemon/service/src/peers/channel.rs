@@ -20,7 +20,7 @@ use crate::ClusterKey;
 /// The first bytes of a control connection.
 pub(crate) const MAGIC: [u8; 8] = *b"RINGCTRL";
 /// The version of everything that daemons say to each other.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// Bytes of the preface.
 pub(crate) const PREFACE_BYTES: usize = 16;
 
