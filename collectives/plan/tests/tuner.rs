@@ -87,43 +87,50 @@ fn a_long_way_takes_nobodys_processor() {
 
 /// Where a long message goes is said ahead, so that it costs a call one latency and little of a processor: rounds of long messages
 /// stay better than more rounds of short ones. What eight nodes on two processors measured, whose fastest allreduce of 64 KiB is
-/// recursive doubling (1.7 ms; a ring takes 3.1).
+/// recursive doubling (1.5 ms with eager writes, else 2.0; a ring takes 3.3, and 0.3 more when its messages are asked for).
 #[test]
 fn long_messages_are_asked_for_once() {
-    let time = |algorithm: Algorithm, bytes| {
-        let measured = Constants {
-            latency_ns: 165_000.0,
-            message_ns: 27_000.0,
-            byte_ns: 0.4,
-            reduce_ns: 0.03,
-            copy_ns: 0.02,
-            sharing: 4.0,
-            ..Constants::default()
-        };
-        let call = (&layout(8), Operation::Allreduce, bytes);
-        let found = candidates(call, Order::Stable, &measured, &Tuning::default());
-        (found[0].algorithm, found.iter().find(|it| it.algorithm == algorithm).unwrap().prediction.time_ns)
+    let measured = Constants {
+        latency_ns: 165_000.0,
+        message_ns: 27_000.0,
+        byte_ns: 0.4,
+        reduce_ns: 0.03,
+        copy_ns: 0.02,
+        sharing: 4.0,
+        ..Constants::default()
     };
-    assert_eq!(time(Algorithm::Ring, 64 << 10).0, Algorithm::RecursiveDoubling);
-    let step = |algorithm, bytes| time(algorithm, bytes + 4096).1 - time(algorithm, bytes).1;
+    let asked = Tuning::default();
+    let all = |bytes, tuning| {
+        candidates((&layout(8), Operation::Allreduce, bytes), Order::Stable, &measured, tuning)
+    };
+    let eager_write_max_bytes = eager_write_max_bytes(&layout(8), &measured, &asked);
+    assert_eq!(eager_write_max_bytes, 64 << 10);
+    let eagerly = Tuning { eager_write_max_bytes, ..asked };
+    assert_eq!(all(64 << 10, &eagerly)[0].algorithm, Algorithm::RecursiveDoubling);
+    let time = |algorithm: Algorithm, bytes| {
+        all(bytes, &asked).iter().find(|it| it.algorithm == algorithm).unwrap().prediction.time_ns
+    };
+    let step = |algorithm, bytes| time(algorithm, bytes + 4096) - time(algorithm, bytes);
     let eager = u64::from(ringway_plan::EAGER_BYTES);
     // The ring's messages are an eighth.
     for (algorithm, bytes) in [(Algorithm::Tree, eager), (Algorithm::Ring, 8 * eager)] {
-        assert!((160_000.0..400_000.0).contains(&step(algorithm, bytes)), "{algorithm}");
+        let step_ns = step(algorithm, bytes);
+        assert!((160_000.0..700_000.0).contains(&step_ns), "{algorithm}: {step_ns} ns");
     }
 }
 
-/// Copies spare two ways over a link, and cost a processor: where several nodes have it for themselves that is what counts.
+/// Copies spare two ways over a link, and what asking costs a processor. What nodes on shared processors measured: with eager
+/// writes 64 KiB took four on two 0.71 of the time, and eight 0.76.
 #[test]
-fn messages_are_written_eagerly_where_ways_are_long_and_processors_are_not_short() {
+fn messages_are_written_eagerly_where_ways_are_long() {
     let max = |nodes: u32, latency_ns: f64, sharing: f64| {
-        let measured =
-            Constants { latency_ns, message_ns: 10_000.0, byte_ns: 0.4, sharing, ..Constants::default() };
+        let none = Constants { message_ns: latency_ns / 12.0, byte_ns: 0.4, ..Constants::default() };
+        let measured = Constants { latency_ns, sharing, ..none };
         eager_write_max_bytes(&layout(nodes), &measured, &Tuning::default())
     };
     assert_eq!(max(2, 120_000.0, 1.0), 64 << 10);
     assert_eq!(max(8, 120_000.0, 1.0), 64 << 10);
-    assert!(max(8, 120_000.0, 4.0) <= 16 << 10, "eight nodes on two processors");
+    assert_eq!(max(8, 120_000.0, 4.0), 64 << 10, "eight nodes on two processors");
     assert_eq!(max(2, 1_000.0, 1.0), 0, "no longer than a few cache lines' way");
     assert_eq!(max(1, 120_000.0, 1.0), 0, "there is no link");
 }

@@ -26,8 +26,8 @@ pub struct Problem<'a> {
     /// Every pair of nodes has a link of its own, on which bytes go while they go on others; else all that a node sends leaves
     /// it by one port.
     pub mesh: bool,
-    /// Receivers of messages longer than [`EAGER_BYTES`] say first where they go. They say so ahead, but the first of a call has
-    /// to wait for it.
+    /// Receivers of messages longer than [`EAGER_BYTES`] say first where they go, and senders wait until they are there. All but
+    /// the first are said ahead, and for all but the last there is other work to be done.
     pub asks: bool,
     /// As in [`crate::Tuning::eager_write_max_bytes`]: such messages are copied instead.
     pub eager_write_max_bytes: u64,
@@ -84,13 +84,16 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     let cost = algorithm.cost(problem.operation, &terms)?;
     let total = algorithm.total(problem.operation, &terms, &cost);
     let copied = total.copied / terms.n();
-    let copy_ns = if copied > NEAR_BYTES { far_copy_ns(constants) } else { constants.copy_ns };
+    let copy_ns = if copied > NEAR_BYTES { copy_ns_from(constants, FAR_COPY_NS) } else { constants.copy_ns };
     let local = local_ns(problem.operation, &terms, constants) + copied * copy_ns;
     let path_bytes = if problem.mesh { cost.link_bytes } else { cost.port_bytes };
-    let way = Way::of(problem, chunks, &cost);
+    let way = Way::of(algorithm, problem, chunks, &cost);
     let asked = way == Way::Asked;
-    let sent_byte_ns =
-        if way == Way::Copied { constants.byte_ns + 2.0 * far_copy_ns(constants) } else { constants.byte_ns };
+    let sent_byte_ns = if way == Way::Copied {
+        constants.byte_ns + 2.0 * copy_ns_from(constants, EAGER_COPY_NS)
+    } else {
+        constants.byte_ns
+    };
     let by_port = |sent: f64| if problem.mesh { 0.0 } else { sent * sent_byte_ns };
     // All of a chunk goes over one channel, and other chunks meanwhile over others; what comes with its header goes over the first.
     // Those of one number share what they go over, a network card, whichever node they lead to.
@@ -98,7 +101,10 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     let channel_byte_ns = problem.channels.map_or(0.0, |_| constants.channel_byte_ns);
     let by_one_ns = path_bytes * channel_byte_ns;
     let by_turns_ns = cost.sent * channel_byte_ns / f64::from(by_turns);
-    let first_ns = (cost.rounds + f64::from(u8::from(asked))) * constants.latency_ns
+    // The first grant comes, and the last acknowledgement.
+    let asking_ns = if asked { 2.0 * constants.latency_ns } else { 0.0 };
+    let first_ns = cost.rounds * constants.latency_ns
+        + asking_ns
         + (path_bytes * sent_byte_ns).max(by_one_ns)
         + cost.path_reduced * constants.reduce_ns
         + local;
@@ -109,33 +115,38 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
         + cost.reduced * constants.reduce_ns
         + local;
     // Processors that several nodes share do the work of all of them. What comes of the first chunk comes alone, and each round of it
-    // waits for its turn.
+    // waits for its turn. While the first is asked about there is nothing else to be done.
     let shared_ns = |message_ns: f64| {
         let nodes_ns =
             handled * total.messages * message_ns + by_port(total.sent) + total.reduced * constants.reduce_ns;
         constants.sharing * (nodes_ns / terms.n() + local)
     };
-    let alone_ns = shared_ns(constants.lone_message_ns()) + cost.rounds * constants.turn_ns();
+    let alone_ns = shared_ns(constants.lone_message_ns()) + cost.rounds * constants.turn_ns() + asking_ns;
     let first_ns = first_ns.max(busy_ns).max(alone_ns);
     let busy_ns = busy_ns.max(shared_ns(constants.message_ns));
     let next_ns = busy_ns.max(first_ns / f64::from(problem.depth.max(1))).max(by_turns_ns);
     Some(Prediction { time_ns: (chunks - 1) as f64 * next_ns + first_ns, chunks, first_ns })
 }
 
-/// What it takes of a processor to say where a message goes, as a part of what the message takes: several are said at once, and
-/// nobody wakes up for it. (Eight nodes on two processors: a ring of 64 KiB has 112 messages of up to 8 KiB and takes 2.9 to 3.1 ms,
-/// one of 68 KiB, whose messages are longer, 0.2 ms more: 4 us of a processor for each, where each message takes 40 or more.)
+/// What it takes of a processor to say where a message goes and that it came, as a part of what the message takes: several are said
+/// at once, and nobody wakes up for it. (Eight nodes on two processors: a ring of 64 KiB has 112 messages of up to 8 KiB and takes
+/// 3.3 ms, one of 68 KiB, whose messages are longer, 0.35 ms more: 3 us of a processor at either end of each, where the message
+/// takes 20 or more.)
 const ASKING: f64 = 0.1;
 
-/// What a byte takes at least that is copied between memory of which nothing is in a near cache, as that is in which eager writes
-/// wait. (Eight nodes on two processors: two copies of 64 KiB made each message 29 us dearer.) What is copied pushes out what is
+/// What a byte takes at least that is copied between memory of which nothing is in a near cache. What is copied pushes out what is
 /// sent next as well. (Four nodes on two processors: an all_gather of 4 MiB that is gathered in scratch memory takes 0.2 ns longer
 /// for each byte of that than one that is not, of which its copies are half.)
 const FAR_COPY_NS: f64 = 0.2;
 
-/// The price of a byte that is copied from far. Where copies are for free, as in the formulas of the literature, they stay so.
-fn far_copy_ns(constants: &Constants) -> f64 {
-    if constants.copy_ns > 0.0 { constants.copy_ns.max(FAR_COPY_NS) } else { 0.0 }
+/// The same of what is copied to or from where eager writes wait. (With them 64 KiB take four nodes on two processors 0.71 of the time,
+/// and eight 0.76.)
+const EAGER_COPY_NS: f64 = 0.1;
+
+/// The price of a byte that is copied, at least `least_ns`. Where copies are for free, as in the formulas of the literature, they
+/// stay so.
+fn copy_ns_from(constants: &Constants, least_ns: f64) -> f64 {
+    if constants.copy_ns > 0.0 { constants.copy_ns.max(least_ns) } else { 0.0 }
 }
 
 /// So many bytes that a node copies of a chunk stay near, in a core's second-level cache with what else it needs there.
@@ -154,11 +165,11 @@ enum Way {
 
 impl Way {
     /// By their mean length: a node sends half of the messages that it handles.
-    fn of(problem: &Problem<'_>, chunks: u64, cost: &Cost) -> Self {
+    fn of(algorithm: Algorithm, problem: &Problem<'_>, chunks: u64, cost: &Cost) -> Self {
         let are_within = |bytes: u64| cost.sent <= bytes as f64 * cost.messages / 2.0;
         match chunks {
             _ if !problem.asks || are_within(EAGER_BYTES.into()) => Self::Unasked,
-            1 if are_within(problem.eager_write_max_bytes) => Self::Copied,
+            1 if !algorithm.passes_around() && are_within(problem.eager_write_max_bytes) => Self::Copied,
             _ => Self::Asked,
         }
     }
