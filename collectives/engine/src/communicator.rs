@@ -305,9 +305,9 @@ impl Communicator {
         }
     }
 
-    /// Whether it is known over which links messages are written eagerly, at both ends, before any is.
+    /// Whether it is known over which links messages are written eagerly, at both ends, before any is. Who has left lends no more.
     fn has_been_lent(&self) -> bool {
-        !self.lent || self.peers.links.iter().all(Link::has_been_lent)
+        !self.lent || self.peers.links.iter().all(|link| link.ended || link.has_been_lent())
     }
 
     /// Posts pieces of long messages, up to `room` bytes. Returns the bytes posted and whether there is more that only

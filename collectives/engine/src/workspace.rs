@@ -76,10 +76,10 @@ impl Workspace {
         Some(start + room - length)
     }
 
-    /// The same of what can be spared: one block of half of all the memory stays for operations.
+    /// The same of what can be spared: one block of a third of all the memory stays for operations.
     pub(crate) fn take_spare(&mut self, length: u64) -> Option<u64> {
         let stays = self.largest().checked_sub(length)?;
-        if stays >= self.length / 2 { self.take_long(length) } else { None }
+        if stays >= self.length / 3 { self.take_long(length) } else { None }
     }
 
     /// Gives back a block of either kind.

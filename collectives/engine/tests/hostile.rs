@@ -258,3 +258,47 @@ fn places_that_were_not_lent_are_not_written_to() {
     assert_eq!(notices, [u32::MAX - 1, u32::MAX], "the others are announced");
     scene.close();
 }
+
+/// A peer that leaves without a word of what it lends is not waited for.
+#[test]
+fn who_leaves_before_he_lends_ends_what_waits_for_that() {
+    let tuning = Tuning { eager_write_max_bytes: 64 << 10, ..Tuning::default() };
+    for leaves_first in [false, true] {
+        let settings = PlanSettings::new(tuning, Preference::default(), Vec::new()).unwrap();
+        let mut scene = Scene::new(1, settings);
+        let turns = |scene: &mut Scene| (0..20).map(|_| scene.turn(10_000_000)).sum::<usize>();
+        let leave = |scene: &mut Scene| {
+            scene.come();
+            let mut left = [0; 64];
+            left[0] = 11;
+            left[4..8].copy_from_slice(&learn(&scene.own));
+            left[48] = 1;
+            left[60] = 1;
+            scene.say(32 << 10, &left, Verb::Send { immediate: None });
+            turns(scene)
+        };
+        assert_eq!(turns(&mut scene), 0);
+        let mut finished = if leaves_first { leave(&mut scene) } else { 0 };
+        for (rank, token) in [(0, 1), (1, 2)] {
+            let barrier = Collective {
+                operation: Operation::Barrier,
+                datatype: DataType::U8,
+                reduction: None,
+                scale: None,
+                root: 0,
+                count: 0,
+                counts: &[],
+                input: None,
+                output: None,
+            };
+            scene.submit(rank, token, Request::Collective(barrier));
+        }
+        finished += turns(&mut scene);
+        if !leaves_first {
+            assert_eq!(finished, 0, "it may still lend");
+            finished += leave(&mut scene);
+        }
+        assert_eq!(finished, 2);
+        scene.close();
+    }
+}

@@ -170,7 +170,7 @@ fn strangers_at_the_port_get_nothing_and_harm_nobody() {
     let mut hello = PEER_MAGIC.to_vec();
     hello.extend([99, 0, 0, 0, 0, 0, 0, 0]);
     let answer = try_with(&hello);
-    assert!(answer.starts_with(PEER_MAGIC) && answer.get(8) == Some(&4), "its own version: {answer:x?}");
+    assert!(answer.starts_with(PEER_MAGIC) && answer.get(8) == Some(&5), "its own version: {answer:x?}");
     let ranks = form(std::slice::from_ref(&daemon), 2, "");
     assert_eq!(ranks.len(), 2);
 }

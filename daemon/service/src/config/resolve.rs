@@ -69,7 +69,7 @@ impl Settings {
             pcap: None,
             peer_timeout_ms: Some(1000),
             plans: None,
-            workspace_mib: Some(32),
+            workspace_mib: Some(16),
             late_after_s: Some(5),
             idle_exit_s: Some(0),
             log_level: text("info"),

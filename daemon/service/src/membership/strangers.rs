@@ -72,7 +72,7 @@ fn a_dialer_of_another_version_is_told_ours() {
         said
     });
     cluster.run_until(|_| reader.is_finished());
-    assert_eq!(reader.join().expect("reader"), b"RINGCTRL\x04\0\0\0\0\0\0\0");
+    assert_eq!(reader.join().expect("reader"), b"RINGCTRL\x05\0\0\0\0\0\0\0");
 }
 
 #[test]
