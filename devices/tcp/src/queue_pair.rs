@@ -58,10 +58,10 @@ pub(crate) struct SendEntry {
 /// What the sender of a message waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
-    ForNothing,
+    Nothing,
     /// A moment more or less does not count.
-    ForReply,
-    ForMemory,
+    Reply,
+    Memory,
 }
 
 /// A response to be sent.
@@ -389,16 +389,16 @@ impl QueuePair {
         self.untold_bytes = self.untold_bytes.saturating_add(length);
         let is_much = untold.saturating_add(1) >= UNTOLD_MAX || self.untold_bytes >= UNTOLD_BYTES_MAX;
         let was_asked = self.asked;
-        self.asked |= is_much || waits != Waits::ForNothing;
+        self.asked |= is_much || waits != Waits::Nothing;
         if self.asked && !was_asked {
             self.patient_until = Time(now.0.saturating_add(REPLY_NS));
         }
         self.patience = match waits {
             _ if is_much => 0,
             _ if !self.first.drained_socket => self.patience.max(MORE_POLLS),
-            Waits::ForReply if !was_asked => REPLY_POLLS,
-            Waits::ForReply | Waits::ForNothing => self.patience,
-            Waits::ForMemory => 0,
+            Waits::Reply if !was_asked => REPLY_POLLS,
+            Waits::Reply | Waits::Nothing => self.patience,
+            Waits::Memory => 0,
         };
     }
 

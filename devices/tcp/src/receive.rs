@@ -172,14 +172,14 @@ fn on_header(pair: &mut QueuePair, shared: &mut Shared, header: &Header) {
         Frame::Acknowledge => {}
         Frame::Send { length, immediate, asks } => {
             let waits = match asks {
-                false => Waits::ForNothing,
-                true if length <= SHORT => Waits::ForReply,
-                true => Waits::ForMemory,
+                false => Waits::Nothing,
+                true if length <= SHORT => Waits::Reply,
+                true => Waits::Memory,
             };
             on_send(pair, shared, length, (immediate, waits));
         }
         Frame::Write { length, remote, immediate, asks } => {
-            let waits = if asks { Waits::ForMemory } else { Waits::ForNothing };
+            let waits = if asks { Waits::Memory } else { Waits::Nothing };
             on_write(pair, shared, length, remote, (immediate, waits));
         }
         Frame::Read { length, remote } => on_read(pair, shared, length, remote),

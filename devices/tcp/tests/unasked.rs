@@ -1,5 +1,5 @@
 //! Messages whose senders wait for nothing: what acknowledges them, and when.
-#![expect(clippy::unwrap_used, reason = "the parts of a test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "the parts of a test")]
 
 #[macro_use]
 mod drivers;
