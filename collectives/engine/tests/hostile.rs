@@ -166,6 +166,19 @@ const fn buffer(offset: u64, length: u64) -> BufferRef {
     BufferRef { region: RegionId(1), offset, length }
 }
 
+/// A barrier, of which other calls of bytes are made.
+const BARRIER: Collective<'static> = Collective {
+    operation: Operation::Barrier,
+    datatype: DataType::U8,
+    reduction: None,
+    scale: None,
+    root: 0,
+    count: 0,
+    counts: &[],
+    input: None,
+    output: None,
+};
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
@@ -175,14 +188,11 @@ proptest! {
         let mut scene = Scene::new(seed, settings);
         let call = Collective {
             operation: Operation::Allreduce,
-            datatype: DataType::U8,
             reduction: Some(Reduction::Sum),
-            scale: None,
-            root: 0,
             count: 2,
-            counts: &[],
             input: Some(buffer(0, 2)),
             output: Some(buffer(64, 2)),
+            ..BARRIER
         };
         let receive = |length| PointToPoint::Receive { peer: None, tag: 1, buffer: buffer(1024, length) };
         let send = PointToPoint::Send { peer: 1, tag: 2, buffer: buffer(32 << 10, 20_000) };
@@ -220,14 +230,10 @@ fn places_that_were_not_lent_are_not_written_to() {
         for (rank, at) in [(0, 0), (1, 24 << 10)] {
             let call = Collective {
                 operation: Operation::Broadcast,
-                datatype: DataType::U8,
-                reduction: None,
-                scale: None,
-                root: 0,
                 count,
-                counts: &[],
                 input: (rank == 0).then_some(buffer(at, count)),
                 output: Some(buffer(at, count)),
+                ..BARRIER
             };
             scene.submit(rank, 2 * token + rank, Request::Collective(call));
         }
@@ -280,18 +286,7 @@ fn who_leaves_before_he_lends_ends_what_waits_for_that() {
         assert_eq!(turns(&mut scene), 0);
         let mut finished = if leaves_first { leave(&mut scene) } else { 0 };
         for (rank, token) in [(0, 1), (1, 2)] {
-            let barrier = Collective {
-                operation: Operation::Barrier,
-                datatype: DataType::U8,
-                reduction: None,
-                scale: None,
-                root: 0,
-                count: 0,
-                counts: &[],
-                input: None,
-                output: None,
-            };
-            scene.submit(rank, token, Request::Collective(barrier));
+            scene.submit(rank, token, Request::Collective(BARRIER));
         }
         finished += turns(&mut scene);
         if !leaves_first {

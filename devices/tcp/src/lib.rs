@@ -8,9 +8,9 @@
 //! when the responder has placed it, as on a reliable connection) and how many receives were ever posted (credits).
 //!
 //! # Why it cannot deadlock
-//! A SEND or WRITE_WITH_IMM leaves only when the peer has announced a receive for it. The receiving side therefore
-//! never has to stop reading, whatever the caller does: acknowledgements and READ responses always get through. Of several
-//! connections one may have to wait for another's part of a payload, which waits for nothing (`stripes`).
+//! A SEND or WRITE_WITH_IMM leaves only when the peer has announced a receive for it, which it does at once when none is left. The
+//! receiving side therefore never has to stop reading, whatever the caller does: acknowledgements and READ responses always get
+//! through. Of several connections one may have to wait for another's part of a payload, which waits for nothing (`stripes`).
 //! Reading never waits for sending either: all that an incoming frame can leave to be sent is an acknowledgement, which is
 //! a pair of numbers, or a READ response, of which the requester may have [`frame::MAX_READS`] outstanding.
 //!

@@ -56,6 +56,14 @@ fn send(victim: &mut Victim, stream: &mut TcpStream, frame: Frame) {
     victim.until("it is here", |victim| victim.counter("bytes_received") == bytes);
 }
 
+/// Has the victim send a message of no bytes.
+fn post(victim: &mut Victim, signalled: bool) {
+    let operation = Operation::Write { remote: RemoteSlice::default() };
+    let request =
+        WorkRequest { id: 1, operation, local: [LocalSlice::default(); 2], signalled, fence: false };
+    victim.device.post_send(victim.queue_pair, &request).unwrap();
+}
+
 with_each_driver!(
     go_with_what_is_sent_next,
     go_when_there_are_many,
@@ -75,15 +83,7 @@ fn go_with_what_is_sent_next(driver: TcpDriver) {
     assert_eq!(said(&mut victim, &mut stream), None);
     while !victim.device.arm() {}
     assert_eq!(said(&mut victim, &mut stream), None, "nobody is woken for it");
-    let answer = Operation::Write { remote: RemoteSlice::default() };
-    let answer = WorkRequest {
-        id: 1,
-        operation: answer,
-        local: [LocalSlice::default(); 2],
-        signalled: false,
-        fence: false,
-    };
-    victim.device.post_send(victim.queue_pair, &answer).unwrap();
+    post(&mut victim, false);
     let header = said(&mut victim, &mut stream).unwrap();
     assert_eq!(header.executed, 1);
     assert!(matches!(header.frame, Frame::Write { asks: false, .. }), "{header:?}");
@@ -125,12 +125,6 @@ fn go_before_one_that_is_waited_for(driver: TcpDriver) {
 
 fn ask_when_half_of_the_queue_waits(driver: TcpDriver) {
     let (mut victim, mut stream) = quiet(driver);
-    let post = |victim: &mut Victim, signalled| {
-        let operation = Operation::Write { remote: RemoteSlice::default() };
-        let request =
-            WorkRequest { id: 1, operation, local: [LocalSlice::default(); 2], signalled, fence: false };
-        victim.device.post_send(victim.queue_pair, &request).unwrap();
-    };
     let asks = |victim: &mut Victim, stream: &mut TcpStream| match said(victim, stream).unwrap().frame {
         Frame::Write { asks, .. } => asks,
         other => panic!("{other:?}"),

@@ -89,11 +89,8 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     let path_bytes = if problem.mesh { cost.link_bytes } else { cost.port_bytes };
     let way = Way::of(algorithm, problem, chunks, &cost);
     let asked = way == Way::Asked;
-    let sent_byte_ns = if way == Way::Copied {
-        constants.byte_ns + 2.0 * copy_ns_from(constants, EAGER_COPY_NS)
-    } else {
-        constants.byte_ns
-    };
+    let copies = if way == Way::Copied { 2.0 } else { 0.0 };
+    let sent_byte_ns = constants.byte_ns + copies * copy_ns_from(constants, EAGER_COPY_NS);
     let by_port = |sent: f64| if problem.mesh { 0.0 } else { sent * sent_byte_ns };
     // All of a chunk goes over one channel, and other chunks meanwhile over others; what comes with its header goes over the first.
     // Those of one number share what they go over, a network card, whichever node they lead to.
@@ -101,7 +98,9 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     let channel_byte_ns = problem.channels.map_or(0.0, |_| constants.channel_byte_ns);
     let by_one_ns = path_bytes * channel_byte_ns;
     let by_turns_ns = cost.sent * channel_byte_ns / f64::from(by_turns);
-    // The first grant comes, and the last acknowledgement.
+    // The first grant comes, and the last acknowledgement. The others are said with more, and cost next to nothing. (Eight nodes on two
+    // processors: a ring of 64 KiB has 112 messages of up to 8 KiB and takes 3.3 ms, one of 68 KiB, whose messages are longer, 0.33 ms
+    // more.)
     let asking_ns = if asked { 2.0 * constants.latency_ns } else { 0.0 };
     let first_ns = cost.rounds * constants.latency_ns
         + asking_ns
@@ -109,8 +108,7 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
         + cost.path_reduced * constants.reduce_ns
         + local;
     // A node's thread sends, receives and combines; what is sent it copies to the kernel, what comes from it.
-    let handled = if asked { 1.0 + ASKING } else { 1.0 };
-    let busy_ns = handled * cost.messages * constants.message_ns
+    let busy_ns = cost.messages * constants.message_ns
         + by_port(cost.sent)
         + cost.reduced * constants.reduce_ns
         + local;
@@ -118,7 +116,7 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     // waits for its turn. While the first is asked about there is nothing else to be done.
     let shared_ns = |message_ns: f64| {
         let nodes_ns =
-            handled * total.messages * message_ns + by_port(total.sent) + total.reduced * constants.reduce_ns;
+            total.messages * message_ns + by_port(total.sent) + total.reduced * constants.reduce_ns;
         constants.sharing * (nodes_ns / terms.n() + local)
     };
     let alone_ns = shared_ns(constants.lone_message_ns()) + cost.rounds * constants.turn_ns() + asking_ns;
@@ -127,12 +125,6 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     let next_ns = busy_ns.max(first_ns / f64::from(problem.depth.max(1))).max(by_turns_ns);
     Some(Prediction { time_ns: (chunks - 1) as f64 * next_ns + first_ns, chunks, first_ns })
 }
-
-/// What it takes of a processor to say where a message goes and that it came, as a part of what the message takes: several are said
-/// at once, and nobody wakes up for it. (Eight nodes on two processors: a ring of 64 KiB has 112 messages of up to 8 KiB and takes
-/// 3.3 ms, one of 68 KiB, whose messages are longer, 0.35 ms more: 3 us of a processor at either end of each, where the message
-/// takes 20 or more.)
-const ASKING: f64 = 0.1;
 
 /// What a byte takes at least that is copied between memory of which nothing is in a near cache. What is copied pushes out what is
 /// sent next as well. (Four nodes on two processors: an all_gather of 4 MiB that is gathered in scratch memory takes 0.2 ns longer
