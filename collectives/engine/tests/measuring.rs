@@ -50,6 +50,16 @@ fn the_latency_of_the_network_is_measured() {
     }
 }
 
+/// What messages wait for on their way, their receiver's processor say, is no part of it. The middle one takes 150 us here.
+#[test]
+fn the_latency_is_that_of_the_fastest_message() {
+    let network = SimConfig { latency_ns: 50_000, jitter_ns: 200_000, seed: 5, ..SimConfig::default() };
+    let mut world = World::new(&Setup { network, ..Setup::new(&[0, 1, 2]) });
+    for measured in measure(&mut world, 0) {
+        assert!((50_000.0..120_000.0).contains(&measured.latency_ns), "{measured:?}");
+    }
+}
+
 /// Over several channels bytes are timed over one and over all of them, until all have arrived.
 #[test]
 fn what_one_channel_carries_is_measured_and_what_all_carry() {

@@ -115,15 +115,12 @@ impl Constants {
     }
 
     /// What was measured while so many nodes for each processor did the same, as it would be if each had one of its own. Bytes
-    /// and messages are processor time then. So is the latency, as far as it is no longer than what a processor may take for a
-    /// message and to wake up for it; what is beyond passes while nobody needs a processor, as on a long way.
+    /// and messages are processor time then; the latency is that of a message that waited for nobody.
     #[must_use]
     pub fn unshared(self, sharing: f64) -> Self {
         let sharing = sharing.max(1.0);
-        let processor_ns = self.latency_ns.min(WORK_MESSAGES * self.message_ns);
         let byte_ns = self.byte_ns / sharing;
         Self {
-            latency_ns: self.latency_ns - processor_ns + processor_ns / sharing,
             message_ns: self.message_ns / sharing,
             byte_ns,
             // What one channel takes beyond all of them is no processor's time.
@@ -139,11 +136,15 @@ impl Constants {
         self.message_ns.max(self.if_shared(LONE_MESSAGE_NS))
     }
 
-    /// How long a round waits until the node that goes on with it has its processor back, where nodes share processors: no less than
-    /// what it waits for is on its way. (Eight nodes on two processors, 8 KiB, 100 us of delay: recursive doubling with 24 messages
-    /// in 3 rounds takes 1.09 ms, a tree with 14 in 6 rounds 1.45, which is 190 us for each round.)
+    /// How long a round takes beside the work of processors that nodes share: until the node that goes on with it has its own back,
+    /// and while its message is on its way and nobody needs one. (Eight nodes on two processors, 8 KiB, 100 us of delay: recursive
+    /// doubling with 24 messages in 3 rounds takes 1.09 ms, a tree with 14 in 6 rounds 1.45, which is 190 us for each round.)
     pub(super) fn turn_ns(&self) -> f64 {
-        if self.sharing > 1.0 { (self.sharing * self.if_shared(TURN_NS)).max(self.latency_ns) } else { 0.0 }
+        if self.sharing <= 1.0 {
+            return 0.0;
+        }
+        let way_ns = self.latency_ns - self.latency_ns.min(WORK_MESSAGES * self.message_ns);
+        self.sharing * self.if_shared(TURN_NS) + way_ns
     }
 
     /// So much where nodes share processors; less where messages are found to take next to nothing of one.
