@@ -128,7 +128,7 @@ fn go<T: Target, R: Rule, B: Body>(request: Request, rule: R, body: B) {
         // SAFETY: as above.
         0x22 => unsafe { T::run::<R, B, 128, 16, 4>(rule, body, length) },
         // SAFETY: as above.
-        0x44 => unsafe { T::run::<R, B, 64, 8, 1>(rule, body, length) },
+        0x44 => unsafe { T::run::<R, B, 64, 8, 4>(rule, body, length) },
         // SAFETY: as above.
         _ => unsafe { T::run::<R, B, 32, 4, 1>(rule, body, length) },
     }
