@@ -165,7 +165,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         ", \"finish\": true",
         "",
-        "plan swap: rank 0: element 0 of its output is wrong: it is finished wrongly (allreduce of 1 elements",
+        "plan swap: rank 0: element 0 of its output is wrong: it is finished wrongly; node 0 chunk 0 step 3 wrote it last (allreduce of 1 elements",
     ),
     ("\"after\": [0, 2]", "\"after\": [0]", "node 0 chunk 0 step 3 touch the same bytes in no certain order"),
 ];

@@ -4,16 +4,17 @@ use ringway_types::Operation as O;
 
 use super::memory::Memory;
 use super::symbol::{Contribution, Symbol, Symbols, UNWRITTEN};
-use super::{Scenario, Violation, Wrong};
+use super::{At, Scenario, Violation, Wrong};
 
 pub(super) fn check(
     scenario: &Scenario,
     memory: &Memory<'_>,
     symbols: &Symbols,
-    initial: &[Symbol],
-    cells: &[Symbol],
+    (initial, cells): (&[Symbol], &[Symbol]),
+    writers: &[Option<At>],
 ) -> Result<(), Violation> {
     let mut written = vec![false; memory.cells];
+    let last = |cell: usize| writers.get(cell).copied().flatten();
     for (rank, output) in (0u32..).zip(&memory.outputs) {
         for (element, cell) in (0u64..).zip(output.clone()) {
             if scenario.call.operation == O::Exscan && rank == 0 {
@@ -21,20 +22,20 @@ pub(super) fn check(
             }
             written[cell] = true;
             check_element(scenario, symbols, rank, element, cells[cell])
-                .map_err(|what| Violation::Result { rank, element, what })?;
+                .map_err(|what| Violation::Result { rank, element, what, last: last(cell) })?;
             if scenario.call.operation == O::Allreduce {
                 // The same order and association, hence the same bits, for every rank.
                 let same = memory.outputs.first().map(|first| cells[first.start + (cell - output.start)]);
                 if same != Some(cells[cell]) {
-                    return Err(Violation::Result { rank, element, what: Wrong::Order });
+                    return Err(Violation::Result { rank, element, what: Wrong::Order, last: last(cell) });
                 }
             }
         }
     }
     for (rank, (input, output)) in (0u32..).zip(memory.inputs.iter().zip(&memory.outputs)) {
         let changed = |cell: usize| !written[cell] && cells[cell] != initial[cell];
-        if input.clone().chain(output.clone()).any(changed) {
-            return Err(Violation::Stray { rank });
+        if let Some(cell) = input.clone().chain(output.clone()).find(|cell| changed(*cell)) {
+            return Err(Violation::Stray { rank, last: last(cell) });
         }
     }
     Ok(())

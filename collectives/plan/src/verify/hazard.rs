@@ -24,7 +24,11 @@ struct Graph {
     chunks: Vec<Vec<u32>>,
 }
 
-pub(super) fn check(scenario: &Scenario, programs: &[Program]) -> Result<Stats, Violation> {
+/// Proves it; what was looked at, and which step writes each cell last.
+pub(super) fn check(
+    scenario: &Scenario,
+    programs: &[Program],
+) -> Result<(Stats, Vec<Option<At>>), Violation> {
     let memory = Memory::new(scenario, programs);
     let mut graph = Graph::new(programs)?;
     let mut order: Vec<(u32, At)> =
@@ -62,7 +66,8 @@ pub(super) fn check(scenario: &Scenario, programs: &[Program]) -> Result<Stats, 
     if scenario.call.operation == O::Barrier {
         check_barrier(&mut graph, programs)?;
     }
-    Ok(stats)
+    let place = |step: Option<u32>| step.and_then(|step| graph.places.get(step as usize).copied());
+    Ok((stats, writer.into_iter().map(place).collect()))
 }
 
 /// No node may leave before every other one has come.

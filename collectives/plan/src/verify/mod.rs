@@ -153,7 +153,7 @@ pub enum Violation {
         second: At,
     },
     /// An element of an output is wrong in the end.
-    #[error("rank {rank}: element {element} of its output is wrong: {what}")]
+    #[error("rank {rank}: element {element} of its output is wrong: {what}{}", written(*last))]
     Result {
         /// The rank.
         rank: u32,
@@ -161,6 +161,8 @@ pub enum Violation {
         element: u64,
         /// What is wrong.
         what: Wrong,
+        /// The step that wrote it last.
+        last: Option<At>,
     },
     /// An element of an output is right, but not combined in the order and association that `order = "strict"` promises. Both
     /// are given as the ranks whose inputs are combined, each combination in brackets.
@@ -176,10 +178,12 @@ pub enum Violation {
         promised: String,
     },
     /// Memory was changed that is no output.
-    #[error("rank {rank}: a step wrote to memory that the operation leaves alone")]
+    #[error("rank {rank}: a step wrote to memory that the operation leaves alone{}", written(*last))]
     Stray {
         /// The rank.
         rank: u32,
+        /// The step that wrote it last.
+        last: Option<At>,
     },
     /// A node can leave a barrier before another one has come.
     #[error("node {node} can leave the barrier before node {other} has come")]
@@ -189,6 +193,10 @@ pub enum Violation {
         /// The node that has not come.
         other: u32,
     },
+}
+
+fn written(last: Option<At>) -> String {
+    last.map_or_else(String::new, |at| format!("; {at} wrote it last"))
 }
 
 /// What is wrong with an element.
@@ -244,7 +252,7 @@ pub fn verify(
 pub(crate) fn prove(scenario: &Scenario, programs: &[Program]) -> Result<Stats, Violation> {
     let stats = check(scenario, programs)?;
     for order in [Order::Reverse, Order::Seeded(1), Order::Seeded(2)] {
-        run::run(scenario, programs, order)?;
+        run::run(scenario, programs, order, &[])?;
     }
     Ok(stats)
 }
@@ -255,8 +263,8 @@ pub(crate) fn prove(scenario: &Scenario, programs: &[Program]) -> Result<Stats, 
 /// The first [`Violation`] found.
 pub fn check(scenario: &Scenario, programs: &[Program]) -> Result<Stats, Violation> {
     program::check(programs)?;
-    let mut stats = hazard::check(scenario, programs)?;
-    run::run(scenario, programs, Order::Forward)?;
+    let (mut stats, writers) = hazard::check(scenario, programs)?;
+    run::run(scenario, programs, Order::Forward, &writers)?;
     for step in programs.iter().flat_map(|program| program.chunks.iter().flatten()) {
         stats.steps += u64::from(step.action != crate::Action::Nothing);
         if let crate::Action::Send { from, .. } = step.action {

@@ -62,11 +62,13 @@ impl Finished<'_> {
 }
 
 /// Runs the programs and checks the outputs. A send is done when its receive has been posted, which is the latest an
-/// engine may take; if that does not block, nothing less strict does, because waiting only ever ends.
+/// engine may take; if that does not block, nothing less strict does, because waiting only ever ends. `writers` says which step
+/// writes each cell last, where that is known.
 pub(super) fn run<'a>(
     scenario: &'a Scenario,
     programs: &'a [Program],
     order: Order,
+    writers: &[Option<At>],
 ) -> Result<Finished<'a>, Violation> {
     let memory = Memory::new(scenario, programs);
     let mut symbols = Symbols::default();
@@ -85,7 +87,7 @@ pub(super) fn run<'a>(
     let mut run = Run { scenario, programs, memory, symbols, cells, chunks, posted, order, random };
     while run.pass()? {}
     run.finished()?;
-    expect::check(scenario, &run.memory, &run.symbols, &initial, &run.cells)?;
+    expect::check(scenario, &run.memory, &run.symbols, (&initial, &run.cells), writers)?;
     let Run { memory, symbols, cells, .. } = run;
     Ok(Finished { memory, symbols, cells })
 }

@@ -75,8 +75,8 @@ struct ShowArgs {
 
 /// Prove plans right: steps of all nodes are enumerated and run on symbols, for calls of all kinds.
 ///
-/// The exit status is 1 if any of them is wrong; the reason names node, chunk and step, or, where what
-/// comes out is wrong, the rank, the element, and what it has and what it lacks.
+/// The exit status is 1 if any of them is wrong; the reason names node, chunk and step. Where what comes
+/// out is wrong, that is the step that wrote it last, beside the rank, the element and what is wrong with it.
 #[derive(Debug, Args)]
 struct VerifyArgs {
     /// The plans' files
