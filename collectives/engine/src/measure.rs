@@ -40,7 +40,7 @@ const LONGEST_NS: u64 = 500_000_000;
 /// What was measured of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// A message from one engine to the other that waits for nobody, in nanoseconds.
+    /// The fastest message from one engine to the other, in nanoseconds.
     pub latency_ns: f64,
     /// What an engine spends on a message, in nanoseconds.
     pub message_ns: f64,
@@ -163,7 +163,7 @@ impl Measure {
         median(self.round_trips, self.taken)
     }
 
-    /// The round trip for which neither engine had to wait for its processor.
+    /// The round trip for which the engines waited least for their processors.
     fn fastest_ns(&self) -> u64 {
         self.round_trips.iter().take(self.taken).copied().min().unwrap_or(0)
     }

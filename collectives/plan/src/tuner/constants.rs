@@ -115,7 +115,7 @@ impl Constants {
     }
 
     /// What was measured while so many nodes for each processor did the same, as it would be if each had one of its own. Bytes
-    /// and messages are processor time then; the latency is that of a message that waited for nobody.
+    /// and messages are processor time then; the latency is that of the message that waited least.
     #[must_use]
     pub fn unshared(self, sharing: f64) -> Self {
         let sharing = sharing.max(1.0);
@@ -143,7 +143,7 @@ impl Constants {
         if self.sharing <= 1.0 {
             return 0.0;
         }
-        let way_ns = self.latency_ns - self.latency_ns.min(WORK_MESSAGES * self.message_ns);
+        let way_ns = (self.latency_ns - WORK_MESSAGES * self.message_ns).max(0.0);
         self.sharing * self.if_shared(TURN_NS) + way_ns
     }
 

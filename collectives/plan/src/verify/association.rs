@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use ringway_types::Operation as O;
 
+use super::hazard::Writers;
 use super::run::{self, Finished};
 use super::symbol::{Symbol, Symbols};
 use super::{Order, Program, Scenario, Violation};
@@ -97,7 +98,7 @@ pub fn associations(
     programs: &[Program],
     order: Order,
 ) -> Result<Associations, Violation> {
-    let finished = run::run(scenario, programs, order, &[])?;
+    let finished = run::run(scenario, programs, order, &Writers::default())?;
     let written = |cells: &[Symbol], rank: u32| {
         if scenario.call.operation == O::Exscan && rank == 0 { Vec::new() } else { cells.to_vec() }
     };
@@ -128,7 +129,7 @@ pub fn check_strict(scenario: &Scenario, programs: &[Program]) -> Result<(), Vio
     if !scenario.call.operation.reduces() {
         return Ok(());
     }
-    let mut finished = run::run(scenario, programs, Order::Forward, &[])?;
+    let mut finished = run::run(scenario, programs, Order::Forward, &Writers::default())?;
     let outputs: Vec<Vec<Symbol>> = finished.outputs().map(<[Symbol]>::to_vec).collect();
     for (rank, output) in (0u32..).zip(outputs) {
         for (element, found) in (0u64..).zip(output) {

@@ -2,19 +2,19 @@
 
 use ringway_types::Operation as O;
 
+use super::hazard::Writers;
 use super::memory::Memory;
 use super::symbol::{Contribution, Symbol, Symbols, UNWRITTEN};
-use super::{At, Scenario, Violation, Wrong};
+use super::{Scenario, Violation, Wrong};
 
 pub(super) fn check(
     scenario: &Scenario,
     memory: &Memory<'_>,
     symbols: &Symbols,
     (initial, cells): (&[Symbol], &[Symbol]),
-    writers: &[Option<At>],
+    writers: &Writers,
 ) -> Result<(), Violation> {
     let mut written = vec![false; memory.cells];
-    let last = |cell: usize| writers.get(cell).copied().flatten();
     for (rank, output) in (0u32..).zip(&memory.outputs) {
         for (element, cell) in (0u64..).zip(output.clone()) {
             if scenario.call.operation == O::Exscan && rank == 0 {
@@ -22,12 +22,17 @@ pub(super) fn check(
             }
             written[cell] = true;
             check_element(scenario, symbols, rank, element, cells[cell])
-                .map_err(|what| Violation::Result { rank, element, what, last: last(cell) })?;
+                .map_err(|what| Violation::Result { rank, element, what, last: writers.of(cell) })?;
             if scenario.call.operation == O::Allreduce {
                 // The same order and association, hence the same bits, for every rank.
                 let same = memory.outputs.first().map(|first| cells[first.start + (cell - output.start)]);
                 if same != Some(cells[cell]) {
-                    return Err(Violation::Result { rank, element, what: Wrong::Order, last: last(cell) });
+                    return Err(Violation::Result {
+                        rank,
+                        element,
+                        what: Wrong::Order,
+                        last: writers.of(cell),
+                    });
                 }
             }
         }
@@ -35,7 +40,7 @@ pub(super) fn check(
     for (rank, (input, output)) in (0u32..).zip(memory.inputs.iter().zip(&memory.outputs)) {
         let changed = |cell: usize| !written[cell] && cells[cell] != initial[cell];
         if let Some(cell) = input.clone().chain(output.clone()).find(|cell| changed(*cell)) {
-            return Err(Violation::Stray { rank, last: last(cell) });
+            return Err(Violation::Stray { rank, last: writers.of(cell) });
         }
     }
     Ok(())

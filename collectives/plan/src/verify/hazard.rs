@@ -24,11 +24,24 @@ struct Graph {
     chunks: Vec<Vec<u32>>,
 }
 
+/// Which step writes each cell last.
+#[derive(Debug, Default)]
+pub(super) struct Writers {
+    places: Vec<At>,
+    /// Of every cell, by its number among the steps.
+    last: Vec<Option<u32>>,
+}
+
+impl Writers {
+    /// `None` where no step does, or nothing is known.
+    pub(super) fn of(&self, cell: usize) -> Option<At> {
+        let step = self.last.get(cell).copied().flatten()?;
+        self.places.get(step as usize).copied()
+    }
+}
+
 /// Proves it; what was looked at, and which step writes each cell last.
-pub(super) fn check(
-    scenario: &Scenario,
-    programs: &[Program],
-) -> Result<(Stats, Vec<Option<At>>), Violation> {
+pub(super) fn check(scenario: &Scenario, programs: &[Program]) -> Result<(Stats, Writers), Violation> {
     let memory = Memory::new(scenario, programs);
     let mut graph = Graph::new(programs)?;
     let mut order: Vec<(u32, At)> =
@@ -66,8 +79,7 @@ pub(super) fn check(
     if scenario.call.operation == O::Barrier {
         check_barrier(&mut graph, programs)?;
     }
-    let place = |step: Option<u32>| step.and_then(|step| graph.places.get(step as usize).copied());
-    Ok((stats, writer.into_iter().map(place).collect()))
+    Ok((stats, Writers { places: graph.places, last: writer }))
 }
 
 /// No node may leave before every other one has come.

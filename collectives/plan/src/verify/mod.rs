@@ -22,6 +22,7 @@ mod symbol;
 use thiserror::Error;
 
 use crate::{Algorithm, Ineligible, Tuning};
+use hazard::Writers;
 
 pub use association::{Associations, Term, associations, check_strict};
 pub(crate) use program::list;
@@ -252,7 +253,7 @@ pub fn verify(
 pub(crate) fn prove(scenario: &Scenario, programs: &[Program]) -> Result<Stats, Violation> {
     let stats = check(scenario, programs)?;
     for order in [Order::Reverse, Order::Seeded(1), Order::Seeded(2)] {
-        run::run(scenario, programs, order, &[])?;
+        run::run(scenario, programs, order, &Writers::default())?;
     }
     Ok(stats)
 }

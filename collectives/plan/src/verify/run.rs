@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ringway_types::Operation as O;
 
+use super::hazard::Writers;
 use super::memory::{Cells, Memory};
 use super::program::{Name, message};
 use super::symbol::{Symbol, Symbols, UNWRITTEN};
@@ -62,13 +63,13 @@ impl Finished<'_> {
 }
 
 /// Runs the programs and checks the outputs. A send is done when its receive has been posted, which is the latest an
-/// engine may take; if that does not block, nothing less strict does, because waiting only ever ends. `writers` says which step
-/// writes each cell last, where that is known.
+/// engine may take; if that does not block, nothing less strict does, because waiting only ever ends. `writers` are named
+/// where an output is wrong.
 pub(super) fn run<'a>(
     scenario: &'a Scenario,
     programs: &'a [Program],
     order: Order,
-    writers: &[Option<At>],
+    writers: &Writers,
 ) -> Result<Finished<'a>, Violation> {
     let memory = Memory::new(scenario, programs);
     let mut symbols = Symbols::default();
