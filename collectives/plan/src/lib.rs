@@ -25,6 +25,7 @@ mod preference;
 mod settings;
 pub mod simulate;
 mod step;
+pub mod trace;
 pub mod tuner;
 pub mod verify;
 

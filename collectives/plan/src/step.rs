@@ -73,6 +73,19 @@ pub enum OutputSet {
     AllBut(u32),
 }
 
+impl OutputSet {
+    /// Whether a local rank's is among them.
+    #[must_use]
+    pub const fn has(self, local: u32) -> bool {
+        match self {
+            Self::None => false,
+            Self::One(one) => one == local,
+            Self::All => true,
+            Self::AllBut(other) => other != local,
+        }
+    }
+}
+
 /// Where a result is written: some outputs, all at the same offset, and perhaps scratch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Targets {

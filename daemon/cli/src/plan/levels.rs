@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringway_plan::file::{Listed, What};
+use ringway_plan::{Action, trace::Trace};
 
 /// Of every step of every node, how many must happen one after the other before it.
 #[derive(Debug)]
@@ -13,15 +13,15 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    /// What is proved right has no circles, so that every step has a level.
-    pub(super) fn of(plan: &Listed) -> Self {
-        let nodes = 0..plan.nodes();
+    /// What was traced has no circles, so that every step has a level.
+    pub(super) fn of(plan: &Trace) -> Self {
+        let nodes = 0..plan.layout().nodes();
         let mut levels: Vec<Vec<u32>> = nodes.clone().map(|node| vec![0; plan.steps(node).len()]).collect();
         let mut sends = BTreeMap::new();
         let mut messages = Vec::new();
         for node in nodes.clone() {
-            for (step, entry) in plan.steps(node).iter().enumerate() {
-                if let What::Send { peer, tag, .. } = entry.what {
+            for (step, traced) in plan.steps(node).iter().enumerate() {
+                if let Action::Send { peer, tag, .. } = traced.step.action {
                     sends.insert((node, peer, tag), step);
                 }
             }
@@ -30,12 +30,12 @@ impl Levels {
         while progress {
             progress = false;
             for node in nodes.clone() {
-                for (step, entry) in plan.steps(node).iter().enumerate() {
+                for (step, traced) in plan.steps(node).iter().enumerate() {
                     let own = levels.get(node as usize).map_or(&[][..], Vec::as_slice);
-                    let waits = entry.after.iter().flat_map(Clone::clone);
+                    let waits = traced.step.after.iter().flat_map(Clone::clone);
                     let mut level =
                         waits.filter_map(|step| own.get(step as usize)).max().map_or(0, |l| l + 1);
-                    if let What::Receive { peer, tag, .. } = entry.what
+                    if let Action::Receive { peer, tag, .. } = traced.step.action
                         && let Some(send) = sends.get(&(peer, node, tag))
                     {
                         let sent = levels.get(peer as usize).and_then(|steps| steps.get(*send));
@@ -49,8 +49,8 @@ impl Levels {
             }
         }
         for node in nodes {
-            for (step, entry) in plan.steps(node).iter().enumerate() {
-                if let What::Receive { peer, tag, .. } = entry.what
+            for (step, traced) in plan.steps(node).iter().enumerate() {
+                if let Action::Receive { peer, tag, .. } = traced.step.action
                     && let Some(send) = sends.get(&(peer, node, tag))
                 {
                     messages.push(((peer, *send), (node, step)));

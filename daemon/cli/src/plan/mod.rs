@@ -2,6 +2,7 @@
 
 mod levels;
 mod picture;
+mod shown;
 mod table;
 mod words;
 
@@ -14,7 +15,7 @@ use ringway_plan::{
 };
 use ringway_types::Operation;
 
-use self::levels::Levels;
+use self::shown::Shown;
 use crate::output;
 
 /// What `--help` says last, in lines that fit a terminal of 80 columns.
@@ -49,7 +50,9 @@ enum Command {
 
 /// Print a plan as a table and, with --svg, as a picture.
 ///
-/// Each line is a step of a node. `time` counts what must happen before it, step after step and message after message.
+/// Each line is a step of a node: what it moves, of which blocks, and which steps of that node it waits for. `time` counts what must
+/// happen before it, step after step and message after message. Blocks have the same names everywhere: numbers, and `0:2` for what
+/// rank 0 has for rank 2.
 #[derive(Debug, Args)]
 struct ShowArgs {
     /// The plan's file; else an algorithm's steps are shown
@@ -67,8 +70,9 @@ struct ShowArgs {
     /// Draw a picture into this file: nodes across, time down, arrows for messages, a colour for each block
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Print JSON for programs: the plan's name, operation, nodes, blocks, scratch, chunk_bytes and digest, and its steps with
-    /// node, step, time, what, peer, tag, block, count, from, into and after (first and last steps of ranges)
+    /// Print JSON for programs: the plan's name, operation, nodes, blocks (how many have names), parts (of a rank's vector or block),
+    /// scratch, chunk_bytes and digest (of a file's plan), and its steps with node, step, time, what, peer, tag, blocks, from, into
+    /// and after (first and last steps of ranges)
     #[arg(long)]
     json: bool,
 }
@@ -130,20 +134,21 @@ pub fn plan(args: PlanArgs) -> Result<ExitCode, String> {
 
 fn show(args: &ShowArgs) -> Result<ExitCode, String> {
     let plan = match (&args.file, args.algorithm, args.operation, args.nodes) {
-        (Some(file), ..) => read(file)?.0,
-        (None, Some(algorithm), Some(operation), Some(nodes)) => made(algorithm, operation, nodes)?,
-        _ => return Err("give a file, or --algorithm, --operation and --nodes".to_owned()),
-    };
-    let levels = Levels::of(&plan);
+        (Some(file), ..) => Shown::listed(read(file)?.0),
+        (None, Some(algorithm), Some(operation), Some(nodes)) => {
+            Shown::algorithm(algorithm, operation, nodes)
+        }
+        _ => Err("give a file, or --algorithm, --operation and --nodes".to_owned()),
+    }?;
     if let Some(file) = &args.svg {
-        let text = picture::svg(&plan, &levels);
+        let text = picture::svg(&plan);
         fs::write(file, text).map_err(|error| format!("cannot write `{}`: {error}", file.display()))?;
     }
     if args.json {
-        let json = serde_json::to_string_pretty(&table::json(&plan, &levels));
+        let json = serde_json::to_string_pretty(&table::json(&plan));
         output::line(&json.map_err(|error| error.to_string())?);
     } else {
-        output::line(&table::text(&plan, &levels));
+        output::line(&table::text(&plan));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -191,7 +196,8 @@ fn verify(args: &VerifyArgs) -> Result<ExitCode, String> {
 }
 
 fn write(args: &ExportArgs) -> Result<ExitCode, String> {
-    let text = made(args.algorithm, args.operation, args.nodes)?.to_json();
+    let plan = export(args.algorithm, args.operation, args.nodes, &Tuning::default());
+    let text = plan.map_err(|error| error.to_string())?.to_json();
     match &args.output {
         Some(file) => {
             fs::write(file, text).map_err(|error| format!("cannot write `{}`: {error}", file.display()))?;
@@ -199,12 +205,6 @@ fn write(args: &ExportArgs) -> Result<ExitCode, String> {
         None => output::line(text.trim_end()),
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What an algorithm is as a file.
-fn made(algorithm: Algorithm, operation: Operation, nodes: u32) -> Result<Listed, String> {
-    let plan = export(algorithm, operation, nodes, &Tuning::default()).map_err(|error| error.to_string())?;
-    Ok(std::sync::Arc::unwrap_or_clone(plan))
 }
 
 /// A plan's file, proved.

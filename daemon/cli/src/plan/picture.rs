@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use ringway_plan::file::{Entry, Listed, What};
+use ringway_plan::{
+    Action,
+    trace::{Trace, Traced},
+};
 
-use super::{levels::Levels, table, words};
+use super::{levels::Levels, shown::Shown, words};
 
 /// A box, and what lies between boxes, in pixels.
 const BOX: (u32, u32) = (54, 20);
-const LANE: u32 = BOX.0 + 6;
+const BESIDE: u32 = 6;
 /// From one moment to the next, and how much more where several messages leave a node at once, so that they fan out.
 const ROW: u32 = 46;
 const FAN: u32 = 22;
@@ -22,6 +25,10 @@ const GAP: u32 = 26;
 const COLOURS: u32 = 24;
 /// Entries of the legend in a line, and the width of one.
 const LEGEND: u32 = 66;
+/// Of a character of a box or of the legend.
+const CHARACTER: u32 = 7;
+/// The characters for which boxes and the legend's entries have room anyway: `3 \u{2192} 2`, and `3`.
+const USUAL: (u32, u32) = (7, 2);
 
 /// Where everything is.
 struct Places {
@@ -30,6 +37,8 @@ struct Places {
     /// The lane of each step, by node and step.
     lanes: BTreeMap<(u32, usize), u32>,
     width: u32,
+    /// Of a box.
+    box_width: u32,
     /// From one moment to the next.
     row: u32,
     /// Where the legend begins.
@@ -37,38 +46,45 @@ struct Places {
 }
 
 impl Places {
-    fn of(plan: &Listed, levels: &Levels) -> Self {
+    fn of(plan: &Shown) -> Self {
+        let levels = &plan.levels;
         let (mut columns, mut lanes, mut x) = (Vec::new(), BTreeMap::new(), EDGE + AXIS);
+        let all = (0..plan.nodes()).flat_map(|node| plan.steps(node));
+        let longest = all.map(|(_, traced)| mark(&plan.trace, traced).chars().count()).max().unwrap_or(0);
+        let box_width = BOX.0 + CHARACTER * u32::try_from(longest).unwrap_or(0).saturating_sub(USUAL.0);
         for node in 0..plan.nodes() {
             let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
-            for step in 0..plan.steps(node).len() {
+            for (step, _) in plan.steps(node) {
                 let next = taken.entry(levels.level(node, step)).or_insert(0);
                 lanes.insert((node, step), *next);
                 *next += 1;
             }
             let most = taken.values().max().copied().unwrap_or(1);
             columns.push((x, most));
-            x += most * LANE + GAP;
+            x += most * (box_width + BESIDE) + GAP;
         }
         let width = (x - GAP + EDGE).max(560);
         let most = columns.iter().map(|column: &(u32, u32)| column.1).max().unwrap_or(1);
         let row = ROW + FAN * most.saturating_sub(2).min(4);
-        Self { columns, lanes, width, row, bottom: HEAD + levels.end() * row + 12 }
+        Self { columns, lanes, width, box_width, row, bottom: HEAD + levels.end() * row + 12 }
     }
 
     /// The left upper corner of a step's box.
     fn corner(&self, (node, step): (u32, usize), levels: &Levels) -> (u32, u32) {
         let column = self.columns.get(node as usize).map_or(0, |column| column.0);
         let lane = self.lanes.get(&(node, step)).copied().unwrap_or(0);
-        (column + lane * LANE + 3, HEAD + levels.level(node, step) * self.row)
+        (column + lane * (self.box_width + BESIDE) + BESIDE / 2, HEAD + levels.level(node, step) * self.row)
     }
 }
 
 /// The picture, for light and dark pages.
-pub(super) fn svg(plan: &Listed, levels: &Levels) -> String {
-    let places = Places::of(plan, levels);
-    let colours = plan.blocks().min(COLOURS);
-    let in_line = ((places.width - 2 * EDGE) / LEGEND).max(1);
+pub(super) fn svg(plan: &Shown) -> String {
+    let Shown { trace, levels, .. } = plan;
+    let places = Places::of(plan);
+    let colours = trace.blocks().min(COLOURS);
+    let longest = trace.blocks().checked_sub(1).map_or(0, |last| words::block(trace, last).len());
+    let entry = LEGEND + CHARACTER * u32::try_from(longest).unwrap_or(0).saturating_sub(USUAL.1);
+    let in_line = ((places.width - 2 * EDGE) / entry).max(1);
     let height = places.bottom + 46 + colours.div_ceil(in_line) * 24 + EDGE;
     let mut out = String::new();
     // Writing to a string does not fail.
@@ -76,22 +92,22 @@ pub(super) fn svg(plan: &Listed, levels: &Levels) -> String {
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {height}\" width=\"{w}\" height=\"{height}\" \
          role=\"img\"><title>{}</title>\n<style>{}</style>\n<rect class=\"page\" width=\"{w}\" height=\"{height}\"/>\n",
-        table::headline(plan, levels),
+        plan.headline(),
         style(colours),
         w = places.width,
     );
-    frame(&mut out, plan, levels, &places);
+    frame(&mut out, plan, &places);
     for &(from, to) in &levels.messages {
-        if let Some(entry) = plan.steps(from.0).get(from.1) {
-            arrow(&mut out, entry, places.corner(from, levels), places.corner(to, levels));
+        if let Some(traced) = trace.steps(from.0).get(from.1) {
+            arrow(&mut out, traced, places.box_width / 2, [from, to].map(|step| places.corner(step, levels)));
         }
     }
     for node in 0..plan.nodes() {
-        for (step, entry) in plan.steps(node).iter().enumerate() {
-            draw(&mut out, step, entry, places.corner((node, step), levels));
+        for (step, traced) in plan.steps(node) {
+            draw(&mut out, plan, &places, (node, step, traced));
         }
     }
-    legend(&mut out, colours, plan.blocks(), in_line, places.bottom);
+    legend(&mut out, trace, (in_line, entry), places.bottom);
     out.push_str("</svg>\n");
     out
 }
@@ -117,22 +133,25 @@ fn style(colours: u32) -> String {
         text.push_str(&rules("75%,86%", "60%,42%"));
         dark.push_str(&rules("42%,26%", "60%,62%"));
     }
-    let _ = write!(text, ".none rect{{fill:none;stroke:#818b98}}@media(prefers-color-scheme:dark){{{dark}}}");
+    let _ = write!(
+        text,
+        ".none rect{{fill:none;stroke:#818b98}}.none path{{stroke:#818b98}}.none .tip{{fill:#818b98}}@media(prefers-color-scheme:dark){{{dark}}}"
+    );
     text
 }
 
 /// What the plan is, the nodes' columns and the lines of time.
-fn frame(out: &mut String, plan: &Listed, levels: &Levels, places: &Places) {
+fn frame(out: &mut String, plan: &Shown, places: &Places) {
     let _ = write!(
         out,
         "<text class=\"head\" x=\"{EDGE}\" y=\"24\">{}: {} between {} nodes</text>\n<text class=\"soft\" x=\"{EDGE}\" \
          y=\"56\">time</text>\n",
-        plan.name(),
-        plan.operation(),
+        plan.name,
+        plan.trace.operation(),
         plan.nodes()
     );
     for (node, (x, lanes)) in places.columns.iter().enumerate() {
-        let (width, height) = (lanes * LANE, places.bottom - HEAD + 22);
+        let (width, height) = (lanes * (places.box_width + BESIDE), places.bottom - HEAD + 22);
         let _ = writeln!(
             out,
             "<rect class=\"band\" x=\"{x}\" y=\"{}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/><text class=\"head\" \
@@ -141,7 +160,7 @@ fn frame(out: &mut String, plan: &Listed, levels: &Levels, places: &Places) {
             x + width / 2
         );
     }
-    for level in 0..levels.end() {
+    for level in 0..plan.levels.end() {
         let y = HEAD + level * places.row + BOX.1 / 2;
         let _ = writeln!(
             out,
@@ -154,68 +173,80 @@ fn frame(out: &mut String, plan: &Listed, levels: &Levels, places: &Places) {
     }
 }
 
+/// The class of a step's colour: that of the first of its blocks.
+fn colour(traced: &Traced) -> String {
+    traced.blocks.first().map_or_else(|| "none".to_owned(), |block| format!("c{}", block % COLOURS))
+}
+
+/// What a step's box says.
+fn mark(trace: &Trace, traced: &Traced) -> String {
+    let action = &traced.step.action;
+    let first = words::first_blocks(trace, &traced.blocks);
+    match action {
+        Action::Nothing => "wait".to_owned(),
+        Action::Send { peer, .. } => format!("{first} \u{2192} {peer}"),
+        Action::Receive { peer, .. } => format!("{first} \u{2190} {peer}"),
+        Action::Reduce { finish: false, .. } | Action::Fold { .. } => format!("{first} +"),
+        Action::Reduce { finish: true, .. } | Action::Scan { .. } => format!("{first} ="),
+        Action::Copy { .. } | Action::Swap { .. } => format!("{first} {}", words::what(action)),
+    }
+}
+
 /// From the lower edge of one box to the upper edge of another.
-fn arrow(out: &mut String, entry: &Entry, from: (u32, u32), to: (u32, u32)) {
-    let (x1, y1) = (from.0 + BOX.0 / 2, from.1 + BOX.1);
-    let (x2, y2) = (to.0 + BOX.0 / 2, to.1);
+fn arrow(out: &mut String, traced: &Traced, middle: u32, [from, to]: [(u32, u32); 2]) {
+    let (x1, y1) = (from.0 + middle, from.1 + BOX.1);
+    let (x2, y2) = (to.0 + middle, to.1);
     let (bend, tip) = ((y2 - y1) / 4, y2 - 6);
     let _ = writeln!(
         out,
-        "<g class=\"c{}\"><path d=\"M{x1} {y1}C{x1} {} {x2} {} {x2} {tip}\"/><path class=\"tip\" d=\"M{x2} {y2}l-4 -7h8z\"/></g>",
-        entry.block % COLOURS,
+        "<g class=\"{}\"><path d=\"M{x1} {y1}C{x1} {} {x2} {} {x2} {tip}\"/><path class=\"tip\" d=\"M{x2} {y2}l-4 -7h8z\"/></g>",
+        colour(traced),
         y1 + bend,
         tip - bend
     );
 }
 
-fn draw(out: &mut String, step: usize, entry: &Entry, (x, y): (u32, u32)) {
-    let colour = match entry.what {
-        What::Nothing => "none".to_owned(),
-        _ => format!("c{}", entry.block % COLOURS),
-    };
-    let (what, blocks) = (words::what(entry.what), words::blocks(entry));
-    let (from, into, after) = (words::from(entry), words::into(entry), words::after(entry));
-    let mark = match entry.what {
-        What::Nothing => "wait".to_owned(),
-        What::Send { peer, .. } => format!("{blocks} \u{2192} {peer}"),
-        What::Receive { peer, .. } => format!("{blocks} \u{2190} {peer}"),
-        What::Reduce { finish: false, .. } => format!("{blocks} +"),
-        What::Reduce { finish: true, .. } => format!("{blocks} ="),
-        What::Copy { .. } => format!("{blocks} copy"),
-    };
+fn draw(out: &mut String, plan: &Shown, places: &Places, (node, step, traced): (u32, usize, &Traced)) {
+    let (x, y) = places.corner((node, step), &plan.levels);
+    let (colour, what) = (colour(traced), words::what(&traced.step.action));
+    let (blocks, from) = (words::blocks(&plan.trace, &traced.blocks), words::from(traced));
+    let (into, after) = (words::into(traced), words::waits(&plan.waits(node, traced)));
+    let mark = mark(&plan.trace, traced);
     let says =
         |word: &str, what: &str| if what.is_empty() { String::new() } else { format!(" {word} {what}") };
+    let (width, height) = (places.box_width, BOX.1);
     let _ = writeln!(
         out,
-        "<g class=\"box {colour} {what}\"><title>step {step}: {what}{}{}{}{}</title><rect x=\"{x}\" y=\"{y}\" width=\"{}\" \
-         height=\"{}\" rx=\"4\"/><text x=\"{}\" y=\"{}\">{mark}</text></g>",
+        "<g class=\"box {colour} {what}\"><title>step {step}: {what}{}{}{}{}</title><rect x=\"{x}\" y=\"{y}\" width=\"{width}\" \
+         height=\"{height}\" rx=\"4\"/><text x=\"{}\" y=\"{}\">{mark}</text></g>",
         says("block", &blocks),
         says("from", &from),
         says("into", &into),
         says("after", &after),
-        BOX.0,
-        BOX.1,
-        x + BOX.0 / 2,
+        x + width / 2,
         y + 14,
     );
 }
 
-fn legend(out: &mut String, colours: u32, blocks: u32, in_line: u32, top: u32) {
+fn legend(out: &mut String, trace: &Trace, (in_line, entry): (u32, u32), top: u32) {
     let _ = writeln!(
         out,
-        "<text class=\"soft\" x=\"{EDGE}\" y=\"{}\">block \u{2192} node: send &#160; block \u{2190} node: receive &#160; +: \
+        "<text class=\"soft\" x=\"{EDGE}\" y=\"{}\">{}block \u{2192} node: send &#160; block \u{2190} node: receive &#160; +: \
          combine &#160; =: combine, final</text>",
-        top + 36
+        top + 36,
+        if trace.pair(0).is_some() { "block 0:1: from rank 0 for rank 1 &#160; " } else { "" },
     );
+    let colours = trace.blocks().min(COLOURS);
     for colour in 0..colours {
-        let (x, y) = (EDGE + colour % in_line * LEGEND, top + 46 + colour / in_line * 24);
-        let more = if blocks > colours { ", \u{2026}" } else { "" };
+        let (x, y) = (EDGE + colour % in_line * entry, top + 46 + colour / in_line * 24);
+        let more = if trace.blocks() > colours { ", \u{2026}" } else { "" };
         let _ = writeln!(
             out,
             "<g class=\"c{colour}\"><rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" rx=\"2\"/><text x=\"{}\" y=\"{}\">block \
-             {colour}{more}</text></g>",
+             {}{more}</text></g>",
             x + 17,
-            y + 11
+            y + 11,
+            words::block(trace, colour),
         );
     }
 }

@@ -103,4 +103,9 @@ fn a_plan_is_shown_as_table_picture_and_json() {
     let ended =
         run_ringway(&["plan", "export", "--operation", "scan", "--algorithm", "direct", "--nodes", "2"]);
     assert_mentions(&ended.failure().err, &["plans in files are for allreduce", "scan is not among them"]);
+    // What no file says is shown as well.
+    let scan = ["plan", "show", "--operation", "scan", "--algorithm", "direct", "--nodes", "2"];
+    assert_mentions(&run_ringway(&scan).success().out, &["scan-direct-2", "fold", "scratch 0 + inputs"]);
+    let file = exported(&folder, "3", &[]);
+    assert_mentions(&run_ringway(&["plan", "show", &file]).success().out, &["allreduce-ring-3", "waits for"]);
 }
