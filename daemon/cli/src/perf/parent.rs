@@ -5,6 +5,7 @@ use std::{
     process::ExitCode,
 };
 
+use clap::ValueEnum as _;
 use ringway_plan::{Blocks, Call as PlanCall, Layout, Plan, Preference, Tuning, View};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -50,8 +51,10 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     if (args.fault.is_some() || args.pcap.is_some()) && args.nodes < 2 {
         return Err("--fault and --pcap are about packets between nodes; give --nodes 2 or more".to_owned());
     }
+    let mut args = args.clone();
+    leave_out(&mut args)?;
+    let args = &args;
     let spec = spec(args)?;
-    check_algorithm(args, spec.nodes)?;
     let cluster = cluster(args)?;
     if args.overlap || args.tenants {
         return others(args, &cluster, spec);
@@ -106,18 +109,34 @@ fn check_memory(args: &PerfArgs) -> Result<(), String> {
     }
 }
 
-/// That the algorithm asked for can do the operations between so many nodes: else another would be measured.
-fn check_algorithm(args: &PerfArgs, nodes: usize) -> Result<(), String> {
+/// Of all operations, leaves out those that the algorithm asked for cannot do between so many nodes, and says so; of those that were
+/// named it must be able to do each. Else another would be measured.
+fn leave_out(args: &mut PerfArgs) -> Result<(), String> {
     let Some(preference) = args.algorithm else { return Ok(()) };
-    let ranks = usize::from(args.ranks);
+    let (ranks, nodes) = (usize::from(args.ranks), nodes(args));
     let node_of = (0..ranks).filter_map(|rank| u32::try_from(node_of(rank, ranks, nodes)).ok());
     let Some(layout) = Layout::new(&node_of.collect::<Vec<_>>()) else { return Ok(()) };
-    args.operations.0.iter().map(|what| what.operation()).try_for_each(|operation| {
-        let Some(algorithm) = preference.of(operation) else { return Ok(()) };
+    let refused = |what: &Measured| {
+        let operation = what.operation();
+        let algorithm = preference.of(operation)?;
         let call = PlanCall { operation, element: 1, count: 1, root: args.root };
         let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
-        Plan::with(algorithm, &view, &Tuning::default()).map(drop).map_err(|error| error.to_string())
-    })
+        Plan::with(algorithm, &view, &Tuning::default()).err()
+    };
+    let (left_out, kept): (Vec<_>, Vec<_>) =
+        args.operations.0.iter().partition(|what| refused(what).is_some());
+    let Some(first) = left_out.first() else { return Ok(()) };
+    if kept.is_empty() || args.operations.0 != Measured::value_variants() {
+        return refused(first).map_or(Ok(()), |error| Err(error.to_string()));
+    }
+    output::note(&format!("left out, as the algorithm cannot do them here: {}", Measured::names(&left_out)));
+    args.operations.0 = kept;
+    Ok(())
+}
+
+/// The nodes that daemons run on, or are given for.
+fn nodes(args: &PerfArgs) -> usize {
+    args.socket.len().max(usize::from(args.nodes))
 }
 
 fn cluster(args: &PerfArgs) -> Result<Cluster, String> {
@@ -201,7 +220,7 @@ fn spec(args: &PerfArgs) -> Result<Spec, String> {
     if (args.overlap || args.tenants) && *operations != [Measured::Allreduce] {
         return Err("--overlap and --tenants are measured with allreduce".to_owned());
     }
-    let nodes = args.socket.len().max(usize::from(args.nodes));
+    let nodes = nodes(args);
     if args.floor && nodes > 1 {
         return Err("the floor is that of ranks on one node; leave out --floor or --nodes".to_owned());
     }

@@ -90,6 +90,15 @@ fn perf_measures_the_algorithm_that_is_asked_for_or_none() {
     let refused = run_ringway(&["perf", "all_gather", "--ranks", "2", "--nodes", "2", "--algorithm", "ring"]);
     let text = refused.failure().err;
     assert_mentions(&text, &["algorithm ring needs at least 3 nodes, but the ranks are on 2; use direct"]);
+    // Of all operations those are measured that it can do.
+    let all = ["all", "--sizes", "4096", "-n", "1", "--algorithm", "bruck"];
+    let ended =
+        run_ringway(&[&["perf"], &all[..], &["--ranks", "2", "--nodes", "2", "--json"]].concat()).success();
+    assert_mentions(&ended.err, &["left out, as the algorithm cannot do them here: allreduce,"]);
+    let rows = ended.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let operations: Vec<_> = rows.map(|row| row["operation"].to_string()).collect();
+    assert!(operations.iter().any(|operation| operation.contains("all_gather")), "{operations:?}");
+    assert!(!operations.iter().any(|operation| operation.contains("allreduce")), "{operations:?}");
     let unknown = run_ringway(&["perf", "allreduce", "--algorithm", "rings"]).failure().err;
     assert_mentions(&unknown, &["`rings` is not an algorithm", "direct, ring"]);
 }
