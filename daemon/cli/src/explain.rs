@@ -74,7 +74,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "group_nodes"])]
     topology: Option<PathBuf>,
     /// Time every algorithm between daemons on this machine: of those that are the same exchange by another name, one for all. What
-    /// seems faster than what is chosen is timed once more by turns with it, and only that counts.
+    /// seems faster than what is chosen is timed once more by turns with it, three times as often, and only that counts.
     #[arg(long)]
     measure: bool,
     /// Times every algorithm is timed; the median counts.
