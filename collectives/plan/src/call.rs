@@ -19,6 +19,12 @@ pub struct Call {
     pub root: u32,
 }
 
+/// Whether an operation is on one vector, of which blocks are parts: else every rank, or pair of ranks, has a block.
+pub(crate) const fn is_on_vectors(operation: Operation) -> bool {
+    use Operation as O;
+    matches!(operation, O::Allreduce | O::Reduce | O::Broadcast | O::Scan | O::Exscan)
+}
+
 /// Blocks of elements in a buffer, one for each rank, one behind the other.
 #[derive(Debug, Clone, Copy)]
 pub enum Blocks<'a> {

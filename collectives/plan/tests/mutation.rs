@@ -249,12 +249,7 @@ fn touched(action: &Action, locals: u32) -> Vec<Touched> {
         range.map(move |local| (Place::Input(local), at..at + length, false))
     };
     let targets = |into: Targets, length: u64| {
-        let outputs = (0..locals).filter(move |local| match into.outputs {
-            OutputSet::None => false,
-            OutputSet::One(one) => *local == one,
-            OutputSet::All => true,
-            OutputSet::AllBut(but) => *local != but,
-        });
+        let outputs = (0..locals).filter(move |local| into.outputs.has(*local));
         let outputs =
             outputs.map(move |local| (Place::Output(local), into.offset..into.offset + length, true));
         outputs.chain(into.scratch.map(move |at| (Place::Scratch, at..at + length, true)))

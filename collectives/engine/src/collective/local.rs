@@ -224,12 +224,7 @@ impl Work {
         let outputs = |into: &Targets| {
             let mut outputs =
                 (0_u32..).zip(ground.calls).filter(|(_, call)| on(call.output)).map(|(local, _)| local);
-            match into.outputs {
-                OutputSet::None => false,
-                OutputSet::One(local) => outputs.any(|other| other == local),
-                OutputSet::All => outputs.next().is_some(),
-                OutputSet::AllBut(local) => outputs.any(|other| other != local),
-            }
+            outputs.any(|local| into.outputs.has(local))
         };
         let place = |place: Place| match place {
             Place::Input(local) => ground.calls.get(local as usize).is_some_and(|call| on(call.input)),

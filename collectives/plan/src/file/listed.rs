@@ -203,7 +203,7 @@ impl Listed {
 
 /// Whether an operation's blocks are those of ranks.
 pub(super) const fn is_per_rank(operation: Operation) -> bool {
-    !matches!(operation, Operation::Allreduce | Operation::Reduce | Operation::Broadcast)
+    !crate::call::is_on_vectors(operation)
 }
 
 /// The operations that plans may be listed for.

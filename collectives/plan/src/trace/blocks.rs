@@ -2,7 +2,7 @@
 
 use super::{BLOCK, Traced};
 use crate::verify::Program;
-use crate::{Action, Span, Step, Targets};
+use crate::{Action, Plan, Span, Step, Targets, View};
 
 /// Every node's steps in blocks; the node and the step that is not about whole ones.
 pub(super) fn steps(programs: &[Program]) -> Result<Vec<Vec<Traced>>, (u32, usize)> {
@@ -15,11 +15,21 @@ pub(super) fn steps(programs: &[Program]) -> Result<Vec<Vec<Traced>>, (u32, usiz
         };
         let steps = steps.iter().enumerate().map(|(at, Step { action, after })| {
             let action = action_in_blocks(action).ok_or((node, at))?;
-            Ok(Traced { step: Step { action, after: after.clone() }, blocks: Vec::new() })
+            Ok(Traced {
+                step: Step { action, after: after.clone() },
+                blocks: Vec::new(),
+                time: 0,
+                is_idle: false,
+            })
         });
         all.push(steps.collect::<Result<Vec<_>, _>>()?);
     }
     Ok(all)
+}
+
+/// Whether all steps of a node are about whole blocks.
+pub(super) fn are_whole(plan: &Plan, view: &View<'_>) -> bool {
+    (0..plan.shape(view).steps).all(|index| action_in_blocks(&plan.step(view, 0, index).action).is_some())
 }
 
 fn whole(bytes: u64) -> Option<u64> {

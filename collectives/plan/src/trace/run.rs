@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ringway_types::Operation as O;
 
-use super::{Trace, Untraced};
+use super::{MOVED_MAX, Trace, Untraced};
 use crate::{Action, OutputSet, Place, Span, Step};
 
 /// A run of all steps.
@@ -13,9 +13,27 @@ pub(super) struct Run {
     pub(super) trace: Trace,
     /// Of every node, which block lies where.
     memory: Vec<BTreeMap<(Place, u64), u32>>,
-    /// The blocks of messages that were sent, by source, destination and tag.
-    sent: BTreeMap<(u32, u32, u32), Vec<u32>>,
+    /// Messages under way, by source, destination and tag.
+    sent: BTreeMap<(u32, u32, u32), Sent>,
     done: Vec<Vec<bool>>,
+    /// Blocks that were moved.
+    moved: usize,
+}
+
+/// A message under way.
+struct Sent {
+    /// The node and the step.
+    by: (u32, u32),
+    time: u32,
+    blocks: Vec<u32>,
+}
+
+/// What a step did.
+#[derive(Default)]
+struct Done {
+    blocks: Vec<u32>,
+    /// What it received.
+    message: Option<Sent>,
 }
 
 /// What is wrong with a step that cannot be run.
@@ -36,7 +54,7 @@ impl Run {
             }
             memory.push(here);
         }
-        Self { trace, memory, sent: BTreeMap::new(), done }
+        Self { trace, memory, sent: BTreeMap::new(), done, moved: 0 }
     }
 
     /// Runs all steps.
@@ -50,6 +68,9 @@ impl Run {
                 for step in first..done.len() {
                     let ran = self.advance(node, step);
                     progress |= ran.map_err(|why| Untraced::Step { node, step, why })?;
+                    if self.moved > MOVED_MAX {
+                        return Err(Untraced::Long);
+                    }
                 }
             }
         }
@@ -69,35 +90,47 @@ impl Run {
 
     /// Runs a step if it can be run; whether it was.
     fn advance(&mut self, node: u32, step: usize) -> Result<bool, &'static str> {
-        let done = &self.done[node as usize];
-        let Step { action, after } = &self.trace.steps[node as usize][step].step;
+        let (done, steps) = (&self.done[node as usize], &self.trace.steps[node as usize]);
+        let Step { action, after } = &steps[step].step;
+        let action = *action;
         let is_done = |step: u32| done.get(step as usize) == Some(&true);
-        if is_done(u32::try_from(step).unwrap_or(u32::MAX))
-            || !after.iter().all(|range| range.clone().all(is_done))
-        {
+        if done[step] || !after.iter().all(|range| range.clone().all(is_done)) {
             return Ok(false);
         }
-        let Some(blocks) = self.act(node, *action)? else { return Ok(false) };
-        self.trace.steps[node as usize][step].blocks = blocks;
+        let waits = after.iter().flat_map(Clone::clone).filter_map(|step| steps.get(step as usize));
+        let before = waits.filter(|step| !step.is_idle).map(|step| step.time + 1).max();
+        let at = (node, u32::try_from(step).unwrap_or(u32::MAX));
+        let time = before.unwrap_or(0);
+        let Some(Done { blocks, message }) = self.act((at, time), action)? else { return Ok(false) };
+        self.moved += blocks.len();
+        let traced = &mut self.trace.steps[node as usize][step];
+        traced.time = message.as_ref().map_or(time, |sent| time.max(sent.time + 1));
+        traced.is_idle = action == Action::Nothing && before.is_none();
+        traced.blocks = blocks;
+        self.trace.messages.extend(message.map(|sent| [sent.by, at]));
         self.done[node as usize][step] = true;
         Ok(true)
     }
 
-    /// Does what a step does; the blocks that it reads, and `None` for a message that is not there yet.
-    fn act(&mut self, node: u32, action: Action) -> Result<Option<Vec<u32>>, &'static str> {
+    /// Does what a step does at some time; `None` for a message that is not there yet.
+    fn act(
+        &mut self,
+        ((node, step), time): ((u32, u32), u32),
+        action: Action,
+    ) -> Result<Option<Done>, &'static str> {
         let scratch = |offset, length| Span { place: Place::Scratch, offset, length };
         let input = |local, offset, length| Span { place: Place::Input(local), offset, length };
         let blocks = match action {
             Action::Nothing => Vec::new(),
             Action::Send { peer, tag, from } => {
                 let blocks = self.read(node, from)?;
-                self.sent.insert((node, peer, tag), blocks.clone());
+                self.sent.insert((node, peer, tag), Sent { by: (node, step), time, blocks: blocks.clone() });
                 blocks
             }
             Action::Receive { peer, tag, into } => {
-                let Some(blocks) = self.sent.remove(&(peer, node, tag)) else { return Ok(None) };
-                self.write(node, (into.place, into.offset), &blocks);
-                blocks
+                let Some(message) = self.sent.remove(&(peer, node, tag)) else { return Ok(None) };
+                self.write(node, (into.place, into.offset), &message.blocks);
+                return Ok(Some(Done { blocks: message.blocks.clone(), message: Some(message) }));
             }
             Action::Copy { from, into } => {
                 let blocks = self.read(node, from)?;
@@ -105,10 +138,17 @@ impl Run {
                 blocks
             }
             Action::Reduce { sources, into, length, .. } => {
-                let blocks = match sources.inputs {
-                    Some(offset) => self.read(node, input(0, offset, length))?,
-                    None => self.read(node, scratch(sources.partials.offset, length))?,
-                };
+                let partials = sources.partials;
+                let at = (0..partials.count).map(|i| partials.offset + u64::from(i) * partials.stride);
+                let mut operands = at.map(|at| scratch(at, length)).collect::<Vec<_>>();
+                operands.extend(sources.inputs.map(|offset| input(0, offset, length)));
+                let (first, rest) = operands.split_first().ok_or("it combines nothing")?;
+                let blocks = self.read(node, *first)?;
+                for operand in rest {
+                    if self.read(node, *operand)? != blocks {
+                        return Err("it combines what are different blocks");
+                    }
+                }
                 self.write_targets(node, into.outputs, into.offset, into.scratch, &blocks);
                 blocks
             }
@@ -122,7 +162,11 @@ impl Run {
             Action::Scan { locals, offset, length, .. } => {
                 let blocks = self.read(node, input(locals.first, offset, length))?;
                 for local in locals.first..locals.first + locals.count {
-                    self.write(node, (Place::Output(local), offset), &blocks);
+                    let rank = self.trace.layout.local(node).get(local as usize);
+                    // Nobody is before the first one.
+                    if self.trace.operation == O::Scan || rank != Some(&0) {
+                        self.write(node, (Place::Output(local), offset), &blocks);
+                    }
                 }
                 blocks
             }
@@ -132,7 +176,7 @@ impl Run {
                 blocks
             }
         };
-        Ok(Some(blocks))
+        Ok(Some(Done { blocks, message: None }))
     }
 
     fn read(&self, node: u32, span: Span) -> Result<Vec<u32>, &'static str> {

@@ -102,8 +102,8 @@ pub struct PerfArgs {
     /// verbs:NAME:PORT:GID), roce-xdp, roce-udp, tcp, tcp-epoll, or several of them with commas between.
     #[arg(long, value_name = "D", default_value = "auto", value_parser = parse_device)]
     device: String,
-    /// Algorithm between nodes, instead of the one that would be chosen: its name, or `auto`. One that cannot do the
-    /// operation between so many nodes is an error.
+    /// Algorithm between nodes, instead of the one that would be chosen: its name, or `auto`. One that cannot do an
+    /// operation between so many nodes is an error; of `all` operations those are left out that it cannot do.
     #[arg(long, value_name = "NAME")]
     algorithm: Option<Preference>,
     /// How the nodes reach each other.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::ValueEnum as _;
-use ringway_plan::{Blocks, Call as PlanCall, Layout, Plan, Preference, Tuning, View};
+use ringway_plan::{Blocks, Call as PlanCall, Ineligible, Layout, Plan, Preference, Tuning, View};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
@@ -123,11 +123,20 @@ fn leave_out(args: &mut PerfArgs) -> Result<(), String> {
         let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
         Plan::with(algorithm, &view, &Tuning::default()).err()
     };
-    let (left_out, kept): (Vec<_>, Vec<_>) =
-        args.operations.0.iter().partition(|what| refused(what).is_some());
-    let Some(first) = left_out.first() else { return Ok(()) };
+    let found: Vec<_> = args.operations.0.iter().map(|what| (*what, refused(what))).collect();
+    let kept: Vec<_> = found.iter().filter(|(_, why)| why.is_none()).map(|(what, _)| *what).collect();
     if kept.is_empty() || args.operations.0 != Measured::value_variants() {
-        return refused(first).map_or(Ok(()), |error| Err(error.to_string()));
+        let errors = || found.iter().filter_map(|(_, why)| why.as_ref());
+        // Of an operation that it does between more nodes, if there is one.
+        let is_about_nodes = |why: &&Ineligible| {
+            !matches!(why, Ineligible::NotOffered { .. } | Ineligible::NotCollective { .. })
+        };
+        let error = errors().find(is_about_nodes).or_else(|| errors().next());
+        return error.map_or(Ok(()), |error| Err(error.to_string()));
+    }
+    let left_out: Vec<_> = found.into_iter().filter(|(_, why)| why.is_some()).map(|(what, _)| what).collect();
+    if left_out.is_empty() {
+        return Ok(());
     }
     output::note(&format!("left out, as the algorithm cannot do them here: {}", Measured::names(&left_out)));
     args.operations.0 = kept;

@@ -1,6 +1,5 @@
 //! `ringway plan`: plans of collectives as tables, pictures and files.
 
-mod levels;
 mod picture;
 mod shown;
 mod table;
@@ -33,6 +32,9 @@ let daemons use it:
 What daemons read is proved first: every element of every output gets each
 contribution exactly once, in the same order everywhere, whatever the timing.";
 
+/// The widest pictures that programs commonly show.
+const WIDEST: u32 = 32767;
+
 /// Plans of collectives: print them, prove them right, write them to files.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -52,7 +54,8 @@ enum Command {
 ///
 /// Each line is a step of a node: what it moves, of which blocks, and which steps of that node it waits for. `time` counts what must
 /// happen before it, step after step and message after message. Blocks have the same names everywhere: numbers, and `0:2` for what
-/// rank 0 has for rank 2.
+/// rank 0 has for rank 2 (`0:2.1` for a part of it). Nodes have two ranks in operations on vectors, else one. Steps that do nothing and
+/// wait for nothing are left out, so that numbers may have gaps.
 #[derive(Debug, Args)]
 struct ShowArgs {
     /// The plan's file; else an algorithm's steps are shown
@@ -67,10 +70,10 @@ struct ShowArgs {
     /// The number of nodes
     #[arg(long, value_name = "N")]
     nodes: Option<u32>,
-    /// Draw a picture into this file: nodes across, time down, arrows for messages, a colour for each block
+    /// Draw a picture into this file: nodes across, time down, arrows for messages, in the colour of the first block that is moved
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Print JSON for programs: the plan's name, operation, nodes, blocks (how many have names), parts (of a rank's vector or block),
+    /// Print JSON for programs: the plan's name, operation, nodes, named_blocks (how many), parts (of a rank's vector or block),
     /// scratch, chunk_bytes and digest (of a file's plan), and its steps with node, step, time, what, peer, tag, blocks, from, into
     /// and after (first and last steps of ranges)
     #[arg(long)]
@@ -141,7 +144,12 @@ fn show(args: &ShowArgs) -> Result<ExitCode, String> {
         _ => Err("give a file, or --algorithm, --operation and --nodes".to_owned()),
     }?;
     if let Some(file) = &args.svg {
-        let text = picture::svg(&plan);
+        let (text, width) = picture::svg(&plan);
+        if width > WIDEST {
+            output::note(&format!(
+                "the picture is {width} pixels wide; many programs show no more than {WIDEST}"
+            ));
+        }
         fs::write(file, text).map_err(|error| format!("cannot write `{}`: {error}", file.display()))?;
     }
     if args.json {

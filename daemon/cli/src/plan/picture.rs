@@ -7,7 +7,7 @@ use ringway_plan::{
     trace::{Trace, Traced},
 };
 
-use super::{levels::Levels, shown::Shown, words};
+use super::{shown::Shown, words};
 
 /// A box, and what lies between boxes, in pixels.
 const BOX: (u32, u32) = (54, 20);
@@ -24,11 +24,13 @@ const GAP: u32 = 26;
 /// Colours; plans with more blocks use them again.
 const COLOURS: u32 = 24;
 /// Entries of the legend in a line, and the width of one.
-const LEGEND: u32 = 66;
+const LEGEND: u32 = 74;
 /// Of a character of a box or of the legend.
-const CHARACTER: u32 = 7;
+const CHARACTER: u32 = 8;
 /// The characters for which boxes and the legend's entries have room anyway: `3 \u{2192} 2`, and `3`.
 const USUAL: (u32, u32) = (7, 2);
+/// In the legend, where blocks share colours.
+const MORE: &str = ", \u{2026}";
 
 /// Where everything is.
 struct Places {
@@ -47,15 +49,14 @@ struct Places {
 
 impl Places {
     fn of(plan: &Shown) -> Self {
-        let levels = &plan.levels;
         let (mut columns, mut lanes, mut x) = (Vec::new(), BTreeMap::new(), EDGE + AXIS);
         let all = (0..plan.nodes()).flat_map(|node| plan.steps(node));
         let longest = all.map(|(_, traced)| mark(&plan.trace, traced).chars().count()).max().unwrap_or(0);
         let box_width = BOX.0 + CHARACTER * u32::try_from(longest).unwrap_or(0).saturating_sub(USUAL.0);
         for node in 0..plan.nodes() {
             let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
-            for (step, _) in plan.steps(node) {
-                let next = taken.entry(levels.level(node, step)).or_insert(0);
+            for (step, traced) in plan.steps(node) {
+                let next = taken.entry(traced.time).or_insert(0);
                 lanes.insert((node, step), *next);
                 *next += 1;
             }
@@ -63,26 +64,28 @@ impl Places {
             columns.push((x, most));
             x += most * (box_width + BESIDE) + GAP;
         }
-        let width = (x - GAP + EDGE).max(560);
+        let title = CHARACTER * u32::try_from(title(plan).chars().count()).unwrap_or(0);
+        let width = (x - GAP + EDGE).max(560).max(title + 2 * EDGE);
         let most = columns.iter().map(|column: &(u32, u32)| column.1).max().unwrap_or(1);
         let row = ROW + FAN * most.saturating_sub(2).min(4);
-        Self { columns, lanes, width, box_width, row, bottom: HEAD + levels.end() * row + 12 }
+        Self { columns, lanes, width, box_width, row, bottom: HEAD + plan.end() * row + 12 }
     }
 
     /// The left upper corner of a step's box.
-    fn corner(&self, (node, step): (u32, usize), levels: &Levels) -> (u32, u32) {
+    fn corner(&self, (node, step, traced): (u32, usize, &Traced)) -> (u32, u32) {
         let column = self.columns.get(node as usize).map_or(0, |column| column.0);
         let lane = self.lanes.get(&(node, step)).copied().unwrap_or(0);
-        (column + lane * (self.box_width + BESIDE) + BESIDE / 2, HEAD + levels.level(node, step) * self.row)
+        (column + lane * (self.box_width + BESIDE) + BESIDE / 2, HEAD + traced.time * self.row)
     }
 }
 
-/// The picture, for light and dark pages.
-pub(super) fn svg(plan: &Shown) -> String {
-    let Shown { trace, levels, .. } = plan;
+/// The picture, for light and dark pages, and how many pixels wide it is.
+pub(super) fn svg(plan: &Shown) -> (String, u32) {
+    let trace = &plan.trace;
     let places = Places::of(plan);
     let colours = trace.blocks().min(COLOURS);
-    let longest = trace.blocks().checked_sub(1).map_or(0, |last| words::block(trace, last).len());
+    let longest = (0..colours).map(|block| words::block(trace, block).len()).max().unwrap_or(0);
+    let longest = longest + if trace.blocks() > colours { MORE.chars().count() } else { 0 };
     let entry = LEGEND + CHARACTER * u32::try_from(longest).unwrap_or(0).saturating_sub(USUAL.1);
     let in_line = ((places.width - 2 * EDGE) / entry).max(1);
     let height = places.bottom + 46 + colours.div_ceil(in_line) * 24 + EDGE;
@@ -97,9 +100,13 @@ pub(super) fn svg(plan: &Shown) -> String {
         w = places.width,
     );
     frame(&mut out, plan, &places);
-    for &(from, to) in &levels.messages {
-        if let Some(traced) = trace.steps(from.0).get(from.1) {
-            arrow(&mut out, traced, places.box_width / 2, [from, to].map(|step| places.corner(step, levels)));
+    let step = |(node, step): (u32, u32)| {
+        let step = step as usize;
+        Some((node, step, trace.steps(node).get(step)?))
+    };
+    for [from, to] in trace.messages() {
+        if let (Some(from), Some(to)) = (step(*from), step(*to)) {
+            arrow(&mut out, from.2, places.box_width / 2, [from, to].map(|step| places.corner(step)));
         }
     }
     for node in 0..plan.nodes() {
@@ -109,7 +116,7 @@ pub(super) fn svg(plan: &Shown) -> String {
     }
     legend(&mut out, trace, (in_line, entry), places.bottom);
     out.push_str("</svg>\n");
-    out
+    (out, places.width)
 }
 
 fn style(colours: u32) -> String {
@@ -140,15 +147,17 @@ fn style(colours: u32) -> String {
     text
 }
 
+fn title(plan: &Shown) -> String {
+    format!("{}: {} between {} nodes", plan.name, plan.trace.operation(), plan.nodes())
+}
+
 /// What the plan is, the nodes' columns and the lines of time.
 fn frame(out: &mut String, plan: &Shown, places: &Places) {
     let _ = write!(
         out,
-        "<text class=\"head\" x=\"{EDGE}\" y=\"24\">{}: {} between {} nodes</text>\n<text class=\"soft\" x=\"{EDGE}\" \
+        "<text class=\"head\" x=\"{EDGE}\" y=\"24\">{}</text>\n<text class=\"soft\" x=\"{EDGE}\" \
          y=\"56\">time</text>\n",
-        plan.name,
-        plan.trace.operation(),
-        plan.nodes()
+        title(plan),
     );
     for (node, (x, lanes)) in places.columns.iter().enumerate() {
         let (width, height) = (lanes * (places.box_width + BESIDE), places.bottom - HEAD + 22);
@@ -160,11 +169,11 @@ fn frame(out: &mut String, plan: &Shown, places: &Places) {
             x + width / 2
         );
     }
-    for level in 0..plan.levels.end() {
-        let y = HEAD + level * places.row + BOX.1 / 2;
+    for time in 0..plan.end() {
+        let y = HEAD + time * places.row + BOX.1 / 2;
         let _ = writeln!(
             out,
-            "<text class=\"soft\" x=\"{EDGE}\" y=\"{}\">{level}</text><line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{y}\" \
+            "<text class=\"soft\" x=\"{EDGE}\" y=\"{}\">{time}</text><line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{y}\" \
              y2=\"{y}\"/>",
             y + 4,
             EDGE + AXIS - 14,
@@ -207,10 +216,10 @@ fn arrow(out: &mut String, traced: &Traced, middle: u32, [from, to]: [(u32, u32)
 }
 
 fn draw(out: &mut String, plan: &Shown, places: &Places, (node, step, traced): (u32, usize, &Traced)) {
-    let (x, y) = places.corner((node, step), &plan.levels);
+    let (x, y) = places.corner((node, step, traced));
     let (colour, what) = (colour(traced), words::what(&traced.step.action));
-    let (blocks, from) = (words::blocks(&plan.trace, &traced.blocks), words::from(traced));
-    let (into, after) = (words::into(traced), words::waits(&plan.waits(node, traced)));
+    let (blocks, from) = (words::blocks(&plan.trace, &traced.blocks), words::from(&traced.step.action));
+    let (into, after) = (words::into(&traced.step.action), words::waits(&plan.waits(node, traced)));
     let mark = mark(&plan.trace, traced);
     let says =
         |word: &str, what: &str| if what.is_empty() { String::new() } else { format!(" {word} {what}") };
@@ -232,14 +241,14 @@ fn legend(out: &mut String, trace: &Trace, (in_line, entry): (u32, u32), top: u3
     let _ = writeln!(
         out,
         "<text class=\"soft\" x=\"{EDGE}\" y=\"{}\">{}block \u{2192} node: send &#160; block \u{2190} node: receive &#160; +: \
-         combine &#160; =: combine, final</text>",
+         combine &#160; =: combine, final &#160; \u{2026}: and others</text>",
         top + 36,
         if trace.pair(0).is_some() { "block 0:1: from rank 0 for rank 1 &#160; " } else { "" },
     );
     let colours = trace.blocks().min(COLOURS);
     for colour in 0..colours {
         let (x, y) = (EDGE + colour % in_line * entry, top + 46 + colour / in_line * 24);
-        let more = if trace.blocks() > colours { ", \u{2026}" } else { "" };
+        let more = if trace.blocks() > colours { MORE } else { "" };
         let _ = writeln!(
             out,
             "<g class=\"c{colour}\"><rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" rx=\"2\"/><text x=\"{}\" y=\"{}\">block \

@@ -1,15 +1,13 @@
-//! A plan as it is shown: its steps with what they move, and when they happen.
+//! A plan as it is shown: its steps, with a name.
 
 use std::sync::Arc;
 
 use ringway_plan::{
-    Action, Algorithm, Tuning,
+    Algorithm, Tuning,
     file::Listed,
     trace::{Trace, Traced},
 };
 use ringway_types::Operation;
-
-use super::levels::Levels;
 
 /// A plan's steps, with a name.
 #[derive(Debug)]
@@ -18,7 +16,6 @@ pub(super) struct Shown {
     /// Of a plan from a file.
     pub(super) digest: Option<u64>,
     pub(super) trace: Trace,
-    pub(super) levels: Levels,
 }
 
 impl Shown {
@@ -27,7 +24,9 @@ impl Shown {
     pub(super) fn algorithm(algorithm: Algorithm, operation: Operation, nodes: u32) -> Result<Self, String> {
         let trace = Trace::of_algorithm(algorithm, operation, nodes, &Tuning::default());
         let trace = trace.map_err(|error| error.to_string())?;
-        Ok(Self::new(format!("{operation}-{algorithm}-{nodes}"), None, trace))
+        // As it is called when it is exported: names in files are plain.
+        let name = format!("{operation}-{algorithm}-{nodes}").replace([':', '+'], "-");
+        Ok(Self { name, digest: None, trace })
     }
 
     /// # Errors
@@ -35,28 +34,24 @@ impl Shown {
     pub(super) fn listed(plan: Listed) -> Result<Self, String> {
         let plan = Arc::new(plan);
         let trace = Trace::of_listed(&plan).map_err(|error| error.to_string())?;
-        Ok(Self::new(plan.name().to_owned(), Some(plan.digest()), trace))
+        Ok(Self { name: plan.name().to_owned(), digest: Some(plan.digest()), trace })
     }
 
-    fn new(name: String, digest: Option<u64>, trace: Trace) -> Self {
-        let levels = Levels::of(&trace);
-        Self { name, digest, trace, levels }
-    }
-
+    /// How many nodes it is for.
     pub(super) fn nodes(&self) -> u32 {
         self.trace.layout().nodes()
     }
 
     /// The steps of a node that do something or wait, with their numbers.
     pub(super) fn steps(&self, node: u32) -> impl Iterator<Item = (usize, &Traced)> {
-        self.trace.steps(node).iter().enumerate().filter(|(_, traced)| !is_idle(traced))
+        self.trace.steps(node).iter().enumerate().filter(|(_, traced)| !traced.is_idle)
     }
 
     /// The shown steps that one of a node waits for, those that follow each other together: the first and the last ones.
     pub(super) fn waits(&self, node: u32, traced: &Traced) -> Vec<(u32, u32)> {
         let steps = self.trace.steps(node);
         let mut waits: Vec<u32> = traced.step.after.iter().flat_map(Clone::clone).collect();
-        waits.retain(|step| steps.get(*step as usize).is_some_and(|traced| !is_idle(traced)));
+        waits.retain(|step| steps.get(*step as usize).is_some_and(|traced| !traced.is_idle));
         waits.sort_unstable();
         waits.dedup();
         let runs = waits.chunk_by(|a, b| a + 1 == *b);
@@ -65,15 +60,22 @@ impl Shown {
 
     /// The plan in a line.
     pub(super) fn headline(&self) -> String {
-        let Self { name, trace, levels, .. } = self;
-        let (operation, nodes) = (trace.operation(), self.nodes());
+        let Self { name, trace, .. } = self;
         format!(
-            "{name}: {operation} between {nodes} nodes; {}scratch memory holds {}; {} in {}",
+            "{name}: {} between {}; {}scratch memory holds {}; {} in {}",
+            trace.operation(),
+            count(self.nodes(), "node"),
             self.blocks(),
             count(trace.scratch(), "block"),
-            count(u32::try_from(levels.messages.len()).unwrap_or(u32::MAX), "message"),
-            count(levels.end(), "step"),
+            count(u32::try_from(trace.messages().len()).unwrap_or(u32::MAX), "message"),
+            count(self.end(), "step"),
         )
+    }
+
+    /// The time after the last one.
+    pub(super) fn end(&self) -> u32 {
+        let all = (0..self.nodes()).flat_map(|node| self.steps(node));
+        all.map(|(_, traced)| traced.time + 1).max().unwrap_or(0)
     }
 
     /// What a block is.
@@ -88,11 +90,6 @@ impl Shown {
             (false, Some(_)) => format!("a chunk has {parts} for each pair of ranks, {most} bytes at most, "),
         }
     }
-}
-
-/// Whether a step is there only to keep numbers regular.
-fn is_idle(traced: &Traced) -> bool {
-    traced.step.action == Action::Nothing && traced.step.after.iter().all(|range| range.is_empty())
 }
 
 fn count(number: u32, what: &str) -> String {

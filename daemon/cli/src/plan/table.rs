@@ -37,13 +37,13 @@ fn row(plan: &Shown, (node, step): (u32, usize), traced: &Traced) -> [String; 10
     [
         node.to_string(),
         step.to_string(),
-        plan.levels.level(node, step).to_string(),
+        traced.time.to_string(),
         words::what(action).to_owned(),
         number(message.map(|message| message.0)),
         number(message.map(|message| message.1)),
         words::blocks(&plan.trace, &traced.blocks),
-        words::from(traced),
-        words::into(traced),
+        words::from(action),
+        words::into(action),
         words::waits(&plan.waits(node, traced)),
     ]
 }
@@ -57,13 +57,13 @@ pub(super) fn json(plan: &Shown) -> Value {
         json!({
             "node": node,
             "step": step,
-            "time": plan.levels.level(node, step),
+            "time": traced.time,
             "what": words::what(action),
             "peer": message.map(|message| message.0),
             "tag": message.map(|message| message.1),
             "blocks": traced.blocks.iter().map(|block| words::block(trace, *block)).collect::<Vec<_>>(),
-            "from": words::from(traced),
-            "into": words::into(traced),
+            "from": words::from(action),
+            "into": words::into(action),
             "after": plan.waits(node, traced),
         })
     };
@@ -73,7 +73,7 @@ pub(super) fn json(plan: &Shown) -> Value {
         "name": plan.name,
         "operation": trace.operation().name(),
         "nodes": plan.nodes(),
-        "blocks": trace.blocks(),
+        "named_blocks": trace.blocks(),
         "parts": trace.parts(),
         "scratch": trace.scratch(),
         "chunk_bytes": trace.chunk_bytes(),

@@ -25,14 +25,14 @@ node  step  time  what     peer  tag  blocks  from         into       waits for
 #[test]
 fn the_picture_has_a_box_for_each_step_and_an_arrow_for_each_message() {
     let plan = ring();
-    let (svg, levels) = (picture::svg(&plan), &plan.levels);
+    let (svg, _) = picture::svg(&plan);
     let steps: usize = (0..3).map(|node| plan.steps(node).count()).sum();
     assert_eq!(svg.matches("class=\"box").count(), steps);
     // Every node sends two partial results and two final ones.
-    assert_eq!((levels.messages.len(), svg.matches("class=\"tip\"").count()), (12, 12));
+    assert_eq!((plan.trace.messages().len(), svg.matches("class=\"tip\"").count()), (12, 12));
     assert!(svg.contains("prefers-color-scheme:dark") && svg.contains("block 2</text>"));
     // A block goes round twice: combine, then four times send and receive with what lies between.
-    assert!((9..=13).contains(&levels.end()), "{}", levels.end());
+    assert!((9..=13).contains(&plan.end()), "{}", plan.end());
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn what_only_the_bytes_of_scratch_memory_tell_has_names_as_well() {
     assert!(table.contains("send        2    1  0:2, 3:2"), "{table}");
     let json = table::json(&plan);
     assert_eq!(json["steps"][6]["blocks"], serde_json::json!(["2:0", "1:0"]), "{json}");
-    assert!(picture::svg(&plan).contains("0:2\u{2026} \u{2192} 2</text>"));
+    assert!(picture::svg(&plan).0.contains("0:2\u{2026} \u{2192} 2</text>"));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn messages_of_no_bytes_have_no_blocks() {
         plan.headline(),
         "barrier-direct-4: barrier between 4 nodes; scratch memory holds 0 blocks; 8 messages in 4 steps"
     );
-    assert_eq!(picture::svg(&plan).matches("class=\"none\"").count(), 8);
+    assert_eq!(picture::svg(&plan).0.matches("class=\"none\"").count(), 8);
 }
 
 /// Algorithms of which no file can be written are shown all the same.
@@ -91,5 +91,28 @@ fn whatever_an_algorithm_does_is_shown() {
         assert!(export(algorithm, operation, 5, &Tuning::default()).is_err(), "{operation} {algorithm}");
         let plan = Shown::algorithm(algorithm, operation, 5).expect("shown");
         assert!(table::text(&plan).lines().count() > 10, "{operation} {algorithm}");
+    }
+}
+
+#[test]
+fn a_file_is_shown_as_it_says() {
+    let exported = export(Algorithm::Direct, Operation::AllGather, 3, &Tuning::default()).expect("exported");
+    let plan = Shown::listed(std::sync::Arc::unwrap_or_clone(exported)).expect("shown");
+    let table = table::text(&plan);
+    // Steps that give to a node's other ranks what came for the first one are there for nodes that have others.
+    assert!(table.lines().any(|line| line.contains("copy") && line.contains("others")), "{table}");
+    assert!(!table.contains("nothing"), "{table}");
+    assert!(table.contains("a chunk has 1 block for each rank"), "{table}");
+}
+
+#[test]
+fn what_waits_for_nothing_that_is_shown_comes_first() {
+    let plan = Shown::algorithm(Algorithm::HalvingDoubling, Operation::Allreduce, 3).expect("shown");
+    for node in 0..3 {
+        for (step, traced) in plan.steps(node) {
+            let is_received = matches!(traced.step.action, ringway_plan::Action::Receive { .. });
+            let waits = !plan.waits(node, traced).is_empty();
+            assert!(waits || is_received || traced.time == 0, "node {node} step {step}: {traced:?}");
+        }
     }
 }

@@ -1,12 +1,9 @@
 //! Parts of steps in words.
 
-use ringway_plan::{
-    Action, LocalRange, OutputSet, Place, Span, Targets,
-    trace::{Trace, Traced},
-};
+use ringway_plan::{Action, OutputSet, Place, Span, Targets, trace::Trace};
 
-/// The most runs of blocks that a table's cell has.
-const RUNS: usize = 6;
+/// The most ranges of blocks that a table's cell has.
+const RANGES: usize = 6;
 
 /// What a step does, in a word.
 pub(super) const fn what(action: &Action) -> &'static str {
@@ -41,61 +38,49 @@ pub(super) fn block(trace: &Trace, block: u32) -> String {
 }
 
 /// The blocks' names, those that follow each other as `3-5`.
-fn runs(trace: &Trace, blocks: &[u32]) -> Vec<String> {
+fn ranges<'a>(trace: &'a Trace, blocks: &'a [u32]) -> impl Iterator<Item = String> + 'a {
     let follows = |a: &u32, b: &u32| trace.pair(0).is_none() && a.checked_add(1) == Some(*b);
-    let name = |run: &[u32]| match run {
+    blocks.chunk_by(follows).map(|range| match range {
         [only] => block(trace, *only),
         [first, .., last] => format!("{first}-{last}"),
         [] => String::new(),
-    };
-    blocks.chunk_by(follows).map(name).collect()
+    })
 }
 
 /// The blocks of a step: `3`, `3-5` or `0-1, 4`; of many the first ones.
 pub(super) fn blocks(trace: &Trace, blocks: &[u32]) -> String {
-    let mut runs = runs(trace, blocks);
-    if runs.len() > RUNS {
-        runs.truncate(RUNS - 1);
-        runs.push(format!("\u{2026} {} in all", blocks.len()));
+    let mut first: Vec<_> = ranges(trace, blocks).take(RANGES + 1).collect();
+    if first.len() > RANGES {
+        first.truncate(RANGES - 1);
+        first.push(format!("\u{2026} {} in all", blocks.len()));
     }
-    runs.join(", ")
+    first.join(", ")
 }
 
 /// The same where there is room for one.
 pub(super) fn first_blocks(trace: &Trace, blocks: &[u32]) -> String {
-    match runs(trace, blocks).as_slice() {
-        [] => String::new(),
-        [only] => only.clone(),
-        [first, ..] => format!("{first}\u{2026}"),
-    }
+    let mut ranges = ranges(trace, blocks);
+    let first = ranges.next().unwrap_or_default();
+    if ranges.next().is_some() { format!("{first}\u{2026}") } else { first }
 }
 
 /// What is read.
-pub(super) fn from(Traced { step, .. }: &Traced) -> String {
-    let with = |carry: Option<u64>, length: u64, locals: LocalRange| {
-        let inputs = match locals {
-            LocalRange { first: 0, .. } => "inputs".to_owned(),
-            LocalRange { first, count } => {
-                format!("inputs of local ranks {}", run(u64::from(first), u64::from(count)))
-            }
-        };
-        let carry = carry.map(|at| format!("scratch {}", run(at, length)));
-        carry.into_iter().chain([inputs]).collect::<Vec<_>>().join(" + ")
-    };
-    match step.action {
+pub(super) fn from(action: &Action) -> String {
+    match *action {
         Action::Send { from, .. } | Action::Copy { from, .. } => span(from),
         Action::Swap { a, .. } => span(a),
-        Action::Scan { carry, length, locals, .. } | Action::Fold { carry, length, locals, .. } => {
-            with(carry, length, locals)
+        Action::Scan { carry, length, .. } | Action::Fold { carry, length, .. } => {
+            let carry = carry.map(|at| format!("scratch {}", range(at, length)));
+            carry.into_iter().chain(["inputs".to_owned()]).collect::<Vec<_>>().join(" + ")
         }
         Action::Reduce { sources, length, .. } => {
             let partials = sources.partials;
             let partials = match (partials.count, partials.stride, length) {
                 (0, ..) => None,
-                (1, _, length) => Some(format!("scratch {}", run(partials.offset, length))),
-                (many, 1, 1) => Some(format!("scratch {}", run(partials.offset, u64::from(many)))),
+                (1, _, length) => Some(format!("scratch {}", range(partials.offset, length))),
+                (many, 1, 1) => Some(format!("scratch {}", range(partials.offset, u64::from(many)))),
                 (many, stride, length) => {
-                    Some(format!("{many} times scratch {}, every {stride}", run(partials.offset, length)))
+                    Some(format!("{many} times scratch {}, every {stride}", range(partials.offset, length)))
                 }
             };
             let inputs = sources.inputs.map(|_| "inputs".to_owned());
@@ -106,28 +91,28 @@ pub(super) fn from(Traced { step, .. }: &Traced) -> String {
 }
 
 /// What is written.
-pub(super) fn into(Traced { step, .. }: &Traced) -> String {
-    match step.action {
+pub(super) fn into(action: &Action) -> String {
+    match *action {
         Action::Receive { into, .. } | Action::Swap { b: into, .. } => span(into),
         Action::Reduce { into, length, .. } => targets(into, length),
         Action::Copy { from, into } => targets(into, from.length),
         Action::Scan { .. } => "outputs".to_owned(),
-        Action::Fold { into, length, .. } => format!("scratch {}", run(into, length)),
+        Action::Fold { into, length, .. } => format!("scratch {}", range(into, length)),
         Action::Nothing | Action::Send { .. } => String::new(),
     }
 }
 
 /// The steps that are waited for: `0, 3-5`.
-pub(super) fn waits(runs: &[(u32, u32)]) -> String {
-    let run = |&(first, last): &(u32, u32)| run(u64::from(first), u64::from(last - first + 1));
-    runs.iter().map(run).collect::<Vec<_>>().join(", ")
+pub(super) fn waits(steps: &[(u32, u32)]) -> String {
+    let range = |&(first, last): &(u32, u32)| range(u64::from(first), u64::from(last - first + 1));
+    steps.iter().map(range).collect::<Vec<_>>().join(", ")
 }
 
 /// Of inputs and outputs the blocks say which part.
 fn span(Span { place, offset, length }: Span) -> String {
     match place {
         Place::Scratch if length == 0 => String::new(),
-        Place::Scratch => format!("scratch {}", run(offset, length)),
+        Place::Scratch => format!("scratch {}", range(offset, length)),
         Place::Input(0) => "input".to_owned(),
         Place::Output(0) => "output".to_owned(),
         Place::Input(local) => format!("input of local rank {local}"),
@@ -143,11 +128,11 @@ fn targets(Targets { outputs, scratch, .. }: Targets, length: u64) -> String {
         OutputSet::AllBut(0) => Some("others".to_owned()),
         OutputSet::AllBut(local) => Some(format!("outputs but of local rank {local}")),
     };
-    let scratch = scratch.map(|at| format!("scratch {}", run(at, length)));
+    let scratch = scratch.map(|at| format!("scratch {}", range(at, length)));
     outputs.into_iter().chain(scratch).collect::<Vec<_>>().join(", ")
 }
 
-fn run(first: u64, count: u64) -> String {
+fn range(first: u64, count: u64) -> String {
     if count == 1 {
         first.to_string()
     } else {
