@@ -54,7 +54,6 @@ mod check;
 mod document;
 mod error;
 mod export;
-mod labels;
 mod listed;
 mod prove;
 mod steps;

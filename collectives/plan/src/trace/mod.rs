@@ -4,8 +4,7 @@
 //! order that the rules allow, each place remembering which block was written to it. Into how many blocks a call is cut is found by
 //! trying: the fewest of which every step moves whole ones.
 //!
-//! [`crate::file::export`] finds blocks as well. It needs a step's to lie one behind the other, as files say them, and drops steps that
-//! do nothing; here nothing is refused, and steps keep the numbers by which the verifier names them.
+//! [`crate::file::export`] says them as files do, where that can be done. Steps keep the numbers by which the verifier names them.
 
 mod blocks;
 mod run;
