@@ -110,6 +110,7 @@ const SWAP: &str = r#"{
 /// What is put in the place of what in [`SWAP`], and what is said of it; nothing makes an empty file.
 const WRONG: &[(&str, &str, &str)] = &[
     ("", "", "line 1, column 0: EOF while parsing a value"),
+    (SWAP, "[]", "expected an object with ringway_plan, name, operation, nodes, blocks and steps"),
     (
         "\"block\": 0, \"inputs\"",
         "\"block\": -1, \"inputs\"",

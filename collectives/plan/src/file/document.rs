@@ -17,7 +17,10 @@ pub(super) const VERSION: u32 = 1;
 const CHUNK_BYTES: u64 = 512 << 10;
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an object with ringway_plan, name, operation, nodes, blocks and steps"
+)]
 pub(super) struct Document {
     pub(super) ringway_plan: u32,
     pub(super) name: String,

@@ -59,7 +59,7 @@ enum Command {
 #[derive(Debug, Args)]
 struct ShowArgs {
     /// The plan's file; else an algorithm's steps are shown
-    #[arg(conflicts_with_all = ["algorithm", "operation", "nodes"], required_unless_present = "algorithm")]
+    #[arg(conflicts_with_all = ["algorithm", "operation", "nodes"])]
     file: Option<PathBuf>,
     /// The algorithm
     #[arg(long, value_name = "NAME", value_parser = algorithm, requires_all = ["operation", "nodes"])]

@@ -103,6 +103,10 @@ fn a_plan_is_shown_as_table_picture_and_json() {
     let ended =
         run_ringway(&["plan", "export", "--operation", "scan", "--algorithm", "direct", "--nodes", "2"]);
     assert_mentions(&ended.failure().err, &["plans in files are for allreduce", "scan is not among them"]);
+    for nothing in [&["plan", "show"][..], &["plan", "show", "--nodes", "3"]] {
+        let ended = run_ringway(nothing).failure();
+        assert_mentions(&ended.err, &["give a file, or --algorithm, --operation and --nodes"]);
+    }
     // What no file says is shown as well.
     let scan = ["plan", "show", "--operation", "scan", "--algorithm", "direct", "--nodes", "2"];
     assert_mentions(&run_ringway(&scan).success().out, &["scan-direct-2", "fold", "scratch 0 + inputs"]);
