@@ -44,6 +44,14 @@ pub enum Inexpressible {
         /// What is in the way.
         why: &'static str,
     },
+    /// It cannot be told which blocks steps are about.
+    #[error("{algorithm} cannot be written in blocks: {untraced}")]
+    Untraced {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// Why not.
+        untraced: Untraced,
+    },
     /// What would be written is not a right plan.
     #[error("what would be written is refused: {0}")]
     Refused(FileError),
@@ -65,30 +73,23 @@ pub fn export(
     if !(2..=NODES_MAX).contains(&nodes) {
         return Err(Inexpressible::Nodes { nodes });
     }
-    let refused = |node, step, why| Inexpressible::Step { algorithm, node, step, why };
     let trace =
         Trace::of_algorithm(algorithm, operation, nodes, tuning).map_err(|untraced| match untraced {
             Untraced::Ineligible(why) => Inexpressible::Ineligible(why),
-            Untraced::Nodes { nodes } => Inexpressible::Nodes { nodes },
-            Untraced::Step { node, step, why } => refused(node, step, why),
-            Untraced::Long => refused(0, 0, "its steps move too many blocks"),
+            untraced => Inexpressible::Untraced { algorithm, untraced },
         })?;
     let per_rank = is_per_rank(operation);
-    if per_rank && trace.parts() > 1 {
-        return Err(refused(0, 0, "ranks' blocks are cut into parts"));
-    }
-    let writer = Writer { operation, trace: &trace };
     let mut steps = Vec::new();
     for node in 0..nodes {
-        steps.push(writer.node(node).map_err(|(step, why)| refused(node, step, why))?);
+        let entries = Writer { trace: &trace }.node(node);
+        steps.push(entries.map_err(|(step, why)| Inexpressible::Step { algorithm, node, step, why })?);
     }
     let plan = Listed {
-        // Names in files are plain.
-        name: format!("{operation}-{algorithm}-{nodes}").replace([':', '+'], "-"),
+        name: trace.name.clone(),
         operation,
-        blocks: if per_rank { nodes } else { trace.parts() },
-        scratch: trace.scratch(),
-        chunk_bytes: trace.chunk_bytes().clamp(1, CHUNK_BYTES_MAX),
+        blocks: if per_rank { nodes } else { trace.parts },
+        scratch: trace.scratch,
+        chunk_bytes: trace.chunk_bytes.clamp(1, CHUNK_BYTES_MAX),
         steps,
         digest: 0,
     };
@@ -97,7 +98,6 @@ pub fn export(
 
 /// Says steps as files do.
 struct Writer<'a> {
-    operation: Operation,
     trace: &'a Trace,
 }
 
@@ -113,12 +113,12 @@ impl Writer<'_> {
         for (step, traced) in self.trace.steps(node).iter().enumerate() {
             if !traced.is_idle {
                 let at = u32::try_from(entries.len()).unwrap_or(u32::MAX);
-                let (block, count) = label(&traced.blocks).map_err(|why| (step, why))?;
+                let (block, count) = self.label(&traced.blocks).map_err(|why| (step, why))?;
                 let what = self.what(node, (block, count), traced.step.action).map_err(|why| (step, why))?;
                 let after = traced.step.after.clone().map(|range| renumber(&range, &numbers));
                 entries.push(Entry { what, block, count, after });
                 let received = matches!(what, What::Receive { into: Location::Output, .. });
-                if received && is_per_rank(self.operation) && is_for_all(self.operation) {
+                if received && is_per_rank(self.trace.operation) && is_for_all(self.trace.operation) {
                     // With one rank on each node there is nobody else to give it to.
                     let into = Into { outputs: Outputs::Others, scratch: None };
                     let what = What::Copy { from: Location::Output, into };
@@ -128,6 +128,17 @@ impl Writer<'_> {
             numbers.push(u32::try_from(entries.len()).unwrap_or(u32::MAX));
         }
         Ok(entries)
+    }
+
+    /// Blocks that follow each other; one, though it means nothing, where there are none.
+    fn label(&self, blocks: &[u32]) -> Result<Label, &'static str> {
+        let Some(first) = blocks.first() else { return Ok((0, 1)) };
+        if is_per_rank(self.trace.operation) && self.trace.parts > 1 {
+            return Err("it moves a part of a rank's block");
+        }
+        let count = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+        let follow = (*first..).zip(blocks).all(|(expected, block)| expected == *block);
+        if follow { Ok((*first, count)) } else { Err("its blocks do not lie one behind the other") }
     }
 
     fn what(&self, node: u32, label: Label, action: Action) -> Result<What, &'static str> {
@@ -168,11 +179,11 @@ impl Writer<'_> {
         let (location, is_own_block) = match span.place {
             Place::Scratch => return Ok(Location::Scratch(at)),
             Place::Input(0) => {
-                (Location::Input, matches!(self.operation, O::AllGather | O::AllGatherV | O::Gather))
+                (Location::Input, matches!(self.trace.operation, O::AllGather | O::AllGatherV | O::Gather))
             }
             Place::Output(0) => (
                 Location::Output,
-                matches!(self.operation, O::ReduceScatter | O::ReduceScatterV | O::Scatter),
+                matches!(self.trace.operation, O::ReduceScatter | O::ReduceScatterV | O::Scatter),
             ),
             _ => return Err("it touches one rank's memory that is not the first one's"),
         };
@@ -181,8 +192,8 @@ impl Writer<'_> {
     }
 
     fn targets(&self, (node, label): (u32, Label), targets: Targets) -> Result<Into, &'static str> {
-        let all = is_for_all(self.operation);
-        let alone = self.trace.layout().local(node).len() == 1;
+        let all = is_for_all(self.trace.operation);
+        let alone = self.trace.layout.local(node).len() == 1;
         let outputs = match targets.outputs {
             OutputSet::None => Outputs::None,
             OutputSet::All if all || alone => Outputs::All,
@@ -196,14 +207,6 @@ impl Writer<'_> {
         }
         Ok(Into { outputs, scratch: targets.scratch.map(small).transpose()? })
     }
-}
-
-/// Blocks that follow each other; one, though it means nothing, where there are none.
-fn label(blocks: &[u32]) -> Result<Label, &'static str> {
-    let Some(first) = blocks.first() else { return Ok((0, 1)) };
-    let count = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
-    let follow = (*first..).zip(blocks).all(|(expected, block)| expected == *block);
-    if follow { Ok((*first, count)) } else { Err("its blocks do not lie one behind the other") }
 }
 
 /// A place's number, as files have it.

@@ -1,35 +1,39 @@
 //! Steps in blocks instead of bytes.
 
-use super::{BLOCK, Traced};
+use super::BLOCK;
 use crate::verify::Program;
-use crate::{Action, Plan, Span, Step, Targets, View};
+use crate::{Action, Plan, Shape, Span, Step, Targets, View};
 
-/// Every node's steps in blocks; the node and the step that is not about whole ones.
-pub(super) fn steps(programs: &[Program]) -> Result<Vec<Vec<Traced>>, (u32, usize)> {
-    let mut all = Vec::new();
-    for (node, program) in (0..).zip(programs) {
-        let steps = match program.chunks.as_slice() {
-            [] => &[][..],
-            [steps] => steps,
-            _ => return Err((node, 0)),
-        };
-        let steps = steps.iter().enumerate().map(|(at, Step { action, after })| {
+/// The programs with blocks in place of bytes; else the node and the step that is not about whole ones.
+pub(super) fn programs(programs: &[Program]) -> Result<Vec<Program>, (u32, usize)> {
+    let program = |(node, program): (u32, &Program)| {
+        let step = |(at, Step { action, after }): (usize, &Step)| {
             let action = action_in_blocks(action).ok_or((node, at))?;
-            Ok(Traced {
-                step: Step { action, after: after.clone() },
-                blocks: Vec::new(),
-                time: 0,
-                is_idle: false,
-            })
-        });
-        all.push(steps.collect::<Result<Vec<_>, _>>()?);
-    }
-    Ok(all)
+            Ok(Step { action, after: after.clone() })
+        };
+        let chunk = |steps: &Vec<Step>| steps.iter().enumerate().map(step).collect();
+        let shape = Shape { scratch: program.shape.scratch.div_ceil(BLOCK), ..program.shape };
+        Ok(Program { shape, chunks: program.chunks.iter().map(chunk).collect::<Result<_, _>>()? })
+    };
+    (0..).zip(programs).map(program).collect()
 }
 
-/// Whether all steps of a node are about whole blocks.
-pub(super) fn are_whole(plan: &Plan, view: &View<'_>) -> bool {
-    (0..plan.shape(view).steps).all(|index| action_in_blocks(&plan.step(view, 0, index).action).is_some())
+/// The first of a node's steps that is not about whole blocks.
+pub(super) fn uneven(plan: &Plan, view: &View<'_>) -> Option<usize> {
+    (0..plan.shape(view).steps)
+        .position(|index| action_in_blocks(&plan.step(view, 0, index).action).is_none())
+}
+
+/// Blocks that a step moves.
+pub(super) const fn moved(action: &Action) -> u64 {
+    match action {
+        Action::Nothing => 0,
+        Action::Send { from: span, .. }
+        | Action::Receive { into: span, .. }
+        | Action::Copy { from: span, .. } => span.length,
+        Action::Swap { a, b } => a.length.saturating_add(b.length),
+        Action::Reduce { length, .. } | Action::Scan { length, .. } | Action::Fold { length, .. } => *length,
+    }
 }
 
 fn whole(bytes: u64) -> Option<u64> {

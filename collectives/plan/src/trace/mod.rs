@@ -1,13 +1,14 @@
 //! Plans for people: the steps of all nodes for one call of a symbolic size, each with the blocks that it moves.
 //!
-//! A step says where bytes lie, not what they are. Here every rank's input is cut into blocks with names, and steps are run in an
-//! order that the rules allow, each place remembering which block was written to it. Into how many blocks a call is cut is found by
+//! A step says where bytes lie, not what they are. Here every rank's input is cut into blocks with names; the verifier runs the steps on
+//! them ([`crate::verify`]) and says what each moves. Into how many blocks a call is cut is found by
 //! trying: the fewest of which every step moves whole ones.
 //!
 //! [`crate::file::export`] says them as files do, where that can be done. Steps keep the numbers by which the verifier names them.
 
 mod blocks;
-mod run;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -16,13 +17,11 @@ use thiserror::Error;
 
 use crate::call::is_on_vectors;
 use crate::file::{Listed, NODES_MAX};
-use crate::verify::{Counts, Scenario, Violation, list};
-use crate::{Algorithm, Call, Ineligible, Layout, Plan, Source, Step, Tuning, View};
-
-use run::Run;
+use crate::verify::{At, Counts, Done, Program, Scenario, Violation, list, watch};
+use crate::{Action, Algorithm, Call, Ineligible, Layout, Plan, Source, Step, Tuning, View};
 
 /// The most blocks that all steps move together. A ring of 128 nodes moves 65 thousand.
-pub const MOVED_MAX: usize = 1 << 21;
+pub const MOVED_MAX: u64 = 1 << 21;
 /// Bytes of a block: more than the 4 KiB up to which blocks are packed whatever [`Tuning::pack_max_bytes`] says.
 const BLOCK: u64 = 8 << 10;
 /// Bytes of a chunk: everything.
@@ -43,32 +42,49 @@ pub enum Untraced {
     /// Steps move too much to be shown.
     #[error("the steps move more than {MOVED_MAX} blocks in all")]
     Long,
-    /// What is between steps and blocks.
-    #[error("node {node} step {step}: {why}")]
-    Step {
+    /// A step is not about whole blocks, of however many.
+    #[error("node {node} step {step}: its bytes are not whole blocks, of however many")]
+    Uneven {
         /// The node.
         node: u32,
         /// The step's number.
         step: usize,
-        /// What is in the way.
-        why: &'static str,
     },
+    /// The plan is wrong.
+    #[error(transparent)]
+    Wrong(Violation),
+}
+
+impl From<Violation> for Untraced {
+    fn from(violation: Violation) -> Self {
+        match violation {
+            Violation::Ineligible(why) => Self::Ineligible(why),
+            other => Self::Wrong(other),
+        }
+    }
 }
 
 /// The steps of all nodes.
 #[derive(Debug, Clone)]
 pub struct Trace {
-    operation: O,
-    layout: Layout,
-    /// Blocks that have names.
-    blocks: u32,
-    /// Blocks that a rank's vector, or a rank's block, is cut into.
-    parts: u32,
-    scratch: u32,
-    chunk_bytes: u64,
+    /// The file's name of the plan; that of the file that would be made of the algorithm.
+    pub name: String,
+    /// What is done.
+    pub operation: O,
+    /// Who is where.
+    pub layout: Layout,
+    /// How many blocks have names: those from 0 on.
+    pub blocks: u32,
+    /// Into how many blocks a rank's vector is cut; a rank's block, or a pair's, where there are such.
+    pub parts: u32,
+    /// Blocks for which there is room in scratch memory.
+    pub scratch: u32,
+    /// The most bytes that a chunk has of a rank's vector, or of each rank's or pair's block.
+    pub chunk_bytes: u64,
+    /// All messages.
+    pub messages: Vec<Message>,
     /// Of every node.
     steps: Vec<Vec<Traced>>,
-    messages: Vec<Message>,
 }
 
 /// One step.
@@ -98,7 +114,7 @@ impl Trace {
         nodes: u32,
         tuning: &Tuning,
     ) -> Result<Self, Untraced> {
-        Self::run(&Source::Algorithm(algorithm), operation, nodes, tuning).map(|run| run.trace)
+        Self::of(&Source::Algorithm(algorithm), operation, nodes, tuning)
     }
 
     /// Traces a plan from a file.
@@ -107,72 +123,63 @@ impl Trace {
     /// [`Untraced`].
     pub fn of_listed(listed: &Arc<Listed>) -> Result<Self, Untraced> {
         let source = Source::Listed(Arc::clone(listed));
-        Self::run(&source, listed.operation(), listed.nodes(), &Tuning::default()).map(|run| run.trace)
+        let mut trace = Self::of(&source, listed.operation(), listed.nodes(), &Tuning::default())?;
+        trace.keep_first_turn(listed);
+        Ok(trace)
     }
 
-    fn run(source: &Source, operation: O, nodes: u32, tuning: &Tuning) -> Result<Run, Untraced> {
+    fn of(source: &Source, operation: O, nodes: u32, tuning: &Tuning) -> Result<Self, Untraced> {
         if !(1..=NODES_MAX).contains(&nodes) {
             return Err(Untraced::Nodes { nodes });
         }
         let layout = layout(source, operation, nodes).ok_or(Untraced::Nodes { nodes })?;
-        let one = Tuning { chunk_bytes: ONE_CHUNK, pack_max_bytes: 0, depth: 1, ..*tuning };
-        let plan = |view: &View<'_>| match source {
-            Source::Algorithm(algorithm) => Plan::with(*algorithm, view, &one),
-            Source::Listed(listed) => Plan::listed_in(ONE_CHUNK, listed, view, &one),
-        };
-        let tries = match source {
-            Source::Algorithm(_) => 1..=4 * nodes,
-            Source::Listed(listed) if is_on_vectors(operation) => listed.blocks()..=listed.blocks(),
-            Source::Listed(_) => 1..=1,
-        };
-        let mut uneven = (0, 0);
-        for parts in tries {
-            let scenario = scenario(operation, &layout, parts);
-            let call = scenario.node_call(0);
-            // Most numbers of blocks do not suit the first node already.
-            if !blocks::are_whole(&plan(&call.view())?, &call.view()) {
-                continue;
-            }
-            let programs = list(&scenario, plan).map_err(|violation| match violation {
-                Violation::Ineligible(why) => Untraced::Ineligible(why),
-                Violation::DifferentPlans { node } => {
-                    Untraced::Step { node, step: 0, why: "it chooses another plan than node 0" }
-                }
-                _ => Untraced::Step { node: 0, step: 0, why: "its plan cannot be listed" },
-            })?;
-            let steps = match blocks::steps(&programs) {
-                Ok(steps) => steps,
-                Err(at) => {
-                    uneven = at;
-                    continue;
-                }
-            };
-            let chunk_bytes = match source {
-                Source::Algorithm(it) => Plan::with(*it, &call.view(), tuning)?.unit(),
-                Source::Listed(listed) => listed.chunk_bytes(),
-            };
-            let scratch = programs.iter().map(|program| program.shape.scratch.div_ceil(BLOCK)).max();
-            let scratch = scratch.and_then(|blocks| u32::try_from(blocks).ok()).unwrap_or(0);
-            let layout = layout.clone();
-            let trace = Self {
-                operation,
-                layout,
-                blocks: 0,
-                parts,
-                scratch,
-                chunk_bytes,
-                steps,
-                messages: Vec::new(),
-            };
-            let mut run = Run::new(trace);
-            run.finish()?;
-            if let Source::Listed(listed) = source {
-                run.trace.keep_first_turn(listed);
-            }
-            return Ok(run);
+        let (parts, programs) = cut(source, operation, &layout, tuning)?;
+        let all = programs.iter().flat_map(|program| program.chunks.iter().flatten());
+        if all.map(|step| blocks::moved(&step.action)).sum::<u64>() > MOVED_MAX {
+            return Err(Untraced::Long);
         }
-        let (node, step) = uneven;
-        Err(Untraced::Step { node, step, why: "its bytes are not whole blocks, of however many" })
+        let in_bytes = scenario(operation, &layout, BLOCK * u64::from(parts));
+        let (name, chunk_bytes) = match source {
+            Source::Algorithm(algorithm) => {
+                let plan = Plan::with(*algorithm, &in_bytes.node_call(0).view(), tuning)?;
+                // Names in files are plain.
+                let name = format!("{operation}-{algorithm}-{nodes}").replace([':', '+'], "-");
+                (name, plan.unit())
+            }
+            Source::Listed(listed) => (listed.name().to_owned(), listed.chunk_bytes()),
+        };
+        let scratch = programs.iter().map(|program| program.shape.scratch).max();
+        let scratch = scratch.and_then(|blocks| u32::try_from(blocks).ok()).unwrap_or(0);
+        let scenario = scenario(operation, &layout, u64::from(parts));
+        let inputs = (0..layout.ranks()).map(|rank| (rank, scenario.buffers(rank).0));
+        let ends = inputs.filter(|(_, blocks)| *blocks > 0);
+        let blocks =
+            ends.map(|(rank, blocks)| name_of((operation, &layout, parts), (rank, blocks - 1)) + 1).max();
+        let blocks = blocks.unwrap_or(0);
+        let traced = |step: &Step| Traced { step: step.clone(), blocks: Vec::new(), time: 0, is_idle: false };
+        let steps =
+            programs.iter().map(|program| program.chunks.iter().flatten().map(traced).collect()).collect();
+        let messages = Vec::new();
+        let mut trace =
+            Self { name, operation, layout, blocks, parts, scratch, chunk_bytes, messages, steps };
+        watch(&scenario, &programs, &mut |done| trace.see(&done))?;
+        Ok(trace)
+    }
+
+    /// A step is done.
+    fn see(&mut self, Done { at, sent, moved }: &Done<'_>) {
+        let steps = &self.steps[at.node as usize];
+        let time_of = |at: &At| self.steps[at.node as usize][at.step as usize].time;
+        let Step { action, after } = &steps[at.step as usize].step;
+        let waits = after.iter().flat_map(Clone::clone).filter_map(|step| steps.get(step as usize));
+        let before = waits.filter(|step| !step.is_idle).map(|step| step.time + 1).max();
+        let is_idle = *action == Action::Nothing && before.is_none();
+        let time = before.max(sent.as_ref().map(|sent| time_of(sent) + 1)).unwrap_or(0);
+        let call = (self.operation, &self.layout, self.parts);
+        let blocks = moved.iter().map(|moved| name_of(call, *moved)).collect();
+        self.messages.extend(sent.map(|sent| [sent, *at].map(|end| (end.node, end.step))));
+        let traced = &mut self.steps[at.node as usize][at.step as usize];
+        (traced.blocks, traced.time, traced.is_idle) = (blocks, time, is_idle);
     }
 
     /// Leaves out of a file's steps those for the second rank of every node: they are the same.
@@ -188,52 +195,10 @@ impl Trace {
         }
     }
 
-    /// What is done.
-    #[must_use]
-    pub const fn operation(&self) -> O {
-        self.operation
-    }
-
-    /// Who is where.
-    #[must_use]
-    pub const fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    /// How many blocks have names: those from 0 on.
-    #[must_use]
-    pub const fn blocks(&self) -> u32 {
-        self.blocks
-    }
-
-    /// Into how many blocks a rank's vector is cut; a rank's block, or a pair's, where there are such.
-    #[must_use]
-    pub const fn parts(&self) -> u32 {
-        self.parts
-    }
-
-    /// Blocks for which there is room in scratch memory.
-    #[must_use]
-    pub const fn scratch(&self) -> u32 {
-        self.scratch
-    }
-
-    /// The most bytes that a chunk has of a rank's vector, or of each rank's or pair's block.
-    #[must_use]
-    pub const fn chunk_bytes(&self) -> u64 {
-        self.chunk_bytes
-    }
-
     /// Whether blocks are parts of one vector, and not each of a rank or a pair.
     #[must_use]
     pub const fn is_on_vectors(&self) -> bool {
         is_on_vectors(self.operation)
-    }
-
-    /// All messages.
-    #[must_use]
-    pub fn messages(&self) -> &[Message] {
-        &self.messages
     }
 
     /// The steps of a node; none for a node that does not exist.
@@ -268,150 +233,60 @@ fn layout(source: &Source, operation: O, nodes: u32) -> Option<Layout> {
     Layout::new(&node_of)
 }
 
-/// A call in which every vector, or every rank's or pair's block, is so many blocks.
-fn scenario(operation: O, layout: &Layout, parts: u32) -> Scenario {
-    let (bytes, ranks) = (BLOCK * u64::from(parts), layout.ranks() as usize);
+/// Into how many blocks every vector, or every rank's or pair's block, is cut, and the programs, in blocks: the fewest that will do.
+fn cut(
+    source: &Source,
+    operation: O,
+    layout: &Layout,
+    tuning: &Tuning,
+) -> Result<(u32, Vec<Program>), Untraced> {
+    let one = Tuning { chunk_bytes: ONE_CHUNK, pack_max_bytes: 0, depth: 1, ..*tuning };
+    let plan = |view: &View<'_>| match source {
+        Source::Algorithm(algorithm) => Plan::with(*algorithm, view, &one),
+        Source::Listed(listed) => Plan::listed_in(ONE_CHUNK, listed, view, &one),
+    };
+    let tries = match source {
+        Source::Algorithm(_) => 1..=4 * layout.nodes(),
+        Source::Listed(listed) if is_on_vectors(operation) => listed.blocks()..=listed.blocks(),
+        Source::Listed(_) => 1..=1,
+    };
+    let mut uneven = (0, 0);
+    for parts in tries {
+        let scenario = scenario(operation, layout, BLOCK * u64::from(parts));
+        let call = scenario.node_call(0);
+        // Most numbers of blocks do not suit the first node already.
+        if let Some(step) = blocks::uneven(&plan(&call.view())?, &call.view()) {
+            uneven = (0, step);
+            continue;
+        }
+        match blocks::programs(&list(&scenario, plan)?) {
+            Ok(programs) => return Ok((parts, programs)),
+            Err(at) => uneven = at,
+        }
+    }
+    let (node, step) = uneven;
+    Err(Untraced::Uneven { node, step })
+}
+
+/// A call in which every vector, or every rank's or pair's block, has so many elements of a byte.
+fn scenario(operation: O, layout: &Layout, elements: u64) -> Scenario {
+    let ranks = layout.ranks() as usize;
     let counts = match operation {
-        O::AllToAllV => Counts::PerPair(vec![bytes; ranks * ranks]),
-        _ if operation.has_counts() => Counts::PerRank(vec![bytes; ranks]),
+        O::AllToAllV => Counts::PerPair(vec![elements; ranks * ranks]),
+        _ if operation.has_counts() => Counts::PerRank(vec![elements; ranks]),
         _ => Counts::Uniform,
     };
-    let count = if counts == Counts::Uniform && operation != O::Barrier { bytes } else { 0 };
+    let count = if counts == Counts::Uniform && operation != O::Barrier { elements } else { 0 };
     let call = Call { operation, element: 1, count, root: 0 };
     Scenario { layout: layout.clone(), call, counts, in_place: vec![false; ranks] }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Action, Place};
-
-    /// The names of the blocks that belong in a rank's output.
-    fn output(operation: O, (rank, ranks): (u32, u32), parts: u32) -> Vec<u32> {
-        let at_root = |blocks: u32| if rank == 0 { (0..blocks).collect() } else { Vec::new() };
-        match operation {
-            O::Allreduce | O::Broadcast | O::Scan => (0..parts).collect(),
-            O::Exscan if rank > 0 => (0..parts).collect(),
-            O::Reduce => at_root(parts),
-            O::AllGather | O::AllGatherV => (0..ranks * parts).collect(),
-            O::Gather | O::GatherV => at_root(ranks * parts),
-            O::ReduceScatter | O::ReduceScatterV | O::Scatter | O::ScatterV => {
-                (rank * parts..(rank + 1) * parts).collect()
-            }
-            O::AllToAll | O::AllToAllV => (0..ranks)
-                .flat_map(|from| (0..parts).map(move |part| (from * ranks + rank) * parts + part))
-                .collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    #[test]
-    fn every_algorithm_ends_with_every_block_where_it_belongs() {
-        let mut traced = 0;
-        let collectives = O::ALL.iter().filter(|operation| operation.is_collective());
-        for (operation, algorithm) in collectives.flat_map(|o| Algorithm::ALL.iter().map(move |a| (*o, *a))) {
-            for nodes in [1, 2, 3, 4, 5, 8, 12] {
-                let tuning = Tuning::default();
-                let run = match Trace::run(&Source::Algorithm(algorithm), operation, nodes, &tuning) {
-                    Ok(run) => run,
-                    Err(Untraced::Ineligible(_)) => continue,
-                    Err(error) => panic!("{operation} {algorithm} {nodes}: {error}"),
-                };
-                traced += 1;
-                let (layout, parts) = (run.trace.layout(), run.trace.parts());
-                for rank in 0..layout.ranks() {
-                    let (node, local) = (layout.node_of(rank), layout.local_index(rank));
-                    for (at, block) in (0..).zip(output(operation, (rank, layout.ranks()), parts)) {
-                        let found = run.found(node, Place::Output(local), at);
-                        assert_eq!(
-                            found,
-                            Some(block),
-                            "{operation} {algorithm} {nodes}: rank {rank} at {at}"
-                        );
-                    }
-                }
-            }
-        }
-        assert!(traced > 500, "{traced}");
-    }
-
-    #[test]
-    fn what_an_algorithm_does_not_do_is_refused() {
-        let refused = |algorithm, nodes| Trace::of_algorithm(algorithm, O::Scan, nodes, &Tuning::default());
-        assert!(matches!(refused(Algorithm::Ring, 4), Err(Untraced::Ineligible(_))));
-        assert_eq!(refused(Algorithm::Direct, 129).err(), Some(Untraced::Nodes { nodes: 129 }));
-        assert_eq!(refused(Algorithm::Direct, 0).err(), Some(Untraced::Nodes { nodes: 0 }));
-    }
-
-    /// What a file says of a step is what is shown of it, whatever ranks its nodes have.
-    #[test]
-    fn a_file_is_traced_step_by_step() {
-        use crate::file::{Location, What, export};
-        let all = [
-            (Algorithm::Ring, O::Allreduce),
-            (Algorithm::Tree, O::Broadcast),
-            (Algorithm::Direct, O::AllGather),
-            (Algorithm::Ring, O::AllGather),
-            (Algorithm::Direct, O::ReduceScatter),
-            (Algorithm::Direct, O::Gather),
-            (Algorithm::Direct, O::Scatter),
-        ];
-        for (algorithm, operation) in all {
-            let listed = export(algorithm, operation, 4, &Tuning::default()).expect("exported");
-            let trace = Trace::of_listed(&listed).expect("traced");
-            for node in 0..4 {
-                assert_eq!(trace.steps(node).len(), listed.steps(node).len(), "{operation} {algorithm}");
-                for (traced, entry) in trace.steps(node).iter().zip(listed.steps(node)) {
-                    let place = format!("{operation} {algorithm} node {node}: {entry:?}, {traced:?}");
-                    assert_eq!(traced.step.after, entry.after, "{place}");
-                    let blocks: Vec<u32> = (entry.block..entry.block + entry.count).collect();
-                    match (entry.what, traced.step.action) {
-                        (What::Nothing, Action::Nothing) => continue,
-                        (What::Send { peer, tag, .. }, Action::Send { peer: to, tag: with, .. })
-                        | (What::Receive { peer, tag, .. }, Action::Receive { peer: to, tag: with, .. }) => {
-                            // Tags of the two turns differ.
-                            let turns = if is_on_vectors(operation) { 1 } else { 2 };
-                            assert_eq!((peer, tag * turns), (to, with), "{place}");
-                        }
-                        (What::Copy { from, .. }, Action::Copy { from: span, .. }) => {
-                            assert_eq!(
-                                from == Location::Output,
-                                matches!(span.place, Place::Output(_)),
-                                "{place}"
-                            );
-                        }
-                        (What::Reduce { finish, .. }, Action::Reduce { finish: found, .. }) => {
-                            assert_eq!(finish, found, "{place}");
-                        }
-                        _ => panic!("{place}"),
-                    }
-                    assert_eq!(traced.blocks, blocks, "{place}");
-                }
-            }
-        }
-    }
-
-    /// Times are those of the longest chains, in which what does nothing does not count.
-    #[test]
-    fn a_step_comes_after_what_it_waits_for() {
-        for nodes in [2, 3, 6, 7] {
-            let trace =
-                Trace::of_algorithm(Algorithm::HalvingDoubling, O::Allreduce, nodes, &Tuning::default());
-            let trace = trace.expect("traced");
-            for node in 0..nodes {
-                for traced in trace.steps(node).iter().filter(|traced| !traced.is_idle) {
-                    let waits = traced.step.after.iter().flat_map(Clone::clone);
-                    let waits = waits.filter_map(|step| trace.steps(node).get(step as usize));
-                    let before =
-                        waits.filter(|step| !step.is_idle).map(|step| step.time + 1).max().unwrap_or(0);
-                    let is_received = matches!(traced.step.action, Action::Receive { .. });
-                    assert!(traced.time == before || is_received && traced.time > before, "{traced:?}");
-                }
-            }
-            for [(from, sent), (to, received)] in trace.messages() {
-                let time = |node: u32, step: u32| trace.steps(node)[step as usize].time;
-                assert!(time(*from, *sent) < time(*to, *received));
-            }
-        }
-    }
+/// The name of a block of a rank's input: where it belongs among those that all have.
+fn name_of((operation, layout, parts): (O, &Layout, u32), (rank, at): (u32, u64)) -> u32 {
+    let before = match operation {
+        O::AllGather | O::AllGatherV | O::Gather | O::GatherV => rank * parts,
+        O::AllToAll | O::AllToAllV => rank * layout.ranks() * parts,
+        _ => 0,
+    };
+    u32::try_from(at).unwrap_or(u32::MAX).saturating_add(before)
 }

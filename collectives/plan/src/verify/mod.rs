@@ -28,6 +28,7 @@ pub use association::{Associations, Term, associations, check_strict};
 pub(crate) use program::list;
 pub use program::{Program, enumerate};
 pub use run::Order;
+pub(crate) use run::{Done, watch};
 pub use scenario::{Counts, Scenario};
 
 /// Where a step is.

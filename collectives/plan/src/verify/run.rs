@@ -7,7 +7,7 @@ use ringway_types::Operation as O;
 use super::hazard::Writers;
 use super::memory::{Cells, Memory};
 use super::program::{Name, message};
-use super::symbol::{Symbol, Symbols, UNWRITTEN};
+use super::symbol::{Contribution, Symbol, Symbols, UNWRITTEN};
 use super::{At, Program, Scenario, Violation, expect};
 use crate::{Action, LOOKAHEAD, Step};
 
@@ -35,7 +35,20 @@ struct Chunk {
     first: usize,
 }
 
+/// A step that is done.
+pub(crate) struct Done<'a> {
+    pub(crate) at: At,
+    /// The step whose message it received.
+    pub(crate) sent: Option<At>,
+    /// What it moves, element by element; of what is combined already, or is here, the first.
+    pub(crate) moved: &'a [Contribution],
+}
+
+/// Is told of every step, after those that it waits for.
+type Watch<'a> = &'a mut dyn FnMut(Done<'_>);
+
 struct Run<'a> {
+    watch: Option<Watch<'a>>,
     scenario: &'a Scenario,
     programs: &'a [Program],
     memory: Memory<'a>,
@@ -71,6 +84,25 @@ pub(super) fn run<'a>(
     order: Order,
     writers: &Writers,
 ) -> Result<Finished<'a>, Violation> {
+    run_watched(scenario, programs, order, writers, None)
+}
+
+/// The same, forward, with somebody who is told of every step.
+pub(crate) fn watch<'a>(
+    scenario: &'a Scenario,
+    programs: &'a [Program],
+    watch: Watch<'a>,
+) -> Result<(), Violation> {
+    run_watched(scenario, programs, Order::Forward, &Writers::default(), Some(watch)).map(drop)
+}
+
+fn run_watched<'a>(
+    scenario: &'a Scenario,
+    programs: &'a [Program],
+    order: Order,
+    writers: &Writers,
+    watch: Option<Watch<'a>>,
+) -> Result<Finished<'a>, Violation> {
     let memory = Memory::new(scenario, programs);
     let mut symbols = Symbols::default();
     let mut cells = vec![UNWRITTEN; memory.cells];
@@ -85,7 +117,7 @@ pub(super) fn run<'a>(
     let seed = if let Order::Seeded(seed) = order { seed } else { 0 };
     let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let posted = BTreeMap::new();
-    let mut run = Run { scenario, programs, memory, symbols, cells, chunks, posted, order, random };
+    let mut run = Run { watch, scenario, programs, memory, symbols, cells, chunks, posted, order, random };
     while run.pass()? {}
     run.finished()?;
     expect::check(scenario, &run.memory, &run.symbols, (&initial, &run.cells), writers)?;
@@ -172,7 +204,9 @@ impl Run<'_> {
             return Ok(false);
         }
         let Some((name, _, send)) = message(at, &step.action) else {
+            let moved = self.moved(at, &step.action)?;
             self.execute(at, &step.action)?;
+            self.tell(at, None, &moved);
             self.set(at, State::Done);
             return Ok(true);
         };
@@ -188,13 +222,36 @@ impl Run<'_> {
         Ok(true)
     }
 
+    /// What a step is about to move; nothing where nobody is told.
+    fn moved(&self, at: At, action: &Action) -> Result<Vec<Contribution>, Violation> {
+        if self.watch.is_none() {
+            return Ok(Vec::new());
+        }
+        let cells = match *action {
+            Action::Send { from, .. } | Action::Copy { from, .. } => vec![self.memory.span(at, from)?],
+            Action::Swap { a, b } => vec![self.memory.span(at, a)?, self.memory.span(at, b)?],
+            _ => self.memory.sources(at, action)?.into_iter().take(1).collect(),
+        };
+        let first = |cell: usize| self.symbols.value(self.cells[cell])?.contributions.first().copied();
+        Ok(cells.into_iter().flatten().filter_map(first).collect())
+    }
+
+    fn tell(&mut self, at: At, sent: Option<At>, moved: &[Contribution]) {
+        if let Some(watch) = &mut self.watch {
+            watch(Done { at, sent, moved });
+        }
+    }
+
     fn deliver(&mut self, from: At, to: At) -> Result<(), Violation> {
         let programs = self.programs;
         let action = |at: At| &programs[at.node as usize].chunks[at.chunk as usize][at.step as usize].action;
         if let (Action::Send { from: source, .. }, Action::Receive { into, .. }) = (action(from), action(to))
         {
             let (source, target) = (self.memory.span(from, *source)?, self.memory.span(to, *into)?);
+            let moved = self.moved(from, action(from))?;
             self.copy(from, source, &target)?;
+            self.tell(from, None, &moved);
+            self.tell(to, Some(from), &moved);
         }
         Ok(())
     }

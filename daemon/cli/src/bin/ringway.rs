@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Demo(args) => demo::demo(args),
         Command::Run(args) => run::run(args),
-        Command::Perf(args) => perf::perf(&args),
+        Command::Perf(args) => perf::perf(*args),
         Command::Explain(args) => explain::explain(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Perftest(args) => perftest::perftest(&args),

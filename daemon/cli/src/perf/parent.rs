@@ -35,7 +35,7 @@ const TENANTS_SECONDS: f64 = 3.0;
 ///
 /// # Errors
 /// When the daemons or ranks cannot be started or fail, as a sentence.
-pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
+pub fn perf(mut args: PerfArgs) -> Result<ExitCode, String> {
     if args.nodes > args.ranks {
         return Err(format!(
             "{} nodes need at least as many ranks, and there are {}",
@@ -51,7 +51,6 @@ pub fn perf(args: &PerfArgs) -> Result<ExitCode, String> {
     if (args.fault.is_some() || args.pcap.is_some()) && args.nodes < 2 {
         return Err("--fault and --pcap are about packets between nodes; give --nodes 2 or more".to_owned());
     }
-    let mut args = args.clone();
     leave_out(&mut args)?;
     let args = &args;
     let spec = spec(args)?;
@@ -116,30 +115,27 @@ fn leave_out(args: &mut PerfArgs) -> Result<(), String> {
     let (ranks, nodes) = (usize::from(args.ranks), nodes(args));
     let node_of = (0..ranks).filter_map(|rank| u32::try_from(node_of(rank, ranks, nodes)).ok());
     let Some(layout) = Layout::new(&node_of.collect::<Vec<_>>()) else { return Ok(()) };
-    let refused = |what: &Measured| {
+    let refusal = |what: &Measured| {
         let operation = what.operation();
         let algorithm = preference.of(operation)?;
         let call = PlanCall { operation, element: 1, count: 1, root: args.root };
         let view = View { layout: &layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[] };
         Plan::with(algorithm, &view, &Tuning::default()).err()
     };
-    let found: Vec<_> = args.operations.0.iter().map(|what| (*what, refused(what))).collect();
-    let kept: Vec<_> = found.iter().filter(|(_, why)| why.is_none()).map(|(what, _)| *what).collect();
-    if kept.is_empty() || args.operations.0 != Measured::value_variants() {
-        let errors = || found.iter().filter_map(|(_, why)| why.as_ref());
+    let all = &args.operations.0;
+    let refused: Vec<_> = all.iter().filter_map(|what| Some((*what, refusal(what)?))).collect();
+    let Some((_, first)) = refused.first() else { return Ok(()) };
+    if refused.len() == all.len() || all != Measured::value_variants() {
         // Of an operation that it does between more nodes, if there is one.
-        let is_about_nodes = |why: &&Ineligible| {
-            !matches!(why, Ineligible::NotOffered { .. } | Ineligible::NotCollective { .. })
-        };
-        let error = errors().find(is_about_nodes).or_else(|| errors().next());
-        return error.map_or(Ok(()), |error| Err(error.to_string()));
+        let about_nodes = refused
+            .iter()
+            .map(|(_, why)| why)
+            .find(|why| !matches!(why, Ineligible::NotOffered { .. } | Ineligible::NotCollective { .. }));
+        return Err(about_nodes.unwrap_or(first).to_string());
     }
-    let left_out: Vec<_> = found.into_iter().filter(|(_, why)| why.is_some()).map(|(what, _)| what).collect();
-    if left_out.is_empty() {
-        return Ok(());
-    }
+    let left_out: Vec<_> = refused.iter().map(|(what, _)| *what).collect();
     output::note(&format!("left out, as the algorithm cannot do them here: {}", Measured::names(&left_out)));
-    args.operations.0 = kept;
+    args.operations.0.retain(|what| !left_out.contains(what));
     Ok(())
 }
 

@@ -64,7 +64,7 @@ impl Places {
             columns.push((x, most));
             x += most * (box_width + BESIDE) + GAP;
         }
-        let title = CHARACTER * u32::try_from(title(plan).chars().count()).unwrap_or(0);
+        let title = CHARACTER * u32::try_from(plan.title().chars().count()).unwrap_or(0);
         let width = (x - GAP + EDGE).max(560).max(title + 2 * EDGE);
         let most = columns.iter().map(|column: &(u32, u32)| column.1).max().unwrap_or(1);
         let row = ROW + FAN * most.saturating_sub(2).min(4);
@@ -83,9 +83,9 @@ impl Places {
 pub(super) fn svg(plan: &Shown) -> (String, u32) {
     let trace = &plan.trace;
     let places = Places::of(plan);
-    let colours = trace.blocks().min(COLOURS);
+    let colours = trace.blocks.min(COLOURS);
     let longest = (0..colours).map(|block| words::block(trace, block).len()).max().unwrap_or(0);
-    let longest = longest + if trace.blocks() > colours { MORE.chars().count() } else { 0 };
+    let longest = longest + if trace.blocks > colours { MORE.chars().count() } else { 0 };
     let entry = LEGEND + CHARACTER * u32::try_from(longest).unwrap_or(0).saturating_sub(USUAL.1);
     let in_line = ((places.width - 2 * EDGE) / entry).max(1);
     let height = places.bottom + 46 + colours.div_ceil(in_line) * 24 + EDGE;
@@ -104,7 +104,7 @@ pub(super) fn svg(plan: &Shown) -> (String, u32) {
         let step = step as usize;
         Some((node, step, trace.steps(node).get(step)?))
     };
-    for [from, to] in trace.messages() {
+    for [from, to] in &trace.messages {
         if let (Some(from), Some(to)) = (step(*from), step(*to)) {
             arrow(&mut out, from.2, places.box_width / 2, [from, to].map(|step| places.corner(step)));
         }
@@ -147,17 +147,13 @@ fn style(colours: u32) -> String {
     text
 }
 
-fn title(plan: &Shown) -> String {
-    format!("{}: {} between {} nodes", plan.name, plan.trace.operation(), plan.nodes())
-}
-
 /// What the plan is, the nodes' columns and the lines of time.
 fn frame(out: &mut String, plan: &Shown, places: &Places) {
     let _ = write!(
         out,
         "<text class=\"head\" x=\"{EDGE}\" y=\"24\">{}</text>\n<text class=\"soft\" x=\"{EDGE}\" \
          y=\"56\">time</text>\n",
-        title(plan),
+        plan.title(),
     );
     for (node, (x, lanes)) in places.columns.iter().enumerate() {
         let (width, height) = (lanes * (places.box_width + BESIDE), places.bottom - HEAD + 22);
@@ -245,10 +241,10 @@ fn legend(out: &mut String, trace: &Trace, (in_line, entry): (u32, u32), top: u3
         top + 36,
         if trace.pair(0).is_some() { "block 0:1: from rank 0 for rank 1 &#160; " } else { "" },
     );
-    let colours = trace.blocks().min(COLOURS);
+    let colours = trace.blocks.min(COLOURS);
     for colour in 0..colours {
         let (x, y) = (EDGE + colour % in_line * entry, top + 46 + colour / in_line * 24);
-        let more = if trace.blocks() > colours { MORE } else { "" };
+        let more = if trace.blocks > colours { MORE } else { "" };
         let _ = writeln!(
             out,
             "<g class=\"c{colour}\"><rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" rx=\"2\"/><text x=\"{}\" y=\"{}\">block \

@@ -1,4 +1,4 @@
-//! A plan as it is shown: its steps, with a name.
+//! A plan as it is shown.
 
 use std::sync::Arc;
 
@@ -9,10 +9,9 @@ use ringway_plan::{
 };
 use ringway_types::Operation;
 
-/// A plan's steps, with a name.
+/// A plan's steps, those that do nothing left out.
 #[derive(Debug)]
 pub(super) struct Shown {
-    pub(super) name: String,
     /// Of a plan from a file.
     pub(super) digest: Option<u64>,
     pub(super) trace: Trace,
@@ -24,9 +23,7 @@ impl Shown {
     pub(super) fn algorithm(algorithm: Algorithm, operation: Operation, nodes: u32) -> Result<Self, String> {
         let trace = Trace::of_algorithm(algorithm, operation, nodes, &Tuning::default());
         let trace = trace.map_err(|error| error.to_string())?;
-        // As it is called when it is exported: names in files are plain.
-        let name = format!("{operation}-{algorithm}-{nodes}").replace([':', '+'], "-");
-        Ok(Self { name, digest: None, trace })
+        Ok(Self { digest: None, trace })
     }
 
     /// # Errors
@@ -34,12 +31,12 @@ impl Shown {
     pub(super) fn listed(plan: Listed) -> Result<Self, String> {
         let plan = Arc::new(plan);
         let trace = Trace::of_listed(&plan).map_err(|error| error.to_string())?;
-        Ok(Self { name: plan.name().to_owned(), digest: Some(plan.digest()), trace })
+        Ok(Self { digest: Some(plan.digest()), trace })
     }
 
     /// How many nodes it is for.
     pub(super) fn nodes(&self) -> u32 {
-        self.trace.layout().nodes()
+        self.trace.layout.nodes()
     }
 
     /// The steps of a node that do something or wait, with their numbers.
@@ -58,16 +55,20 @@ impl Shown {
         runs.filter_map(|run| Some((*run.first()?, *run.last()?))).collect()
     }
 
+    /// What it is called, and what it is for.
+    pub(super) fn title(&self) -> String {
+        let Trace { name, operation, .. } = &self.trace;
+        format!("{name}: {operation} between {}", count(self.nodes(), "node"))
+    }
+
     /// The plan in a line.
     pub(super) fn headline(&self) -> String {
-        let Self { name, trace, .. } = self;
         format!(
-            "{name}: {} between {}; {}scratch memory holds {}; {} in {}",
-            trace.operation(),
-            count(self.nodes(), "node"),
+            "{}; {}scratch memory holds {}; {} in {}",
+            self.title(),
             self.blocks(),
-            count(trace.scratch(), "block"),
-            count(u32::try_from(trace.messages().len()).unwrap_or(u32::MAX), "message"),
+            count(self.trace.scratch, "block"),
+            count(u32::try_from(self.trace.messages.len()).unwrap_or(u32::MAX), "message"),
             count(self.end(), "step"),
         )
     }
@@ -80,8 +81,8 @@ impl Shown {
 
     /// What a block is.
     fn blocks(&self) -> String {
-        let (parts, most) = (count(self.trace.parts(), "block"), self.trace.chunk_bytes());
-        if self.trace.blocks() == 0 {
+        let (parts, most) = (count(self.trace.parts, "block"), self.trace.chunk_bytes);
+        if self.trace.blocks == 0 {
             return String::new();
         }
         match (self.trace.is_on_vectors(), self.trace.pair(0)) {

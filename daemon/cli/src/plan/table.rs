@@ -70,13 +70,13 @@ pub(super) fn json(plan: &Shown) -> Value {
     let steps = (0..plan.nodes())
         .flat_map(|node| plan.steps(node).map(move |(number, traced)| step(node, number, traced)));
     json!({
-        "name": plan.name,
-        "operation": trace.operation().name(),
+        "name": trace.name,
+        "operation": trace.operation.name(),
         "nodes": plan.nodes(),
-        "named_blocks": trace.blocks(),
-        "parts": trace.parts(),
-        "scratch": trace.scratch(),
-        "chunk_bytes": trace.chunk_bytes(),
+        "named_blocks": trace.blocks,
+        "parts": trace.parts,
+        "scratch": trace.scratch,
+        "chunk_bytes": trace.chunk_bytes,
         "digest": plan.digest.map(|digest| format!("{digest:016x}")),
         "steps": steps.collect::<Vec<_>>(),
     })

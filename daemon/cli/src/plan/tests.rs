@@ -29,7 +29,7 @@ fn the_picture_has_a_box_for_each_step_and_an_arrow_for_each_message() {
     let steps: usize = (0..3).map(|node| plan.steps(node).count()).sum();
     assert_eq!(svg.matches("class=\"box").count(), steps);
     // Every node sends two partial results and two final ones.
-    assert_eq!((plan.trace.messages().len(), svg.matches("class=\"tip\"").count()), (12, 12));
+    assert_eq!((plan.trace.messages.len(), svg.matches("class=\"tip\"").count()), (12, 12));
     assert!(svg.contains("prefers-color-scheme:dark") && svg.contains("block 2</text>"));
     // A block goes round twice: combine, then four times send and receive with what lies between.
     assert!((9..=13).contains(&plan.end()), "{}", plan.end());

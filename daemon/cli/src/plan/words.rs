@@ -31,8 +31,8 @@ pub(super) const fn message(action: &Action) -> Option<(u32, u32)> {
 /// A block's name: its number, or `0:2` for what rank 0 has for rank 2.
 pub(super) fn block(trace: &Trace, block: u32) -> String {
     match trace.pair(block) {
-        Some((from, to)) if trace.parts() == 1 => format!("{from}:{to}"),
-        Some((from, to)) => format!("{from}:{to}.{}", block % trace.parts()),
+        Some((from, to)) if trace.parts == 1 => format!("{from}:{to}"),
+        Some((from, to)) => format!("{from}:{to}.{}", block % trace.parts),
         None => block.to_string(),
     }
 }
@@ -104,8 +104,8 @@ pub(super) fn into(action: &Action) -> String {
 
 /// The steps that are waited for: `0, 3-5`.
 pub(super) fn waits(steps: &[(u32, u32)]) -> String {
-    let range = |&(first, last): &(u32, u32)| range(u64::from(first), u64::from(last - first + 1));
-    steps.iter().map(range).collect::<Vec<_>>().join(", ")
+    let said = |&(first, last): &(u32, u32)| range(u64::from(first), u64::from(last - first + 1));
+    steps.iter().map(said).collect::<Vec<_>>().join(", ")
 }
 
 /// Of inputs and outputs the blocks say which part.
