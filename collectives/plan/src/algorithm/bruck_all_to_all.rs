@@ -58,7 +58,8 @@ struct Parts {
     width: u32,
     packs: u32,
     passes: u32,
-    /// Steps of a round: a receive, as many copies as a message may have bundles, a send.
+    /// Steps of a round: as many copies as a message may have bundles, a send, a receive. Those two stand beside each other, as a
+    /// receive that others' sends must wait for may not keep these out of the window of steps under way.
     each: u32,
     unpacks: u32,
     end: u32,
@@ -85,7 +86,7 @@ pub(super) fn size(frame: &Frame<'_>) -> Size {
 }
 
 /// The local part; copies from inputs into the first message of each bundle, messages of earlier rounds first; for
-/// every round a receive, copies of bundles that came before, a send; copies to outputs.
+/// every round copies of bundles that came before, a send, a receive; copies to outputs.
 pub(super) fn step(frame: &Frame<'_>, index: u32) -> Step {
     let parts = parts(frame);
     let width = parts.width.max(1);
@@ -163,28 +164,28 @@ fn received(frame: &Frame<'_>, parts: &Parts, round: u32, distance: u32) -> u64 
 }
 
 const fn receive_step(parts: &Parts, round: u32) -> Range<u32> {
-    one(parts.passes.saturating_add(times(round, parts.each)))
+    one(parts.passes.saturating_add(times(round + 1, parts.each)).saturating_sub(1))
 }
 
 fn message(frame: &Frame<'_>, parts: &Parts, round: u32, at: u32) -> Option<Step> {
     let (nodes, count) = (frame.nodes(), carried(frame.nodes(), round));
-    let start = receive_step(parts, round);
-    if at == 0 {
+    if at + 1 == parts.each {
         let (peer, length) = (frame.node_before(1 << round), offset(frame, 1 << round, round, count));
         let into = scratch(received(frame, parts, round, 1 << round), length);
         return Some(Step::free(Action::Receive { peer, tag: round, into }));
     }
-    if at + 1 == parts.each {
+    if at + 2 == parts.each {
         let (peer, length) = (frame.node_after(1 << round), offset(frame, 0, round, count));
         let from = scratch(sent(frame, parts, round, 1 << round), length);
         let step = |number: u32| parts.packs.saturating_add(times(number, parts.width));
         let packed = step(first_in(nodes, round))..step(first_in(nodes, round + 1));
+        let first = parts.passes.saturating_add(times(round, parts.each));
         let action = Action::Send { peer, tag: round, from };
-        return Some(Step { action, after: [packed, start.end..start.start.saturating_add(at)] });
+        return Some(Step { action, after: [packed, first..first.saturating_add(at)] });
     }
-    let distance = distance(round, at - 1);
+    let distance = distance(round, at);
     let before = distance & ((1 << round) - 1);
-    if at > count || before == 0 {
+    if at >= count || before == 0 {
         return None;
     }
     // It came in the last round before this one in which it went.

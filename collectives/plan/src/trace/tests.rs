@@ -131,6 +131,19 @@ fn every_algorithm_ends_with_every_block_where_it_belongs() {
     assert!(traced > 500, "{traced}");
 }
 
+/// Few steps may be under way at once: what is received may not keep those out that others wait for.
+#[test]
+fn many_nodes_do_not_wait_for_each_other_for_good() {
+    let collectives = O::ALL.iter().filter(|operation| operation.is_collective());
+    let simple = Algorithm::ALL.iter().filter(|algorithm| !matches!(algorithm, Algorithm::Hierarchical(_)));
+    for (operation, algorithm) in collectives.flat_map(|o| simple.clone().map(move |a| (*o, *a))) {
+        match Trace::of_algorithm(algorithm, operation, NODES_MAX, &Tuning::default()) {
+            Ok(_) | Err(Untraced::Ineligible(_)) => {}
+            Err(error) => panic!("{operation} {algorithm}: {error}"),
+        }
+    }
+}
+
 #[test]
 fn what_an_algorithm_does_not_do_is_refused() {
     let refused = |algorithm, nodes| Trace::of_algorithm(algorithm, O::Scan, nodes, &Tuning::default());

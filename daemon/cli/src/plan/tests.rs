@@ -61,7 +61,7 @@ fn what_only_the_bytes_of_scratch_memory_tell_has_names_as_well() {
     // Node 0 passes on to node 2 what node 3 has for it.
     assert!(table.contains("send        2    1  0:2, 3:2"), "{table}");
     let json = table::json(&plan);
-    assert_eq!(json["steps"][6]["blocks"], serde_json::json!(["2:0", "1:0"]), "{json}");
+    assert_eq!(json["steps"][8]["blocks"], serde_json::json!(["2:0", "1:0"]), "{json}");
     assert!(picture::svg(&plan).0.contains("0:2\u{2026} \u{2192} 2</text>"));
 }
 
