@@ -112,6 +112,21 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("", "", "line 1, column 0: EOF while parsing a value"),
     (SWAP, "[]", "expected an object with ringway_plan, name, operation, nodes, blocks and steps"),
     (
+        SWAP,
+        "[1, \"swap\", \"allreduce\", 2, 1, []]",
+        "line 1, column 0: invalid type: sequence, expected an object with",
+    ),
+    (
+        "{\"send\": {\"peer\": 1, \"block\": 0, \"from\": {\"scratch\": 0}, \"after\": [0]}}",
+        "{\"send\": [1, 0, 0, 1, \"input\"]}",
+        "invalid type: sequence, expected an object with named fields",
+    ),
+    (
+        "{\"scratch\": 0, \"count\": 2}",
+        "[0, 2]",
+        "invalid type: sequence, expected an object with named fields",
+    ),
+    (
         "\"block\": 0, \"inputs\"",
         "\"block\": -1, \"inputs\"",
         "line 5, column 29: invalid value: integer `-1`, expected u32",

@@ -2,9 +2,11 @@
 
 use core::fmt;
 use core::fmt::Write as _;
+use core::marker::PhantomData;
 use core::ops::Range;
 
-use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeTuple as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -17,10 +19,7 @@ pub(super) const VERSION: u32 = 1;
 const CHUNK_BYTES: u64 = 512 << 10;
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    expecting = "an object with ringway_plan, name, operation, nodes, blocks and steps"
-)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Document {
     pub(super) ringway_plan: u32,
     pub(super) name: String,
@@ -42,10 +41,15 @@ const fn chunk_bytes() -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Line {
+    #[serde(deserialize_with = "object")]
     Send(Send),
+    #[serde(deserialize_with = "object")]
     Receive(Receive),
+    #[serde(deserialize_with = "object")]
     Reduce(Reduce),
+    #[serde(deserialize_with = "object")]
     Copy(Copy),
+    #[serde(deserialize_with = "object")]
     Nothing(Nothing),
 }
 
@@ -83,7 +87,7 @@ pub(super) struct Reduce {
     pub(super) block: u32,
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub(super) count: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "some_object")]
     pub(super) partials: Option<Column>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) inputs: bool,
@@ -137,6 +141,34 @@ pub(super) enum Spot {
 /// Steps that are waited for: the first and the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wait(pub(super) u32, pub(super) u32);
+
+/// Reads the fields of an object by their names: a list of their values would be taken as well, and say nothing to a reader.
+fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_map(Object { expected: "an object with named fields", read: PhantomData })
+}
+
+fn some_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    object(deserializer).map(Some)
+}
+
+struct Object<T> {
+    expected: &'static str,
+    read: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map))
+    }
+}
 
 const fn one() -> u32 {
     1
@@ -205,7 +237,10 @@ impl Document {
         if text.len() > FILE_BYTES_MAX {
             return Err(FileError::TooLong { bytes: text.len() });
         }
-        serde_json::from_str(text).map_err(|error| {
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let expected = "an object with ringway_plan, name, operation, nodes, blocks and steps";
+        let document = reader.deserialize_map(Object { expected, read: PhantomData });
+        document.and_then(|document| reader.end().map(|()| document)).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             let text = error.to_string();
             // The place stands in front of our message already.
