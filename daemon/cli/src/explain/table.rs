@@ -22,12 +22,16 @@ pub(super) fn head(args: &ExplainArgs, constants: &Constants, origin: &str) -> S
     } else {
         String::new()
     };
+    let alone = match nodes {
+        1 => "\n# ranks of one node do it in memory they share: `ringway perf` times that, no plan says it",
+        _ => "",
+    };
     let plural = |count: u32| if count == 1 { "" } else { "s" };
     format!(
         "# {operation}, {nodes} node{} with {ranks} rank{} each, {}, order {}\n\
          # constants {origin}:\n\
          #   a message takes {} us and its engine thread {} us; a byte {} ns ({} GB/s)\n\
-         #   to combine a byte takes {} ns, to copy one {} ns{channel}",
+         #   to combine a byte takes {} ns, to copy one {} ns{channel}{alone}",
         plural(nodes),
         plural(ranks),
         args.device,
@@ -68,10 +72,10 @@ pub(super) fn rows(explained: &Explained) -> String {
             size(candidate.chunk_bytes),
             candidate.chunks,
             significant(candidate.predicted_us),
-            candidate.predicted_us / best.max(1e-9),
+            over(candidate.predicted_us, best),
         );
         if let Some(us) = candidate.measured_us {
-            text += &format!(" {:>10} us {:>8.2}", significant(us), us / fastest.max(1e-9));
+            text += &format!(" {:>10} us {:>8.2}", significant(us), over(us, fastest));
         }
         text.push('\n');
     }
@@ -83,6 +87,11 @@ pub(super) fn rows(explained: &Explained) -> String {
         text += &format!("  chosen: {}{by_rule}\n", explained.chosen);
     }
     text.trim_end().to_owned()
+}
+
+/// How many times as long; what takes no time by the model, as between ranks of one node, takes as long as itself.
+fn over(us: f64, fastest_us: f64) -> f64 {
+    if us > fastest_us { us / fastest_us.max(1e-9) } else { 1.0 }
 }
 
 /// What is said of a choice that takes longer than it may.
