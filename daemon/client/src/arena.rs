@@ -34,7 +34,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         // The daemon frees its side; when it is gone, there is nothing to free.
-        let _ = self.client.request(Request::ReleaseRegion { region: self.region });
+        self.client.give_up(Request::ReleaseRegion { region: self.region });
         // Others learn of it with the next call of each communicator, and unmap it.
         self.client.session().count_release();
     }

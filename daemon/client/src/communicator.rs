@@ -18,7 +18,6 @@ use ringway_ring::Geometry;
 use crate::{
     Client, Environment, Error, JoinError, RequestError,
     cell::{Calls, Part},
-    connect::PATIENCE,
     control::Answer,
     cuda::Words,
     helping::{Helping, Seat},
@@ -374,9 +373,7 @@ impl Drop for Communicator {
         if self.words.is_some() {
             self.await_streams();
         }
-        // Waits for the daemon, so that whoever joins next finds the place free. A daemon that is gone or refuses leaves
-        // nothing to do.
-        let request = Request::Leave { communicator: self.number };
-        let _ = self.client.session().control.request(request, &[], PATIENCE);
+        // Waits for the daemon, so that whoever joins next finds the place free.
+        self.client.give_up(Request::Leave { communicator: self.number });
     }
 }

@@ -33,6 +33,9 @@ use crate::{
 const GREETING: Duration = Duration::from_secs(10);
 /// How long the daemon may take to answer a request that waits for nobody.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the daemon may take to hear that something is given up. Nobody needs the answer but whoever takes the place next, and a
+/// process whose daemon is stopped should still come to its end.
+const PARTING: Duration = Duration::from_secs(5);
 /// How long an operation may take unless said otherwise: half an hour, as in other libraries, long enough for a rank
 /// that writes a checkpoint meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -388,6 +391,14 @@ impl Client {
 
     pub(crate) fn request(&self, request: Request) -> Result<Answer, RequestError> {
         self.session.control.request(request, &[], PATIENCE)
+    }
+
+    /// Gives something up. A daemon that is gone, refuses or does not answer leaves nothing to do.
+    pub(crate) fn give_up(&self, request: Request) {
+        let control = &self.session.control;
+        // One who did not answer the last time is not waited for again.
+        let patience = if control.is_silent() { Duration::ZERO } else { PARTING };
+        let _ = control.request(request, &[], patience);
     }
 
     pub(crate) fn session(&self) -> &Session {

@@ -47,6 +47,8 @@ struct State {
     /// A thread is reading for all.
     reading: bool,
     lost: bool,
+    /// A request was waited for in vain, and nothing has come since.
+    silent: bool,
 }
 
 impl Control {
@@ -72,7 +74,10 @@ impl Control {
             number
         };
         let answer = self.exchange(Envelope { number, body: request }, descriptors, patience);
-        self.state().awaited.remove(&number);
+        let mut state = self.state();
+        state.awaited.remove(&number);
+        state.silent |= matches!(answer, Err(RequestError::NoAnswer { .. }));
+        drop(state);
         match answer?.into_refusal() {
             Ok(answer) => Ok(answer),
             Err((kind, message)) => Err(RequestError::Refused { kind, message }),
@@ -88,6 +93,14 @@ impl Control {
         let started = Instant::now();
         let bytes =
             encode(&envelope).map_err(|_| RequestError::Protocol { what: "a request is too long" })?;
+        let waited_for = |waited: Duration| RequestError::NoAnswer {
+            waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+        };
+        // Requests that nobody reads fill the socket.
+        let failed = |reason: rustix::io::Errno| RequestError::Socket { reason: reason.to_string() };
+        if !socket::writable(self.socket.as_fd(), patience).map_err(failed)? {
+            return Err(waited_for(started.elapsed()));
+        }
         passing::send(self.socket.as_fd(), &bytes, descriptors).map_err(|error| match error {
             SendError::Closed => self.lost(),
             other => RequestError::Socket { reason: other.to_string() },
@@ -101,10 +114,7 @@ impl Control {
                 return Err(RequestError::DaemonLost);
             }
             let waited = started.elapsed();
-            let Some(left) = patience.checked_sub(waited) else {
-                let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-                return Err(RequestError::NoAnswer { waited_ms });
-            };
+            let Some(left) = patience.checked_sub(waited) else { return Err(waited_for(waited)) };
             if state.reading {
                 drop(self.changed.wait_timeout(state, left));
                 continue;
@@ -165,6 +175,11 @@ impl Control {
         hung_up
     }
 
+    /// Whether the daemon did not answer the last time that it was waited for.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.state().silent
+    }
+
     /// A descriptor that is hung up when the daemon is gone.
     pub(crate) fn watch(&self) -> rustix::io::Result<OwnedFd> {
         rustix::io::fcntl_dupfd_cloexec(&self.socket, 0)
@@ -184,6 +199,7 @@ impl Control {
 impl State {
     /// Hands a reply to whoever awaits it. One that nobody awaits any more is dropped, its descriptors closed.
     fn deliver(&mut self, (number, answer): (u32, Answer)) {
+        self.silent = false;
         if let Some(place) = self.awaited.get_mut(&number) {
             *place = Some(answer);
         }
@@ -285,6 +301,35 @@ mod tests {
             control.request(Request::Status, &[], PATIENCE).map(|a| a.reply),
             Err(RequestError::DaemonLost)
         );
+    }
+
+    #[test]
+    fn one_who_does_not_answer_is_known_until_he_does_and_never_blocks_a_sender() {
+        let (control, daemon) = pair();
+        let request = |patience| control.request(Request::Status, &[], patience).map(|a| a.reply);
+        assert!(!control.is_silent());
+        // More than the socket holds.
+        for _ in 0..2_000 {
+            assert!(matches!(request(Duration::ZERO), Err(RequestError::NoAnswer { .. })));
+        }
+        assert!(control.is_silent());
+        let number = take(&daemon).number;
+        give(&daemon, number, Reply::Done);
+        assert!(matches!(request(Duration::from_millis(100)), Err(RequestError::NoAnswer { .. })));
+        assert!(control.is_silent(), "the last one was not answered");
+        let last = control.state().next + 1;
+        thread::scope(|scope| {
+            let asked = scope.spawn(|| request(PATIENCE));
+            loop {
+                let number = take(&daemon).number;
+                give(&daemon, number, Reply::Done);
+                if number == last {
+                    break;
+                }
+            }
+            assert_eq!(asked.join().expect("join"), Ok(Reply::Done));
+        });
+        assert!(!control.is_silent());
     }
 
     #[test]

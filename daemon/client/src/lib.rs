@@ -69,7 +69,7 @@
 //! | `RINGWAY_SOCKET` | the daemon's socket, instead of the usual places |
 //! | `RINGWAY_AUTOSTART` | `0`: start no daemon |
 //! | `RINGWAY_DAEMON` | the program to start as daemon |
-//! | `RINGWAY_TIMEOUT_MS` | how long an operation may take; `0` for no limit |
+//! | `RINGWAY_TIMEOUT_MS` | how long an operation may take; `0` for no limit. The daemon ends it then, or the client 15 s later where the daemon is stopped |
 //! | `RINGWAY_JOIN_TIMEOUT_MS` | how long the other ranks may take to join |
 //! | `RINGWAY_SHARE` | `1`: share memory with ranks of other users or containers that do so too |
 //! | `RINGWAY_ALGORITHM` | the algorithms to use, see [`CommunicatorBuilder::algorithm`] |

@@ -256,6 +256,39 @@ fn a_rank_that_is_stopped_ends_what_the_daemon_does_for_others() {
     stop_rank_1_until_others_fail(&daemon, ranks);
 }
 
+/// Waits until the daemon is stopped, and ends.
+#[test]
+#[ignore = "a role that other tests start"]
+fn play_rank_that_ends_beside_a_stopped_daemon() {
+    let client = Client::connect().expect("connect");
+    let world = Communicator::from_env(&client).expect("join");
+    let arenas = [1 << 20; 3].map(|bytes| client.arena(bytes).expect("arena"));
+    let socket = PathBuf::from(variable("RINGWAY_SOCKET"));
+    fs::write(socket.with_file_name(READY), "").expect("told");
+    wait_for(&socket.with_file_name(OVER));
+    drop((arenas, world));
+}
+
+/// Whoever plays that leaves this there when it has all that it gives back.
+const READY: &str = "ready";
+
+#[test]
+fn a_rank_ends_although_its_daemon_is_stopped() {
+    let daemon = DaemonProcess::start();
+    let mut rank = daemon.rank("play_rank_that_ends_beside_a_stopped_daemon", 0, 1, "");
+    wait_for(&daemon.folder.join(READY));
+    let pid = Pid::from_child(&daemon.child);
+    kill_process(pid, Signal::STOP).expect("stop");
+    fs::write(daemon.folder.join(OVER), "").expect("told");
+    let started = Instant::now();
+    while rank.try_wait().expect("wait").is_none() {
+        assert!(started.elapsed() < TIMEOUT, "it waits for its daemon");
+        thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(pid, Signal::CONT).expect("go on");
+    succeed(vec![rank]);
+}
+
 /// A rank that has failed since rank 1 was stopped leaves this in the daemon's folder.
 fn failed(rank: u32) -> String {
     format!("failed-{rank}")

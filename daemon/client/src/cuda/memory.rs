@@ -44,7 +44,7 @@ impl fmt::Debug for Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         // The daemon frees its side; when it is gone, there is nothing to free.
-        let _ = self.client.request(Request::ReleaseRegion { region: self.region });
+        self.client.give_up(Request::ReleaseRegion { region: self.region });
     }
 }
 
