@@ -13,8 +13,8 @@ use crate::local::{
 /// Run a program as several ranks on this machine.
 ///
 /// Starts one daemon for each node and the ranks with their environment set, prefixes what they write with their rank,
-/// and ends everything when one fails. Nothing is left behind. A program whose operations depend on nothing but its
-/// input gives the same bits in every run.
+/// and ends everything when one fails. Nothing is left behind; of a run that was killed a folder is, which the next one removes. A
+/// program whose operations depend on nothing but its input gives the same bits in every run.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  ringway run -n 4 -- ./my_program --epochs 3\n  ringway run -n 4 --nodes 2 -- ./train_digits\n\n\

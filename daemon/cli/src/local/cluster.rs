@@ -3,10 +3,7 @@
 use std::{
     fs, io,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
-    os::unix::{
-        fs::{DirBuilderExt as _, OpenOptionsExt as _},
-        process::CommandExt as _,
-    },
+    os::unix::{fs::OpenOptionsExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -17,6 +14,7 @@ use ringway_wire::ROCE_PORT;
 use rustix::process::Signal;
 
 use super::{
+    folder::Folder,
     namespace::{self, Namespace},
     process::{helper_command, signal_group},
 };
@@ -66,7 +64,7 @@ pub(crate) struct Cluster {
     pub(crate) root: Option<SocketAddr>,
     /// How the nodes are joined, for people.
     pub(crate) description: String,
-    folder: Option<PathBuf>,
+    _folder: Option<Folder>,
     _hub: Option<Namespace>,
 }
 
@@ -77,9 +75,9 @@ impl Cluster {
     /// When a daemon does not come up; the error has the last lines of its log.
     pub(crate) fn start(options: &ClusterOptions) -> io::Result<Self> {
         let (mut namespaces, hub, description) = join_nodes(options)?;
-        let folder = private_folder()?;
-        let mut cluster =
-            Self { nodes: Vec::new(), root: None, description, folder: Some(folder.clone()), _hub: hub };
+        let held = Folder::new()?;
+        let folder = held.path().to_owned();
+        let mut cluster = Self { nodes: Vec::new(), root: None, description, _folder: Some(held), _hub: hub };
         let network = loopback_network(options.nodes)?;
         write_key(&folder, &random_hex()?)?;
         for index in 0..options.nodes {
@@ -107,12 +105,13 @@ impl Cluster {
         device: &str,
         daemon_arguments: Vec<String>,
     ) -> io::Result<Self> {
-        let folder = private_folder()?;
+        let held = Folder::new()?;
+        let folder = held.path().to_owned();
         let mut cluster = Self {
             nodes: Vec::new(),
             root: None,
             description: "one of several machines".to_owned(),
-            folder: Some(folder.clone()),
+            _folder: Some(held),
             _hub: None,
         };
         write_key(&folder, key)?;
@@ -152,7 +151,7 @@ impl Cluster {
             daemon: None,
             log: PathBuf::new(),
         };
-        Ok(Self { nodes: sockets.iter().map(node).collect(), root, description, folder: None, _hub: None })
+        Ok(Self { nodes: sockets.iter().map(node).collect(), root, description, _folder: None, _hub: None })
     }
 }
 
@@ -246,9 +245,6 @@ impl Drop for Cluster {
             signal_group(daemon.id(), Signal::KILL);
             let _ = daemon.wait();
         }
-        if let Some(folder) = &self.folder {
-            let _ = fs::remove_dir_all(folder);
-        }
     }
 }
 
@@ -323,15 +319,6 @@ fn write_key(folder: &Path, key: &str) -> io::Result<()> {
     let mut file =
         fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join("cluster.key"))?;
     io::Write::write_all(&mut file, key.as_bytes())
-}
-
-fn private_folder() -> io::Result<PathBuf> {
-    let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-    let base = if base.is_dir() { base } else { std::env::temp_dir() };
-    let folder =
-        base.join(format!("ringway-{}-{}", std::process::id(), random_hex()?.get(..8).unwrap_or("0")));
-    fs::DirBuilder::new().mode(0o700).create(&folder)?;
-    Ok(folder)
 }
 
 /// 32 random bytes as hex digits.

@@ -1,6 +1,7 @@
 //! A cluster on this machine: several daemons that act as the nodes, and the ranks they serve.
 
 pub(crate) mod cluster;
+mod folder;
 pub(crate) mod launch;
 pub(crate) mod namespace;
 pub mod process;
