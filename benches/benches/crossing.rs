@@ -1,6 +1,6 @@
-//! What it costs that a processor reads what the other one has just written: 64 MiB for each of two threads, copied from a segment
-//! that stays in a cache to memory past the caches, segment by segment, where the thread itself wrote the segment just before and
-//! where the other one did. Before that, how far the processors are apart: half a round trip of a cache line. That is what results of
+//! What it costs that a processor reads what the other one has just written: 64 MiB for each of two threads, copied from one segment
+//! to memory past the caches, again and again, where the thread itself wrote the segment just before and where the other one did,
+//! each through the caches, in which it then is, and past them. Before that, how far the processors are apart: half a round trip of a cache line. That is what results of
 //! ordinary memory, which ranks compute for each other, pay beside registered memory.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 };
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ringway_mem::{Mapping, MemFd};
+use ringway_mem::{Mapping, MemFd, Window};
 use ringway_reduce::{Stores, copy_with};
 
 const LENGTH: usize = 64 << 20;
@@ -50,8 +50,8 @@ fn apart() -> Duration {
     begin.elapsed() / (2 * TURNS as u32)
 }
 
-/// What both threads take to copy all of it so many times; each writes a segment, and copies its own or the other's.
-fn time(memory: &Mapping, segment: usize, other: bool, calls: u64) -> Duration {
+/// What both threads take to copy all of it so many times; each writes a segment by such stores, and copies its own or the other's.
+fn time(memory: &Mapping, segment: usize, (other, stores): (bool, Stores), calls: u64) -> Duration {
     let meeting = Meeting::default();
     let work = |thread: usize| {
         let window = |index: usize, length: usize| memory.window((index * LENGTH) as u64, length as u64);
@@ -65,7 +65,7 @@ fn time(memory: &Mapping, segment: usize, other: bool, calls: u64) -> Duration {
         let (mut took, mut met) = (Duration::ZERO, 0);
         for at in (0..calls).flat_map(|_| (0..LENGTH).step_by(segment)) {
             let Some(to) = to.sub(at, segment) else { break };
-            own.write(&words);
+            let _ = copy_with(stores, Window::of(&words), &[own]);
             meeting.meet(thread, met + 1);
             let begin = Instant::now();
             let _ = black_box(copy_with(Stores::Streaming, black_box(from), &[to]));
@@ -91,9 +91,15 @@ fn crossings(c: &mut Criterion) {
             "a cache line's way from one processor to the other: {} ns (half of what it takes there and back)",
             apart().as_nanos()
         );
-        for (name, other) in [("own", false), ("the_other_ones", true)] {
+        for (name, other, stores) in [
+            ("own", false, Stores::Cached),
+            ("the_other_ones", true, Stores::Cached),
+            ("own_past_the_caches", false, Stores::Streaming),
+            ("the_other_ones_past_the_caches", true, Stores::Streaming),
+        ] {
             let id = BenchmarkId::new(name, segment);
-            group.bench_function(id, |b| b.iter_custom(|calls| time(&memory, segment, other, calls)));
+            let written = (other, stores);
+            group.bench_function(id, |b| b.iter_custom(|calls| time(&memory, segment, written, calls)));
         }
     }
     group.finish();

@@ -112,7 +112,9 @@ class Cell:
             return False
         # Who is faster than the kernel, as short calls can be, which need no barrier, is not bound by it.
         near = (self.required_floor or NEAR_FLOOR) <= self.of_floor.median <= 1
-        return near and self.floor_ratio > self.required_ratio
+        # Nor does the kernel excuse a call slower than Open MPI's, unless it is slower itself.
+        slower = self.peers["openmpi"]["ratio"].median > 1 >= self.floor_ratio
+        return near and self.floor_ratio > self.required_ratio and not slower
 
     def as_json(self):
         return json.dumps(asdict(self))

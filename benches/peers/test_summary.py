@@ -48,6 +48,9 @@ class Judged(unittest.TestCase):
         missed = {"size": 256, "ringway_registered": 1.0, "openmpi_default": 0.9}
         self.assertIs(cell(floor=0.95, **missed).is_out_of_reach(), True)
         self.assertIs(cell(floor=1.5, **missed).is_out_of_reach(), False)
+        slower = {"size": 3584, "ringway_registered": 1.0, "openmpi_default": 0.9}
+        self.assertIs(cell(floor=0.8, **slower).is_out_of_reach(), False)
+        self.assertIs(cell(floor=0.95, **slower).is_out_of_reach(), True)
 
     def test_what_could_not_be_compared_is_not_judged(self):
         found = records("allreduce", 2, 64 * MIB, {"ringway registered": 1.0, "openmpi default": 10.0, "floor": 0.9})
