@@ -36,7 +36,7 @@ use crate::link::{Counters, Received, SendError, system::set_option};
 /// The most bytes of a frame: a chunk less what the kernel keeps before each (`XDP_PACKET_HEADROOM`).
 pub(super) const FRAME_BYTES_MAX: usize = CHUNK_BYTES - 256;
 /// How long a queue is waited for that a link which has just been closed still holds.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 // Socket options (`asm-generic/socket.h`) and one of AF_XDP's (`linux/if_xdp.h`, 6.17).
 const SO_BUSY_POLL: i32 = 46;
@@ -292,7 +292,8 @@ fn busy_poll(socket: BorrowedFd<'_>, budget_us: u32) -> io::Result<()> {
 }
 
 /// Binds the socket; the kernel falls back from zero-copy to copying by itself. A queue that was served until a moment
-/// ago is taken a little longer, because the kernel gives it up in the background.
+/// ago is taken a little longer, because the kernel gives it up in the background: for more than a second where network namespaces are
+/// ended at the same time, which hold the lock that this takes.
 fn bind_to_queue(socket: BorrowedFd<'_>, setup: &Setup) -> Result<(), Errno> {
     let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
     if setup.copy {
