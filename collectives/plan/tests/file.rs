@@ -253,8 +253,10 @@ fn mutants(entry: &Entry, blocks: u32) -> Vec<(&'static str, Entry)> {
 fn any_change_to_a_file_is_refused() {
     let mut refused = 0;
     for operation in OPERATIONS {
-        for algorithm in [Algorithm::Direct, Algorithm::Ring] {
-            let Some(plan) = exported(algorithm, operation, 3) else { continue };
+        for algorithm in
+            [Algorithm::Direct, Algorithm::Ring, Algorithm::BidirectionalRing, Algorithm::HalvingDoubling]
+        {
+            let Ok(plan) = export(algorithm, operation, 3, &Tuning::default()) else { continue };
             for node in 0..3 {
                 for (step, entry) in plan.steps(node).iter().enumerate() {
                     for (what, mutant) in mutants(entry, plan.blocks()) {
@@ -271,6 +273,43 @@ fn any_change_to_a_file_is_refused() {
         }
     }
     assert!(refused > 500, "{refused}");
+}
+
+/// Between places in scratch memory the block says only how much is moved, which most calls' sizes do not tell apart.
+#[test]
+fn a_step_that_says_another_block_than_it_moves_is_refused() {
+    let mut refused = 0;
+    for algorithm in Algorithm::ALL {
+        for (operation, nodes) in
+            [(Operation::Allreduce, 3), (Operation::Allreduce, 4), (Operation::ReduceScatter, 3)]
+        {
+            let Ok(plan) = export(*algorithm, operation, nodes, &Tuning::default()) else { continue };
+            for node in 0..nodes {
+                for (step, entry) in plan.steps(node).iter().enumerate() {
+                    let is_inside =
+                        matches!(entry.what, What::Reduce { into: Into { outputs: Outputs::None, .. }, .. });
+                    if !is_inside || entry.count > 1 || plan.blocks() == 1 {
+                        continue;
+                    }
+                    let block = (entry.block + 1) % plan.blocks();
+                    let mutant = plan.with_step(node, step, Entry { block, ..entry.clone() });
+                    let read = Listed::read(&mutant.to_json());
+                    assert!(
+                        read.is_err(),
+                        "{algorithm} {operation} {nodes}: node {node} step {step} {entry:?}"
+                    );
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 100, "{refused}");
+    // That of a bidirectional ring, of which all that is wrong is the length of a step in calls whose blocks 2 and 3 differ.
+    let plan = exported(Algorithm::BidirectionalRing, Operation::Allreduce, 3).unwrap();
+    let entry = plan.steps(0)[6].clone();
+    let mutant = plan.with_step(0, 6, Entry { block: 3, ..entry });
+    let error = Listed::read(&mutant.to_json()).unwrap_err().to_string();
+    assert!(error.ends_with("node 0 step 6: says that it moves block 3, and moves block 2"), "{error}");
 }
 
 proptest! {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use ringway_types::Operation as O;
 
 use super::document::Document;
+use super::listed::What;
 use super::{FileError, Listed};
+use crate::trace::Trace;
 use crate::verify::{self, Counts, Program, Scenario, Stats};
 use crate::{Call, Layout, Plan, Tuning};
 
@@ -58,7 +60,32 @@ impl Listed {
             proof.stats.message_bytes += stats.message_bytes;
             proof.stats.ordered_pairs += stats.ordered_pairs;
         }
+        listed.check_moved()?;
         Ok((listed, proof))
+    }
+
+    /// Checks that every step moves the blocks that it says. From scratch to scratch memory only their length comes of what it says,
+    /// and most blocks are as long as others; which of them are shorter depends on the size of the call.
+    fn check_moved(self: &Arc<Self>) -> Result<(), FileError> {
+        let trace = Trace::of_listed(self).map_err(|untraced| FileError::Header {
+            field: "steps",
+            given: "not to be followed".to_owned(),
+            expected: untraced.to_string(),
+        })?;
+        for node in 0..self.nodes() {
+            for (step, (entry, traced)) in self.steps(node).iter().zip(trace.steps(node)).enumerate() {
+                let said = entry.block..entry.block.saturating_add(entry.count);
+                if entry.what != What::Nothing && !said.clone().eq(traced.blocks.iter().copied()) {
+                    let message = format!(
+                        "says that it moves {}, and moves {}",
+                        words(said),
+                        words(traced.blocks.iter().copied())
+                    );
+                    return Err(FileError::Step { plan: self.name.clone(), node, step, message });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Checks that the plan combines as [`verify::check_strict`] promises, for calls of all kinds.
@@ -140,6 +167,18 @@ impl Listed {
         };
         let call = Call { operation: self.operation, element, count, root };
         Scenario { layout: layout.clone(), call, counts, in_place: (0..ranks).map(in_place).collect() }
+    }
+}
+
+/// Blocks by their numbers, the first few.
+fn words(blocks: impl ExactSizeIterator<Item = u32>) -> String {
+    const SHOWN: usize = 8;
+    let (all, plural) = (blocks.len(), if blocks.len() == 1 { "" } else { "s" });
+    let shown: Vec<String> = blocks.take(SHOWN).map(|block| block.to_string()).collect();
+    match all {
+        0 => "nothing".to_owned(),
+        ..=SHOWN => format!("block{plural} {}", shown.join(", ")),
+        _ => format!("block{plural} {} and {} others", shown.join(", "), all - SHOWN),
     }
 }
 
