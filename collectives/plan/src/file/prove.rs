@@ -177,7 +177,7 @@ fn words(blocks: impl ExactSizeIterator<Item = u32>) -> String {
     let shown: Vec<String> = blocks.take(SHOWN).map(|block| block.to_string()).collect();
     match all {
         0 => "nothing".to_owned(),
-        ..=SHOWN => format!("block{plural} {}", shown.join(", ")),
+        1..=SHOWN => format!("block{plural} {}", shown.join(", ")),
         _ => format!("block{plural} {} and {} others", shown.join(", "), all - SHOWN),
     }
 }
