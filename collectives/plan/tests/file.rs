@@ -309,7 +309,7 @@ fn a_step_that_says_another_block_than_it_moves_is_refused() {
     let entry = plan.steps(0)[6].clone();
     let mutant = plan.with_step(0, 6, Entry { block: 3, ..entry });
     let error = Listed::read(&mutant.to_json()).unwrap_err().to_string();
-    assert!(error.ends_with("node 0 step 6: says that it moves block 3, and moves block 2"), "{error}");
+    assert!(error.ends_with("node 0 step 6: says that it moves block 3 where it moves block 2"), "{error}");
 }
 
 proptest! {
@@ -333,6 +333,21 @@ proptest! {
             prop_assert_eq!(Listed::read(&plan.to_json()).unwrap(), plan);
         }
     }
+}
+
+/// So is what moves more than can be followed.
+#[test]
+fn blocks_are_counted() {
+    let step = r#"{"reduce":{"block":0,"count":4096,"inputs":true,"into":["output"],"finish":true}}"#;
+    let steps = |count: usize| format!("[{}]", vec![step; count].join(","));
+    let text = format!(
+        "{{\"ringway_plan\":1,\"name\":\"blocks\",\"operation\":\"allreduce\",\"nodes\":2,\"blocks\":4096,\
+         \"scratch\":1,\"steps\":[{},{}]}}",
+        steps(512),
+        steps(1)
+    );
+    let told = Listed::read(&text).unwrap_err().to_string();
+    assert_eq!(told, "`steps` is about 2101248 blocks in all; there may be 2097152");
 }
 
 /// What takes as much time and memory as the square of a file's length is refused before anything is proved.

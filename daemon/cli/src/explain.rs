@@ -246,6 +246,6 @@ fn explain_size(args: &ExplainArgs, bytes: u64, chooser: &Chooser, times: Times)
         chosen: times.chosen.unwrap_or(expected),
         chosen_by: by,
         chosen_us: times.chosen_us,
-        chosen_over_best: times.chosen_us.zip(best).map(|(chosen, best)| chosen / best.max(1e-9)),
+        chosen_over_best: times.chosen_us.zip(best).map(|(chosen, best)| table::over(chosen, best)),
     }
 }

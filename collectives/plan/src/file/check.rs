@@ -11,6 +11,7 @@ use super::{
     BLOCKS_MAX, CHUNK_BYTES_MAX, FileError, NAME_BYTES_MAX, NODES_MAX, STEPS_IN_ALL_MAX, STEPS_MAX, TAG_MAX,
     WAITS_IN_ALL_MAX,
 };
+use crate::trace::MOVED_MAX;
 
 /// One end of each message, by its source, destination and tag: the node and the step.
 type Ends = BTreeMap<(u32, u32, u32), (u32, usize)>;
@@ -60,6 +61,11 @@ impl Listed {
         let all = self.steps.iter().map(Vec::len).sum::<usize>();
         if all > STEPS_IN_ALL_MAX {
             return wrong("steps", format!("{all} in all"), format!("there may be {STEPS_IN_ALL_MAX}"));
+        }
+        let blocks = self.steps.iter().flatten().map(|entry| u64::from(entry.count)).sum::<u64>();
+        if blocks > MOVED_MAX {
+            let expected = format!("there may be {MOVED_MAX}");
+            return wrong("steps", format!("about {blocks} blocks in all"), expected);
         }
         let waits = self.steps.iter().flatten().flat_map(|entry| &entry.after).map(ExactSizeIterator::len);
         let waits = waits.fold(0, usize::saturating_add);

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::FILE_BYTES_MAX;
+use crate::trace::Untraced;
 use crate::verify::Violation;
 
 /// Why a file is refused.
@@ -45,6 +46,14 @@ pub enum FileError {
         step: usize,
         /// What is wrong, and what was expected.
         message: String,
+    },
+    /// It cannot be told which blocks steps move.
+    #[error("plan {plan}: {untraced}")]
+    Untraced {
+        /// The plan's name.
+        plan: String,
+        /// Why not.
+        untraced: Untraced,
     },
     /// The plan does not do what it says.
     #[error("plan {plan}: {violation} ({call})")]

@@ -48,7 +48,10 @@
 //!
 //! Reading a file ([`Listed::read`]) checks every step and then proves the plan right with [`crate::verify`], for sizes,
 //! layouts and in-place calls of every kind. As all steps treat all elements of a block alike, and both ends of a
-//! message name the same blocks, what is right for blocks of one element is right for longer ones.
+//! message name the same blocks, what is right for blocks of one element is right for longer ones. From scratch to scratch memory a
+//! block says only how much is moved, and which blocks are shorter than others depends on the size: so every step is also
+//! followed in blocks, as [`crate::trace`] does, and has to move those that it says. All steps together may move as many as that follows
+//! ([`crate::trace::MOVED_MAX`]).
 
 mod check;
 mod document;

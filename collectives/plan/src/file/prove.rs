@@ -67,21 +67,18 @@ impl Listed {
     /// Checks that every step moves the blocks that it says. From scratch to scratch memory only their length comes of what it says,
     /// and most blocks are as long as others; which of them are shorter depends on the size of the call.
     fn check_moved(self: &Arc<Self>) -> Result<(), FileError> {
-        let trace = Trace::of_listed(self).map_err(|untraced| FileError::Header {
-            field: "steps",
-            given: "not to be followed".to_owned(),
-            expected: untraced.to_string(),
-        })?;
+        let plan = || self.name.clone();
+        let trace =
+            Trace::of_listed(self).map_err(|untraced| FileError::Untraced { plan: plan(), untraced })?;
         for node in 0..self.nodes() {
             for (step, (entry, traced)) in self.steps(node).iter().zip(trace.steps(node)).enumerate() {
-                let said = entry.block..entry.block.saturating_add(entry.count);
-                if entry.what != What::Nothing && !said.clone().eq(traced.blocks.iter().copied()) {
-                    let message = format!(
-                        "says that it moves {}, and moves {}",
-                        words(said),
-                        words(traced.blocks.iter().copied())
-                    );
-                    return Err(FileError::Step { plan: self.name.clone(), node, step, message });
+                let mut said = (0..).zip(entry.block..entry.block.saturating_add(entry.count));
+                let other = said.find(|(at, block)| traced.blocks.get(*at) != Some(block));
+                if let Some((at, block)) = other.filter(|_| entry.what != What::Nothing) {
+                    let moved =
+                        traced.blocks.get(at).map_or("nothing".to_owned(), |block| format!("block {block}"));
+                    let message = format!("says that it moves block {block} where it moves {moved}");
+                    return Err(FileError::Step { plan: plan(), node, step, message });
                 }
             }
         }
@@ -167,18 +164,6 @@ impl Listed {
         };
         let call = Call { operation: self.operation, element, count, root };
         Scenario { layout: layout.clone(), call, counts, in_place: (0..ranks).map(in_place).collect() }
-    }
-}
-
-/// Blocks by their numbers, the first few.
-fn words(blocks: impl ExactSizeIterator<Item = u32>) -> String {
-    const SHOWN: usize = 8;
-    let (all, plural) = (blocks.len(), if blocks.len() == 1 { "" } else { "s" });
-    let shown: Vec<String> = blocks.take(SHOWN).map(|block| block.to_string()).collect();
-    match all {
-        0 => "nothing".to_owned(),
-        1..=SHOWN => format!("block{plural} {}", shown.join(", ")),
-        _ => format!("block{plural} {} and {} others", shown.join(", "), all - SHOWN),
     }
 }
 

@@ -90,7 +90,7 @@ pub(super) fn rows(explained: &Explained) -> String {
 }
 
 /// How many times as long; what takes no time by the model, as between ranks of one node, takes as long as itself.
-fn over(us: f64, fastest_us: f64) -> f64 {
+pub(super) fn over(us: f64, fastest_us: f64) -> f64 {
     if us > fastest_us { us / fastest_us.max(1e-9) } else { 1.0 }
 }
 
