@@ -52,6 +52,47 @@ fn shared_processors_ask_for_few_messages_in_all() {
     );
 }
 
+/// A message takes a processor's time through a kernel, also where waiting for others' turns hid it from what was measured; between
+/// memories it takes as little as is found. Then long messages are cut into few chunks. What three nodes on two processors measured,
+/// whose broadcast of 512 KiB takes 0.3 ms in chunks of 256 KiB and 0.58 in those of 64.
+#[test]
+fn what_is_measured_of_messages_is_no_less_than_they_take() {
+    let measured = |latency_ns| Constants {
+        latency_ns,
+        message_ns: 200.0,
+        byte_ns: 0.6,
+        reduce_ns: 0.04,
+        copy_ns: 0.03,
+        ..Constants::default()
+    };
+    let message_ns = |latency_ns, sharing| measured(latency_ns).unshared(sharing).message_ns;
+    assert_eq!(message_ns(14_000.0, 1.0), 200.0, "nobody else had turns");
+    assert_eq!([14_000.0, 200_000.0].map(|latency_ns| message_ns(latency_ns, 1.5)), [2_000.0; 2]);
+    assert_eq!(message_ns(400.0, 2.0), 100.0);
+    let problem = (&layout(3), Operation::Broadcast, 512 << 10);
+    let best = candidates(problem, Order::Stable, &measured(14_000.0).unshared(1.5), &Tuning::default());
+    assert!(best[0].chunk_bytes >= 128 << 10, "{best:?}");
+}
+
+/// Direct has the same messages as a ring or a binomial tree between two nodes, and copies a node's own part to where others' come.
+/// Of one chunk the root of a reduce has done so before they come. What two nodes on two processors measured.
+#[test]
+fn what_is_combined_where_it_is_is_not_copied() {
+    let measured = Constants {
+        latency_ns: 4_100.0,
+        message_ns: 240.0,
+        byte_ns: 0.27,
+        reduce_ns: 0.038,
+        copy_ns: 0.027,
+        ..Constants::default()
+    };
+    for bytes in [256 << 10, 2 << 20, 16 << 20] {
+        assert_eq!(fastest(2, Operation::ReduceScatter, bytes, &measured), Algorithm::Ring, "{bytes}");
+    }
+    assert_eq!(fastest(2, Operation::Reduce, 256 << 10, &measured), Algorithm::Direct);
+    assert_eq!(fastest(2, Operation::Reduce, 16 << 20, &measured), Algorithm::Binomial);
+}
+
 /// Messages that come alone take more of a processor than many at once: a double tree's, which has twice as many as direct, are too
 /// many for a short call. What three nodes on two processors measured, which reduce 64 KiB in 108 us directly and in 156 so.
 #[test]
