@@ -1,8 +1,9 @@
 //! `bench.html`: one file that needs nothing else. It is well-formed XML too, which tests check.
 
 use super::{
+    colours,
     document::{Align, Block, Document, Table, Tile},
-    plot::{COLOURS, escape},
+    plot::escape,
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -19,7 +20,8 @@ pub(super) fn render(document: &Document) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <meta name=\"color-scheme\" content=\"light dark\"/>\n\
-         <title>{title}</title>\n<style>\n{COLOURS}{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+         <title>{title}</title>\n<style>\n{}{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+        colours::of_page()
     )
 }
 

@@ -6,6 +6,7 @@
 pub(crate) mod axis;
 mod bars;
 mod charts;
+mod colours;
 mod document;
 mod fields;
 mod headline;

@@ -3,11 +3,9 @@
 use super::{
     super::result::Polling,
     axis::{Axis, Quantity},
+    colours,
     view::{Family, Route},
 };
-
-/// What colours pictures: in the page, and within each picture that stands alone.
-pub(super) const COLOURS: &str = include_str!("colours.css");
 
 /// Width of a picture: small enough that its text can be read where the page is 400 pixels wide.
 pub(super) const WIDTH: f64 = 420.0;
@@ -302,8 +300,9 @@ pub(crate) fn picture(heading: &str, plots: &[Plot], groups: &[Keys]) -> String 
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{0}\">\n<title>{0}</title>\n\
-         <style>\n{COLOURS}</style>\n{inner}</svg>\n",
-        escape(heading)
+         <style>\n{1}</style>\n{inner}</svg>\n",
+        escape(heading),
+        colours::of_picture()
     )
 }
 
