@@ -93,6 +93,19 @@ fn what_is_combined_where_it_is_is_not_copied() {
     assert_eq!(fastest(2, Operation::Reduce, 16 << 20, &measured), Algorithm::Binomial);
 }
 
+/// Of a call of one chunk it does not matter how long chunks may be, but for how long blocks are packed: between two nodes of two
+/// ranks as many bytes as usual, where shorter chunks would leave four messages of 16 KiB for one.
+#[test]
+fn short_calls_have_the_usual_chunks() {
+    let two = Layout::new(&[0, 0, 1, 1]).unwrap();
+    let usual = Tuning::default();
+    for bytes in [64, 64 << 10] {
+        let problem = (&two, Operation::AllToAll, bytes);
+        let best = candidates(problem, Order::Stable, &Constants::default(), &usual);
+        assert_eq!(best[0].chunk_bytes, usual.chunk_bytes, "{bytes}");
+    }
+}
+
 /// Messages that come alone take more of a processor than many at once: a double tree's, which has twice as many as direct, are too
 /// many for a short call. What three nodes on two processors measured, which reduce 64 KiB in 108 us directly and in 156 so.
 #[test]
