@@ -201,7 +201,7 @@ mod tests {
     /// The algorithm and the chunk of an allreduce of 64 KiB.
     fn chosen(planning: &mut Planning, place: &Place, asked: &str) -> (Option<Algorithm>, u64) {
         let settings = planning.settings(place, asked.parse().expect("a preference"), None);
-        let call = Call { operation: Operation::Allreduce, element: 4, count: 16 << 10, root: 0 };
+        let call = Call { operation: Operation::Allreduce, element: 4, count: 256 << 10, root: 0 };
         let view = View { layout: &place.layout, node: 0, call, blocks: Blocks::Uniform, in_place: &[false] };
         let choice = settings.choice(&view);
         (choice.plan.algorithm(), choice.chunk_bytes)
