@@ -198,7 +198,7 @@ mod tests {
         Planning::new(PlanSettings::default(), Order::Stable).with_given(Saved { links, rules })
     }
 
-    /// The algorithm and the chunk of an allreduce of 64 KiB.
+    /// The algorithm and the chunk of an allreduce of 1 MiB, of which some algorithms' best chunks are not the usual ones.
     fn chosen(planning: &mut Planning, place: &Place, asked: &str) -> (Option<Algorithm>, u64) {
         let settings = planning.settings(place, asked.parse().expect("a preference"), None);
         let call = Call { operation: Operation::Allreduce, element: 4, count: 256 << 10, root: 0 };

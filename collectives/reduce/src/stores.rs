@@ -26,8 +26,9 @@ const ASSUMED_BYTES: u64 = 32 << 20;
 
 /// The most that counts of a last level cache: a larger one is a whole socket's, and a virtual machine that reports it shares it
 /// with many. (Sums of two and four operands by two processors, streaming by not. One that reported 480 MiB: 1.00 of the time where
-/// 128 MiB are touched, 0.85 at 256 MiB and 0.84 at 384. One that reported 260, five runs: where 128 MiB are touched the first ten or
-/// twenty calls take 0.62 to 0.82 of the time and later ones 0.84 to 1.1, where 64 are 0.9 to 1.35.)
+/// 128 MiB are touched, 0.85 at 256 MiB and 0.84 at 384. One that reported 260, five runs, where 128 MiB are touched: the first
+/// twenty calls take 0.54 to 0.84 of the time, later ones of two operands 0.77 to 1.0 and of four 0.91 to 1.32; one run, where 64 are:
+/// 1.28 and 1.04.)
 const SHARED_BYTES: u64 = 96 << 20;
 
 /// Below so many bytes in all it does not matter how others' results are written.

@@ -69,9 +69,9 @@ const LONE_MESSAGE_NS: f64 = 15_000.0;
 /// 4 to 9 with them.)
 const TURN_NS: f64 = 20_000.0;
 
-/// What a message takes at least of a processor that nodes share, if it does not come in less than four times as long: measuring finds
-/// next to nothing now and then, as it waits for others' turns with and without more messages. (Three nodes on two processors, 512 KiB
-/// in chunks that were chosen by 0.1 to 1.5 us for a message: 1.4 to 1.9 times as long as in larger ones in four of fourteen runs.)
+/// What a message takes at least of a processor that nodes share, but for those that come in less than four times as long: measuring
+/// finds next to nothing now and then, as it waits for others' turns with and without more messages. (Three nodes on two processors,
+/// broadcast of 512 KiB: in three of fifteen runs 0.1 to 1.3 us were found, and chunks of 64 KiB took 1.4 to 1.9 times as long as others.)
 const SHARED_MESSAGE_NS: f64 = 2_000.0;
 
 /// The most that anything can take: a second for a message.

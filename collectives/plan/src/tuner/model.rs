@@ -85,10 +85,10 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     let total = algorithm.total(problem.operation, &terms, &cost);
     let own_ns = copy_ns(put_into_place(algorithm, problem.operation, &terms), constants);
     // The root of a reduce has its own part of the first chunk in place before others' come.
-    let is_hidden = problem.operation == Operation::Reduce;
-    let (own_ns, later_own_ns) = if is_hidden { (0.0, own_ns) } else { (own_ns, 0.0) };
-    let copied_ns = own_ns + copy_ns(total.copied / terms.n(), constants);
-    let local = local_ns(problem.operation, &terms, constants) + copied_ns;
+    let hidden_ns = if problem.operation == Operation::Reduce { own_ns } else { 0.0 };
+    let local = local_ns(problem.operation, &terms, constants)
+        + copy_ns(total.copied / terms.n(), constants)
+        + (own_ns - hidden_ns);
     let path_bytes = if problem.mesh { cost.link_bytes } else { cost.port_bytes };
     let way = Way::of(algorithm, problem, chunks, &cost);
     let asked = way == Way::Asked;
@@ -124,7 +124,7 @@ pub fn predict(algorithm: Algorithm, problem: &Problem<'_>, constants: &Constant
     };
     let alone_ns = shared_ns(constants.lone_message_ns()) + cost.rounds * constants.turn_ns() + asking_ns;
     let first_ns = first_ns.max(busy_ns).max(alone_ns);
-    let busy_ns = busy_ns.max(shared_ns(constants.message_ns)) + later_own_ns;
+    let busy_ns = busy_ns.max(shared_ns(constants.message_ns)) + hidden_ns;
     let next_ns = busy_ns.max(first_ns / f64::from(problem.depth.max(1))).max(by_turns_ns);
     Some(Prediction { time_ns: (chunks - 1) as f64 * next_ns + first_ns, chunks, first_ns })
 }
@@ -155,7 +155,7 @@ fn copy_ns(copied: f64, constants: &Constants) -> f64 {
 
 /// Bytes of its own that a node copies to where others' come to, to combine all at once. Elsewhere what comes is combined with the
 /// inputs where they are. (Between two nodes direct and a ring, or a binomial tree, have the same messages: a reduce_scatter of 2 and 16
-/// MiB takes 0.85 of the time by a ring, a reduce of 16 MiB 0.75 to 0.88 by a tree, one of 256 KiB, one chunk, 1.3.)
+/// MiB takes 0.85 of the time by a ring, a reduce of 16 MiB 0.74 to 0.88 by a tree, one of 256 KiB, one chunk, 1.28 and 1.35.)
 fn put_into_place(algorithm: Algorithm, operation: Operation, terms: &Terms) -> f64 {
     match (algorithm, operation) {
         (Algorithm::Direct, Operation::Reduce) => terms.bytes,
